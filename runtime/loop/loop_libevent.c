@@ -119,7 +119,8 @@ static const struct muster_loop_ops libevent_ops = {
  * descriptor. */
 static struct event_base *base_new(void)
 {
-    struct event_config *config = event_config_new();
+    struct event_config *config =
+        muster_loop_libevent_has_descriptors() ? event_config_new() : NULL;
     struct event_base *base = NULL;
 
     if (config == NULL)

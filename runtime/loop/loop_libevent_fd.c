@@ -189,3 +189,17 @@ int muster_loop_fd(struct muster_loop *loop)
     }
     return ours->mirror_fd;
 }
+
+bool muster_loop_libevent_has_descriptors(void)
+{
+    int epoll = epoll_create1(EPOLL_CLOEXEC), ends[2];
+    bool has_pair = epoll >= 0 && pipe2(ends, O_NONBLOCK | O_CLOEXEC) == 0;
+
+    if (has_pair) {
+        close(ends[0]);
+        close(ends[1]);
+    }
+    if (epoll >= 0)
+        close(epoll);
+    return has_pair;
+}

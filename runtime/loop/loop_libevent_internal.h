@@ -65,5 +65,8 @@ void muster_loop_libevent_fd_update(struct muster_loop *loop, struct muster_fd_w
                                     unsigned wanted);
 void muster_loop_libevent_on_refused_again(struct muster_timer *timer);
 void muster_loop_libevent_fd_close(struct muster_loop *loop, struct muster_fd_watch *watch);
+/** An epoll and a pair of descriptors, as a base opens them, could be opened just now: libevent ends the
+ * process when it cannot make the pair. */
+bool muster_loop_libevent_has_descriptors(void);
 
 #endif

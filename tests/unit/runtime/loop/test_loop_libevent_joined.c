@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -455,6 +456,30 @@ static void a_base_that_others_turn_runs_what_is_due(void **state)
     muster_timer_stop(&timer);
 }
 
+/* libevent ends the process (event_err) when it has an epoll and no pair for its signals. */
+static void a_loop_without_descriptors_is_an_error_and_not_the_end_of_the_process(void **state)
+{
+    struct muster_loop *loop = NULL;
+    enum muster_rc rc = MUSTER_UNKNOWN;
+    struct rlimit before, low;
+    rlim_t first, spare = 0;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    first = (rlim_t)dup(STDERR_FILENO);
+    close((int)first);
+    for (low = before; rc != MUSTER_OK; spare++) {
+        low.rlim_cur = first + spare;
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+        rc = muster_loop_open(muster_mem_system(), NULL, &loop);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+        assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
+    }
+    assert_true(spare > 4); /* an epoll, a pair, a timer */
+
+    muster_loop_close(loop);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -467,6 +492,7 @@ int main(void)
         CASE(the_next_turn_is_due_for_what_is_not_seen),
         CASE(a_joined_loop_looks_at_memory_at_each_tick),
         CASE(a_base_that_others_turn_runs_what_is_due),
+        CASE(a_loop_without_descriptors_is_an_error_and_not_the_end_of_the_process),
     };
 
     return cmocka_run_group_tests_name("loop_libevent_joined", tests, NULL, NULL);
