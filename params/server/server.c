@@ -1,18 +1,18 @@
 /* A server of parameters: opens its port, serves clients in the memory of its seat. */
-#include "params/server/agents.h"
-#include "params/server/clock.h"
-#include "params/server/cut.h"
-#include "params/server/registration.h"
-#include "params/server/restore.h"
-#include "params/server/round.h"
-#include "params/server/watch.h"
+#include "params/server/registry/registration.h"
+#include "params/server/services/agents.h"
+#include "params/server/services/watch.h"
+#include "params/server/state/clock.h"
+#include "params/server/state/cut.h"
+#include "params/server/state/restore.h"
+#include "params/server/state/round.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "params/server/share.h"
-#include "params/server/tail.h"
-#include "params/server/unite.h"
+#include "params/server/followers/tail.h"
+#include "params/server/leaders/unite.h"
+#include "params/server/seat/share.h"
 
 #define SOURCE_LEASE_NS (600 * MUSTER_NS_PER_S)
 #define POOL_KEPT_BYTES ((size_t)64 << 20)

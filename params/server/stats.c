@@ -1,5 +1,5 @@
 /* The counts of a server, and the contents of its memory: for callers, and as metrics. */
-#include "params/server/state_proto.h"
+#include "params/server/services/state_proto.h"
 
 void muster_params_server_stats(const struct muster_params_server *server,
                                 struct muster_params_stats *ret_stats)

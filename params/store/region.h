@@ -2,7 +2,7 @@
  * outlives its process, so it holds offsets and no pointers, and a process that dies between any
  * two stores leaves it so that muster_params_region_recover makes it whole.
  *
- * One process writes it at a time (the seat's mutex, params/server/seat.c). Others may read rows
+ * One process writes it at a time (the seat's mutex, params/server/seat/seat_system.c). Others may read rows
  * through the version of each row. */
 #ifndef MUSTER_PARAMS_REGION_H
 #define MUSTER_PARAMS_REGION_H

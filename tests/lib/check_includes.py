@@ -72,7 +72,15 @@ INNER = {
     "params/store": "wire",
     "params/snapshot": "store wire",
     "params/client": "snapshot store wire",
-    "params/server": "client map snapshot store wire",
+    "params/server/seat": "store wire",
+    "params/server/core": "store wire server/seat",
+    "params/server/followers": "map store wire server/seat server/core",
+    "params/server/state": "snapshot store wire server/seat server/core server/followers",
+    "params/server/leaders": "store wire server/seat server/core server/followers server/state",
+    "params/server/links": "store wire server/seat server/core server/followers server/state server/leaders",
+    "params/server/registry": "map store wire server/seat server/core server/followers server/state server/leaders server/links",
+    "params/server/services": "client store wire server/seat server/core server/followers server/state server/leaders server/links server/registry",
+    "params/server": "client map snapshot store wire server/seat server/core server/followers server/state server/leaders server/links server/registry server/services",
     "tools/common": "",
     "tools/resolve": "common",
     "tools/jobs": "common",
@@ -134,7 +142,7 @@ THIRD_PARTY = [
 
 # Headers of the system that need a reason: threads, and the GPU's control thread; instructions of one processor.
 SYSTEM_CONFINED = [
-    (r"pthread\.h|threads\.h", r"runtime/(driver/driver_seat|system/process_system|system/recorder_system)\.c|collective/(gpu/control|board/\w+)\.[ch]|params/(server/seat|snapshot/aside)_system\.c|tools/.*|examples/.*"),
+    (r"pthread\.h|threads\.h", r"runtime/(driver/driver_seat|system/process_system|system/recorder_system)\.c|collective/(gpu/control|board/\w+)\.[ch]|params/(server/seat/seat|snapshot/aside)_system\.c|tools/.*|examples/.*"),
     (r"\w*(mm|x86)intrin\.h|arm_neon\.h", r"(collective/kernel/kernels|params/publication/delta)_\w+\.[ch]"),
 ]
 

@@ -41,9 +41,9 @@ RULES = [
       "params/snapshot/folder_system.c": r"open|close",  # to sync the names in a folder
       "cluster/store/store_sqlite.c": r"open|close",  # makes the file, for its owner alone
       "cluster/store/backup_sqlite.c": r"open|pread|write|close|unlink",  # files too large to be read whole
-      "params/server/seat_system.c": r"memfd_create|fcntl|close", "params/server/share.c": r"close",
+      "params/server/seat/seat_system.c": r"memfd_create|fcntl|close", "params/server/seat/share.c": r"close",
       "params/client/sight.c": r"fcntl|close", "params/client/stage.c": r"close",
-      "params/server/stage.c": r"fcntl|close",
+      "params/server/links/stage.c": r"fcntl|close",
       "params/wire/host.c": r"close",
       "training/report.c": r"write|close|poll"}),  # the pipe that the launcher handed down
     ("randomness", r"getrandom|getentropy|rand|srand|rand_r|random|srandom|[delmnj]rand48|arc4random\w*|RAND_\w+",
@@ -52,7 +52,7 @@ RULES = [
      {"runtime/system/vars_system.c": "getenv", "runtime/system/host_command.c": "environ"}),
     ("threads", r"pthread_\w+|thrd_\w+|mtx_\w+|cnd_\w+",
      {"runtime/driver/driver_seat.c": r".*", "runtime/system/recorder_system.c": r"pthread_mutex_\w+", "runtime/system/process_system.c": r"pthread_(once|atfork|mutex_\w+)", GPU_THREAD: r".*", SHARED_MEMORY: r"pthread_(mutex|key|[gs]etspecific)\w*",
-      "params/server/seat_system.c": r"pthread_mutex\w*",
+      "params/server/seat/seat_system.c": r"pthread_mutex\w*",
       "params/snapshot/aside_system.c": r"pthread_(create|join)"}),
     ("processes", r"fork|vfork|clone|exec[lv]\w*|posix_spawn\w*|wait|waitpid|waitid|kill|system|popen|signal|sigaction|"
      r"syscall|prctl|process_vm_\w+|exit|_exit",

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "params/server/seat.h"
+#include "params/server/seat/seat.h"
 
 void params_caller_dial(struct params_caller *caller)
 {

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "params/server/cluster.h"
-#include "params/server/seat.h"
+#include "params/server/core/cluster.h"
+#include "params/server/seat/seat.h"
 #include "params/wire/frame.h"
 
 #define BYTES MUSTER_PARAMS_REGION_BYTES_MIN

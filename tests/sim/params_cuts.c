@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "params/client/client_internal.h"
-#include "params/server/cluster.h"
+#include "params/server/core/cluster.h"
 #include "params/snapshot/snapshot.h"
 #include "params/store/index.h"
 #include "tests/sim/sim_internal.h"

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "params/server/seat.h"
-#include "params/server/server_internal.h"
+#include "params/server/core/server_internal.h"
+#include "params/server/seat/seat.h"
 #include "params/wire/map.h"
 #include "tests/lib/assertion_count.h"
 #include "tests/sim/params_aside.h"

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "params/server/cluster.h"
-#include "params/server/seat.h"
+#include "params/server/core/cluster.h"
+#include "params/server/seat/seat.h"
 #include "tests/sim/params_aside.h"
 #include "tests/sim/profile.h"
 #include "tests/sim/sim_internal.h"

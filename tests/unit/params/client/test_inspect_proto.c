@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "assertion_count.h"
+#include "params/server/core/server_internal.h"
 #include "params_caller.h"
-#include "params/server/server_internal.h"
 
 #include <string.h>
 

@@ -1,0 +1,280 @@
+/* Between the files of the server: its state, and its clients. */
+#ifndef MUSTER_PARAMS_SERVER_INTERNAL_H
+#define MUSTER_PARAMS_SERVER_INTERNAL_H
+
+#include <muster/metrics.h>
+#include <muster/params_server.h>
+#include <muster/rpc.h>
+
+#include "net/link/peer_link.h"
+#include "net/link/port.h"
+#include "params/server/seat/seat.h"
+#include "params/store/apply.h"
+#include "params/wire/frame.h"
+#include "params/wire/pulse.h"
+
+#define MUSTER_PARAMS_METRIC_COUNT 20
+
+struct muster_params_clocks {
+    struct muster_params_presence *presences; /* by slot */
+    size_t presence_count;
+    uint64_t known;             /* sources that have ticked, also those that are done */
+    uint64_t low;               /* of all sources that count; UINT64_MAX: there is none */
+    uint64_t slowest;           /* slot of one that has it */
+    struct muster_list waiting; /* pulls */
+    struct muster_task come;    /* low has changed */
+    struct muster_timer expiry;
+};
+
+enum muster_params_cut_state {
+    MUSTER_PARAMS_CUT_NONE,
+    MUSTER_PARAMS_CUT_MARKING, /* clients are awaited */
+    MUSTER_PARAMS_CUT_FROZEN,  /* whoever began the cut is awaited, to say where it is saved */
+    MUSTER_PARAMS_CUT_SAVING,
+};
+
+struct muster_params_server_cut {
+    enum muster_params_cut_state state;
+    uint64_t number;                    /* of this cut, or the last one */
+    uint64_t map, clock;                /* when it was complete */
+    uint32_t awaited;                   /* clients that have not marked */
+    uint64_t sources;                   /* digest of those that have */
+    struct muster_params_client *asker; /* waits for SAVED; NULL: nobody */
+    struct muster_frame_header request; /* the asker's */
+    char folder[MUSTER_PARAMS_FOLDER_BYTES_MAX + 1];
+    bool is_led[MUSTER_PARAMS_SHARD_COUNT_MAX];
+    uint32_t shard; /* that is saved next */
+    struct muster_params_saved_shard *entries;
+    /* The files of shards in kept_folder, as long as they are the same; cut 0: none. NULL: no memory for it. */
+    struct muster_params_saved_shard *kept;
+    char kept_folder[MUSTER_PARAMS_FOLDER_BYTES_MAX + 1];
+    uint32_t saved_count;
+    struct muster_params_aside *aside; /* writes files; NULL: nothing is saved */
+    struct muster_params_saving *saving;
+    struct muster_timer deadline;
+    struct muster_params_freeze *copies; /* of a cut that has ended, which are freed; NULL: none */
+    struct muster_task marked, step, drop;
+    struct muster_error error; /* of the last one that ended */
+    struct {
+        char folder[MUSTER_PARAMS_FOLDER_BYTES_MAX + 1]; /* "": there is none */
+        uint64_t clock, bytes;
+    } saved; /* the last one */
+};
+
+/* Changes that other copies may lack (tail.h). */
+#define MUSTER_PARAMS_TAIL_FLOORS 64u
+struct muster_params_tail_floor {
+    struct muster_incarnation leader;
+    uint64_t number;
+};
+
+struct muster_params_tail {
+    struct muster_list entries; /* in the order in which they came */
+    uint64_t count, swept_count; /* entries; and after the last sweep */
+    uint64_t stamp;              /* of the next entry */
+    struct muster_params_tail_floor floors[MUSTER_PARAMS_TAIL_FLOORS];
+    uint32_t floor_count;
+    uint64_t *since;             /* of each shard: older entries tell nothing of it; UINT64_MAX: all */
+    uint64_t *asked;             /* of each shard: the stamp when its primary asked for the copy last */
+};
+
+/* Shards whose copies are asked what they have (unite.h). */
+struct muster_params_unite {
+    bool *is_open;       /* of each shard: some copy has not said what it has */
+    uint32_t open_count;  /* while there are some, messages of clients wait, … */
+    uint32_t stale_count; /* … and while some copy differs and is not dropped: it could lead next */
+    struct muster_list told; /* messages of tails that are to be adopted */
+    uint64_t failed;         /* a bit for each follower whose tail could not be adopted whole */
+    struct muster_task task;
+};
+
+struct muster_params_server {
+    struct muster_env *env;
+    void *data;
+    struct muster_params_region *region;
+    struct muster_port *port;
+    struct muster_rpc_server *rpc_server;             /* at the same port */
+    struct muster_interceptor job_guard;              /* its calls name this job, or none */
+    uint32_t digest_count;                            /* that calls of Inspect compute now */
+    const struct muster_authorization *authorization; /* NULL: everybody may do everything */
+    struct muster_peer_hello hello; /* its incarnation is the memory's: clients know it by that */
+    struct muster_incarnation incarnation; /* of this process */
+    struct muster_mem_pool pool;           /* payloads and answers */
+    struct muster_list clients;
+    uint32_t client_count;
+    float *scratch; /* values of one message as f32 */
+    size_t scratch_count;
+    struct muster_params_turned *turned; /* keys that one message turns */
+    size_t turned_count;
+    struct muster_timer alive;     /* finds links that are half open */
+    struct muster_timer handover;  /* shards are to be handed over, or have not been in time */
+    uint32_t handing_count; /* shards that are being handed over: no push is read until they are */
+    uint8_t handing[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* a bit for each of them */
+    struct muster_timer full; /* runs while there is no memory for what this server was to copy */
+    bool is_full;             /* meanwhile */
+    uint64_t full_wait_ns;    /* before it may learn again; grows with each time */
+    uint64_t source_lease_ns;      /* 0: sources are not forgotten */
+    struct muster_timer lease;     /* forgets them */
+    uint64_t lease_slot;           /* the next one that is looked at */
+    uint64_t lease_record;         /* record_count a round of these before */
+    struct muster_task flush;      /* acknowledgements of a turn leave together */
+    struct muster_params_map *map; /* NULL: not known yet */
+    uint32_t place;                /* of this server in it, or MUSTER_PARAMS_NOWHERE */
+    struct muster_list followers, leaders;
+    struct muster_list leader_marks; /* the youngest link of each leader */
+    uint64_t record_count;     /* changes that followers must have */
+    uint64_t mark_number;      /* the newest mark among them, … */
+    uint64_t mark_turn;        /* … and the turn in which it was made */
+    uint64_t turn;             /* counts turns in which something was sent or acknowledged */
+    uint64_t *shard_records;   /* of each shard: the newest of them */
+    uint64_t *shard_followers; /* of each shard: a bit for each follower that must have it */
+    uint64_t *digests;         /* of each shard's positions; NULL: none were asked for */
+    bool has_digests;          /* they are of the present ones */
+    uint64_t *shard_stale;     /* of each shard: those of them whose copy differs */
+    struct muster_params_tail tail;
+    struct muster_params_unite unite;
+    struct muster_params_clocks clocks;
+    struct muster_list rounds; /* of tables by round */
+    struct muster_task round_review;
+    struct muster_task early_review; /* messages that have waited for a round may go on */
+    bool has_round_waits; /* a message or a pull waits until a round is applied whole */
+    struct muster_timer round_timer; /* a grace ends, or clients are told for whom they wait */
+    struct muster_params_server_cut cut;
+    struct muster_params_restore *restore; /* NULL: nothing is to be restored */
+    struct muster_list held;         /* answers that wait for followers */
+    struct muster_task held_check;
+    struct muster_task decide;                       /* the next map may be due */
+    struct muster_params_registration *registration; /* NULL: there is no registry */
+    bool is_shared; /* with other servers: there is a registry, or was one until the server closed */
+    struct muster_params_agents *agents; /* NULL: it is alone, or closes */
+    struct muster_list watches;        /* callers of Watch */
+    struct muster_task watch_tell;     /* they are told what has changed */
+    struct muster_timer watch_keep;    /* sources that watch are not gone */
+    struct muster_params_share *share; /* NULL: clients of this host do not read the memory */
+    struct muster_params_stats stats;
+    struct muster_metric metrics[MUSTER_PARAMS_METRIC_COUNT];
+    struct muster_histogram apply_seconds, ack_wait_seconds;
+    struct muster_metrics_collector collector; /* data NULL: there are no metrics */
+    bool is_closing; /* the registry's answers still come, and change nothing */
+    muster_params_server_fn *closed;
+    muster_params_drained_fn *drained; /* NULL: it does not drain, or has */
+    struct muster_timer drain_deadline;
+    muster_params_server_fn *on_drain; /* NULL: clients may not ask for it */
+    struct muster_list drain_calls;    /* clients that did */
+};
+
+/** A frame that the server owns until it has left. */
+struct muster_params_answer {
+    struct muster_frame frame;
+    struct muster_params_client *client;
+    uint32_t capacity;
+    _Alignas(8) uint8_t payload[];
+};
+
+/** A client's link. */
+struct muster_params_client {
+    struct muster_list node;
+    struct muster_params_server *server;
+    struct muster_peer_link *link;
+    struct muster_params_pulse pulse;
+    const struct muster_identity *identity; /* of the link's stream; NULL: no certificate */
+    uint64_t denied;                        /* a bit for each message that it may not send */
+    bool may_not_lead;                      /* it may not be a server that this one copies */
+    bool is_open;                           /* it has named its source */
+    bool is_told;                           /* OPENED has left: other messages may, too */
+    uint64_t slot;                          /* of the source */
+    uint64_t generation;                    /* that the source had when this link named it */
+    const uint8_t *stage; /* memory of the client, to read from; NULL: none */
+    uint8_t *payload;                       /* of the message that is being received */
+    struct muster_params_answer *acks;      /* of this turn; NULL: none */
+    struct muster_list waiting;             /* answers that wait for followers */
+    struct muster_frame_header early;       /* its payload waits for a map, a round or copies; type 0: none */
+    bool is_awaited;                        /* its mark is */
+    bool is_marked;                         /* nothing is read from it until the cut is complete */
+    bool is_short;                          /* of memory: it waits for an answer that is lost */
+};
+
+/** The map, the clocks or the tables may have changed: callers are told in a later turn. */
+static inline void muster_params_watches_note(struct muster_params_server *server)
+{
+    if (!muster_list_is_empty(&server->watches) && !server->is_closing)
+        muster_task_post(&server->watch_tell, server->env->loop);
+}
+
+struct muster_params_agents;
+struct muster_params_map;
+struct muster_params_share;
+struct muster_params_registration;
+
+/** Show the counts in env->metrics, from now until close. */
+void muster_params_metrics_open(struct muster_params_server *server);
+void muster_params_metrics_close(struct muster_params_server *server);
+
+void muster_params_drain_init(struct muster_params_server *server);
+/** Refuse calls whose metadata names another job. The server's job is known. */
+const struct muster_interceptor *muster_params_job_guard(struct muster_params_server *server);
+/** Serve muster.params.v1, health and reflection. Errors: RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_service_add(struct muster_params_server *server,
+                                                           struct muster_rpc_server *rpc_server);
+
+/** Answer with room for payload_max bytes; NULL: no memory. Gives to muster_params_answer_send. */
+struct muster_params_answer *muster_params_answer_new(struct muster_params_client *client,
+                                                      enum muster_params_message message,
+                                                      uint64_t number, size_t payload_max);
+/** Takes answer. False: there was no memory for it (answer is NULL) or the link is down; the client
+ * must be closed, since it would wait for ever. */
+MUSTER_MUST_CHECK bool muster_params_answer_send(struct muster_params_answer *answer,
+                                                 size_t payload_bytes);
+/** The answer that a request was not done, and why, with its size in its header. NULL: no memory. Gives to
+ * muster_params_answer_send. */
+struct muster_params_answer *muster_params_refusal_new(
+    struct muster_params_client *client, const struct muster_frame_header *request,
+    const struct muster_error *error);
+/** Send it at once. As muster_params_answer_send. */
+MUSTER_MUST_CHECK bool muster_params_refuse(struct muster_params_client *client,
+                                            const struct muster_frame_header *request,
+                                            const struct muster_error *error);
+/** Acknowledge a push, with others of this turn. As muster_params_answer_send. */
+MUSTER_MUST_CHECK bool muster_params_acknowledge(struct muster_params_client *client,
+                                                 const struct muster_params_ack *ack);
+/** Tell the client the map, where there is one. As muster_params_answer_send. */
+MUSTER_MUST_CHECK bool muster_params_map_tell(struct muster_params_client *client);
+/** Nothing of the request was done: another server leads one of its shards. As
+ * muster_params_answer_send. */
+MUSTER_MUST_CHECK bool muster_params_moved(struct muster_params_client *client,
+                                           const struct muster_frame_header *request);
+/** Send the acknowledgements that are collected. */
+MUSTER_MUST_CHECK bool muster_params_acks_flush(struct muster_params_client *client);
+
+/** Handle one message. False: the client must be closed. */
+typedef bool muster_params_handle_fn(struct muster_params_client *client,
+                                     const struct muster_frame_header *header,
+                                     const uint8_t *payload);
+muster_params_handle_fn muster_params_handle_open, muster_params_handle_table,
+    muster_params_handle_push, muster_params_handle_pull, muster_params_handle_push_pull,
+    muster_params_handle_tick, muster_params_handle_round, muster_params_handle_cut, muster_params_handle_mark;
+
+/** Links that are half open (alive.c): those on which something is awaited are checked soon. */
+void muster_params_alive_watch(struct muster_params_server *server, bool is_awaited);
+/** There is no memory for rows that this server was to copy (full.c): it is to learn nothing for a while. */
+void muster_params_full_init(struct muster_params_server *server);
+void muster_params_full_begin(struct muster_params_server *server);
+/** Sources without a name are forgotten when they have had no link for source_lease_ns (lease.c). */
+void muster_params_leases_open(struct muster_params_server *server);
+void muster_params_leases_close(struct muster_params_server *server);
+/** ALIVE or COPY_ALIVE over the link. False: no memory, or the link is down. */
+MUSTER_MUST_CHECK bool muster_params_alive_send(struct muster_peer_link *link, uint8_t type,
+                                                uint16_t flags);
+
+/** A stranger's stream at the port. Takes stream. */
+void muster_params_door_accept(struct muster_params_server *server, struct muster_stream *stream);
+void muster_params_door_close(struct muster_params_server *server);
+/** Check the clients' links. True: some wait, and are to be checked again soon. */
+bool muster_params_door_check(struct muster_params_server *server);
+/** The map has changed: clients are told, and messages that have waited for it go on. */
+void muster_params_door_map(struct muster_params_server *server);
+void muster_params_door_init(struct muster_params_server *server);
+/** Acknowledgements of the turn leave; clients that cannot be answered are closed. */
+void muster_params_door_flush(struct muster_params_server *server);
+
+#endif

@@ -1,0 +1,221 @@
+/* Seats of real processes: a memfd that forked processes share, and a robust mutex in it. The
+ * kernel wakes a waiter of the mutex as soon as its holder dies, before it takes down the memory
+ * of the dead process: a successor begins within microseconds whatever the tables hold. */
+#include "params/server/seat/seat.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "runtime/system/host_share.h"
+
+#define MEMORY_MAX_DEFAULT  ((uint64_t)1 << 30)
+#define SHARD_COUNT_DEFAULT 256u
+#define SEALS               (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#ifndef MADV_COLLAPSE /* Linux 6.1 */
+#define MADV_COLLAPSE 25
+#endif
+
+/* The first segment of the file; the region follows, aligned for huge pages. */
+struct seat_head {
+    pthread_mutex_t mutex; /* robust, shared between processes: locked by the holder's thread */
+};
+
+struct muster_params_seat {
+    struct muster_params_seat_options options;
+    uint8_t *memory; /* head and region; NULL: the caller's (wrap) */
+    size_t bytes;    /* of memory */
+    uint8_t *region_memory;
+    size_t region_bytes;
+    int fd;
+    bool is_taken;
+    bool
+        is_readable; /* the file can be given to readers: only mappings that were made here can write */
+    struct muster_params_region region;
+};
+
+static size_t round_up(uint64_t bytes)
+{
+    return (size_t)((bytes + MUSTER_PARAMS_SEGMENT_BYTES - 1) / MUSTER_PARAMS_SEGMENT_BYTES *
+                    MUSTER_PARAMS_SEGMENT_BYTES);
+}
+
+/* Each huge page must hold a small one first: the kernel collapses only pages that exist. Where it
+ * does not, the pages stay small, and only a death takes longer. */
+static void seat_commit(void *data, void *memory, size_t bytes)
+{
+    (void)data;
+    for (size_t i = 0; i < bytes; i += MUSTER_PARAMS_SEGMENT_BYTES)
+        ((volatile uint8_t *)memory)[i] = 0;
+    (void)madvise(memory, bytes, MADV_COLLAPSE);
+}
+
+static struct muster_params_region_options region_options(const struct muster_params_seat *seat)
+{
+    return (struct muster_params_region_options){.shard_count = seat->options.shard_count,
+                                                 .memory_max = seat->options.memory_max};
+}
+
+static struct muster_params_seat *seat_alloc(const struct muster_params_seat_options *options)
+{
+    struct muster_params_seat *seat = muster_mem_alloc_zero(muster_mem_system(), 1, sizeof(*seat));
+
+    if (seat == NULL)
+        return NULL;
+    seat->options = *options;
+    seat->fd = -1;
+    if (seat->options.memory_max == 0)
+        seat->options.memory_max = MEMORY_MAX_DEFAULT;
+    if (seat->options.shard_count == 0)
+        seat->options.shard_count = SHARD_COUNT_DEFAULT;
+    return seat;
+}
+
+/* --- Shared between processes --- */
+
+static int mutex_init(pthread_mutex_t *mutex)
+{
+    pthread_mutexattr_t attributes;
+    int sys = pthread_mutexattr_init(&attributes);
+
+    if (sys != 0)
+        return sys;
+    sys = pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    if (sys == 0)
+        sys = pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+    if (sys == 0)
+        sys = pthread_mutex_init(mutex, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+    return sys;
+}
+
+/* Returns an errno. */
+static int seat_map(struct muster_params_seat *seat)
+{
+    seat->bytes = MUSTER_PARAMS_SEGMENT_BYTES + seat->region_bytes;
+    seat->fd = memfd_create("muster-params", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (seat->fd < 0 || ftruncate(seat->fd, (off_t)seat->bytes) != 0)
+        return errno;
+    seat->memory = muster_shared_memory_map(seat->fd, seat->bytes, PROT_READ | PROT_WRITE);
+    if (seat->memory == NULL)
+        return errno;
+    seat->is_readable = fcntl(seat->fd, F_ADD_SEALS, SEALS | F_SEAL_FUTURE_WRITE) == 0;
+    if (!seat->is_readable && fcntl(seat->fd, F_ADD_SEALS, SEALS) != 0)
+        return errno;
+    seat->region_memory = seat->memory + MUSTER_PARAMS_SEGMENT_BYTES;
+    return mutex_init(&((struct seat_head *)(void *)seat->memory)->mutex);
+}
+
+enum muster_rc muster_params_seat_new(const struct muster_params_seat_options *options,
+                                      struct muster_params_seat **ret_seat,
+                                      struct muster_error *ret_error)
+{
+    struct muster_params_seat *seat = seat_alloc(options);
+    struct muster_params_region_options cut;
+    struct muster_params_region region;
+    enum muster_rc rc;
+    int sys;
+
+    if (seat == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a seat");
+    cut = region_options(seat);
+    seat->region_bytes = round_up(seat->options.memory_max);
+    rc = muster_params_region_check(seat->region_bytes, &cut, ret_error);
+    if (rc == MUSTER_OK && (sys = seat_map(seat)) != 0)
+        rc = muster_error_set_sys(ret_error, muster_rc_from_errno(sys), sys,
+                                  "the memory of a seat of %zu bytes cannot be made", seat->bytes);
+    if (rc == MUSTER_OK)
+        rc = muster_params_region_init(&region, seat->region_memory, seat->region_bytes, &cut,
+                                       ret_error);
+    if (rc != MUSTER_OK) {
+        muster_params_seat_free(seat);
+        return rc;
+    }
+    *ret_seat = seat;
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_params_seat_take(struct muster_params_seat *seat,
+                                       struct muster_error *ret_error)
+{
+    struct muster_params_region_options cut = region_options(seat);
+    enum muster_rc rc;
+
+    MUSTER_ASSERT(!seat->is_taken);
+    if (seat->memory != NULL) {
+        pthread_mutex_t *mutex = &((struct seat_head *)(void *)seat->memory)->mutex;
+        int sys = pthread_mutex_lock(mutex);
+
+        if (sys == EOWNERDEAD)
+            sys = pthread_mutex_consistent(mutex);
+        if (sys != 0)
+            return muster_error_set_sys(ret_error, MUSTER_FAILED_PRECONDITION, sys,
+                                        "the lock of the seat cannot be taken");
+    }
+    rc = muster_params_region_recover(&seat->region, seat->region_memory, seat->region_bytes, &cut,
+                                      ret_error);
+    if (rc != MUSTER_OK) {
+        if (seat->memory != NULL)
+            pthread_mutex_unlock(&((struct seat_head *)(void *)seat->memory)->mutex);
+        return rc;
+    }
+    if (seat->memory != NULL)
+        seat->region.commit = seat_commit;
+    seat->is_taken = true;
+    return MUSTER_OK;
+}
+
+void muster_params_seat_free(struct muster_params_seat *seat)
+{
+    if (seat == NULL)
+        return;
+    if (seat->memory != NULL && seat->is_taken)
+        pthread_mutex_unlock(&((struct seat_head *)(void *)seat->memory)->mutex);
+    if (seat->memory != NULL)
+        munmap(seat->memory, seat->bytes);
+    if (seat->fd >= 0)
+        close(seat->fd);
+    muster_mem_free(muster_mem_system(), seat);
+}
+
+struct muster_params_region *muster_params_seat_region(struct muster_params_seat *seat)
+{
+    MUSTER_ASSERT(seat->is_taken);
+    return &seat->region;
+}
+
+int muster_params_seat_file(const struct muster_params_seat *seat)
+{
+    return seat->is_readable ? seat->fd : -1;
+}
+
+/* --- Memory of the caller --- */
+
+enum muster_rc muster_params_seat_wrap(void *memory, size_t bytes,
+                                       const struct muster_params_seat_options *options,
+                                       struct muster_params_seat **ret_seat,
+                                       struct muster_error *ret_error)
+{
+    struct muster_params_seat *seat = seat_alloc(options);
+    struct muster_params_region_options cut;
+    enum muster_rc rc;
+
+    if (seat == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a seat");
+    seat->region_memory = memory;
+    seat->region_bytes = bytes;
+    cut = region_options(seat);
+    rc = muster_params_seat_take(seat, ret_error);
+    if (rc == MUSTER_NOT_FOUND)
+        rc = muster_params_region_init(&seat->region, memory, bytes, &cut, ret_error);
+    if (rc != MUSTER_OK) {
+        muster_params_seat_free(seat);
+        return rc;
+    }
+    seat->is_taken = true;
+    *ret_seat = seat;
+    return MUSTER_OK;
+}

@@ -1,0 +1,76 @@
+/* The gRPC door of a server of parameters: muster.params.v1. */
+#ifndef MUSTER_PARAMS_SERVICE_H
+#define MUSTER_PARAMS_SERVICE_H
+
+#include <muster/rpc.h>
+
+#include "params/client/forward.h"
+#include "params/server/state/rows.h"
+#include "proto/params.muster.h"
+
+#define MUSTER_PARAMS_JOB_METADATA "muster-job"
+
+/* Checks of a call, the same for a server that is alone and for one of a job (call_service.c). */
+MUSTER_MUST_CHECK enum muster_rc muster_params_call_source(
+    const Muster__Params__V1__OpenRequest *request, struct muster_incarnation *ret_id,
+    struct muster_error *ret_error);
+/** The source of a call to a server that is alone. FAILED_PRECONDITION: the server does not know it; ABORTED: a
+ * younger process has opened it. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_call_source_find(
+    const struct muster_params_server *server, const Muster__Params__V1__Source *named,
+    struct muster_params_source **ret_source, struct muster_error *ret_error);
+/** The source of a call to a server of a job. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_call_origin(
+    const Muster__Params__V1__Source *named, struct muster_params_origin *ret_origin,
+    struct muster_error *ret_error);
+/** The clock that is told, without its source. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_call_tick(
+    const Muster__Params__V1__TickRequest *request, struct muster_params_tick *ret_tick,
+    struct muster_error *ret_error);
+MUSTER_MUST_CHECK enum muster_rc muster_params_call_keys(size_t count,
+                                                         struct muster_error *ret_error);
+MUSTER_MUST_CHECK enum muster_rc muster_params_call_pushable(
+    const struct muster_params_store_table *table, struct muster_error *ret_error);
+/** Table and row_count of push are known; its values and their type are set. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_call_values(
+    const Muster__Params__V1__PushRequest *request, struct muster_params_push *push,
+    struct muster_error *ret_error);
+/** Whether the caller of PushPull may push and pull; else the call is finished. The method itself was judged
+ * at the door. */
+bool muster_params_call_both(const struct muster_params_server *server, struct muster_rpc *rpc);
+/** An answer of rows; borrows values. */
+void muster_params_call_rows(const struct muster_params_store_table *table, void *values,
+                             size_t bytes, bool as_bytes,
+                             Muster__Params__V1__PullResponse *ret_response);
+
+/* The same methods, of a server that shares its tables with others (shared_service.c). */
+void muster_params_shared_on_open(struct muster_rpc *rpc,
+                                  const Muster__Params__V1__OpenRequest *request);
+void muster_params_shared_on_table(struct muster_rpc *rpc,
+                                   const Muster__Params__V1__TableRequest *request);
+void muster_params_shared_on_push(struct muster_rpc *rpc,
+                                  const Muster__Params__V1__PushRequest *request);
+void muster_params_shared_on_pull(struct muster_rpc *rpc,
+                                  const Muster__Params__V1__PullRequest *request);
+void muster_params_shared_on_push_pull(struct muster_rpc *rpc,
+                                       const Muster__Params__V1__PushPullRequest *request);
+void muster_params_shared_on_tick(struct muster_rpc *rpc,
+                                  const Muster__Params__V1__TickRequest *request);
+/** The caller has gone, or has its answer. */
+muster_rpc_end_fn muster_params_shared_on_end;
+
+/** Watch. */
+void muster_params_on_watch(struct muster_rpc *rpc,
+                            const Muster__Params__V1__WatchRequest *request);
+muster_rpc_event_fn muster_params_on_watch_writable;
+muster_rpc_end_fn muster_params_on_watch_end;
+/** Inspect. Its digest reads some shards in each turn of the loop. */
+void muster_params_on_inspect(struct muster_rpc *rpc,
+                              const Muster__Params__V1__InspectRequest *request);
+muster_rpc_end_fn muster_params_on_inspect_end;
+/** Drain. Answered when the server has given its shards away. */
+void muster_params_on_drain(struct muster_rpc *rpc,
+                            const Muster__Params__V1__DrainRequest *request);
+muster_rpc_end_fn muster_params_on_drain_end;
+
+#endif

@@ -1,0 +1,338 @@
+/* A source counts from its first tick until it is done, or has had no link for a while: others wait for
+ * it. Its clock lies in the region, so a server that was killed goes on with it. */
+#include "params/server/state/clock.h"
+
+#include "params/server/state/round.h"
+
+#include <stdatomic.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "params/store/source.h"
+
+/* A client that has lost its link is back within milliseconds; a process that was started again by its
+ * launcher within seconds. */
+#define ABSENCE_MAX_NS (10 * MUSTER_NS_PER_S)
+
+struct muster_params_presence {
+    uint32_t links;
+    uint32_t leaders; /* that name it by a slot of their own */
+    uint64_t lost_ns; /* since when it has no link */
+    uint64_t tick_ns; /* of its newest tick */
+};
+
+/** A pull that waits. */
+struct waiting_pull {
+    struct muster_list node;
+    struct muster_params_client *client;
+    struct muster_frame_header header;
+    muster_params_handle_fn *handle;
+    uint64_t clock;
+    _Alignas(8) uint8_t payload[];
+};
+
+static struct muster_params_source *source_of(const struct muster_params_server *server,
+                                              uint64_t slot)
+{
+    return muster_params_source_at(server->region, slot);
+}
+
+/* NULL: no memory; then the source is taken for one that is there. */
+static struct muster_params_presence *presence_of(struct muster_params_server *server,
+                                                  uint64_t slot)
+{
+    struct muster_params_clocks *clocks = &server->clocks;
+
+    if (slot >= clocks->presence_count) {
+        size_t count = (size_t)slot * 2 + 16;
+        struct muster_params_presence *presences =
+            muster_mem_realloc(server->env->mem, clocks->presences, count * sizeof(*presences));
+
+        if (presences == NULL)
+            return NULL;
+        memset(&presences[clocks->presence_count], 0,
+               (count - clocks->presence_count) * sizeof(*presences));
+        for (size_t i = clocks->presence_count; i < count; i++)
+            presences[i].lost_ns = muster_loop_now_ns(server->env->loop);
+        clocks->presences = presences;
+        clocks->presence_count = count;
+    }
+    return &clocks->presences[slot];
+}
+
+/* --- The slowest --- */
+
+/* Sources that are expected and have never ticked are at 0. */
+static void low_update(struct muster_params_server *server)
+{
+    struct muster_params_clocks *clocks = &server->clocks;
+    uint64_t low = UINT64_MAX, known = 0;
+
+    clocks->slowest = UINT64_MAX;
+    for (uint64_t slot = 0; slot < server->region->head->source_count; slot++) {
+        uint64_t stored = source_of(server, slot)->clock;
+
+        known += stored != 0;
+        if (!muster_params_stored_counts(stored) || stored - 1 >= low)
+            continue;
+        low = stored - 1;
+        clocks->slowest = slot;
+    }
+    clocks->known = known;
+    clocks->low = known < server->region->head->clock_sources ? 0 : low;
+}
+
+bool muster_params_server_clock_has_come(const struct muster_params_server *server, uint64_t clock)
+{
+    return server->clocks.low >= clock;
+}
+
+/* --- Pulls that wait --- */
+
+static void waits_tell(struct waiting_pull *pull)
+{
+    struct muster_params_server *server = pull->client->server;
+    const struct muster_params_clocks *clocks = &server->clocks;
+    char name[MUSTER_INCARNATION_TEXT_BYTES], text[200];
+    struct muster_params_answer *answer;
+    uint64_t now_ns = muster_loop_now_ns(server->env->loop), since_ns = now_ns;
+    size_t length;
+
+    if (clocks->known < server->region->head->clock_sources) {
+        snprintf(text, sizeof(text),
+                 "%" PRIu64 " of %u sources have begun; the pull is for clock %" PRIu64,
+                 clocks->known, server->region->head->clock_sources, pull->clock);
+    } else {
+        if (clocks->slowest < clocks->presence_count)
+            since_ns = clocks->presences[clocks->slowest].tick_ns;
+        snprintf(text, sizeof(text),
+                 "source %s is at clock %" PRIu64 " since %.1f s; the pull is for clock %" PRIu64,
+                 muster_incarnation_format(&source_of(server, clocks->slowest)->id, name),
+                 clocks->low, (double)(now_ns - since_ns) / (double)MUSTER_NS_PER_S, pull->clock);
+    }
+    length = strlen(text);
+    answer =
+        muster_params_answer_new(pull->client, MUSTER_PARAMS_WAITS, pull->header.offset, length);
+    if (answer == NULL)
+        return; /* only its error text will say less */
+    memcpy(answer->payload, text, length);
+    if (!muster_params_answer_send(answer, length))
+        MUSTER_LOG(server->env, DEBUG, "params_wait_not_told");
+}
+
+bool muster_params_server_clock_wait(struct muster_params_client *client,
+                                     const struct muster_frame_header *header,
+                                     const uint8_t *payload, uint64_t clock,
+                                     muster_params_handle_fn *handle)
+{
+    struct muster_params_server *server = client->server;
+    struct waiting_pull *pull =
+        muster_mem_alloc(&server->pool.mem, sizeof(*pull) + header->payload_bytes);
+
+    if (pull == NULL)
+        return false;
+    *pull = (struct waiting_pull){
+        .client = client, .header = *header, .handle = handle, .clock = clock};
+    memcpy(pull->payload, payload, header->payload_bytes);
+    muster_list_append(&server->clocks.waiting, &pull->node);
+    waits_tell(pull);
+    return true;
+}
+
+static void pull_free(struct waiting_pull *pull)
+{
+    muster_list_remove(&pull->node);
+    muster_mem_free(&pull->client->server->pool.mem, pull);
+}
+
+void muster_params_server_clock_drop(struct muster_params_client *client)
+{
+    MUSTER_LIST_EACH_SAFE (&client->server->clocks.waiting, pull, struct waiting_pull, node) {
+        if (pull->client == client)
+            pull_free(pull);
+    }
+}
+
+static void on_come(struct muster_task *task)
+{
+    struct muster_params_server *server = task->data;
+
+    if (muster_params_rounds_delay_pulls(server))
+        return;
+    MUSTER_LIST_EACH_SAFE (&server->clocks.waiting, pull, struct waiting_pull, node) {
+        struct muster_params_client *client = pull->client;
+
+        if (!muster_params_server_clock_has_come(server, pull->clock))
+            continue;
+        if (!pull->handle(client, &pull->header, pull->payload)) {
+            client->is_short = true; /* the door closes it in its next turn */
+            muster_task_post(&server->flush, server->env->loop);
+        }
+        pull_free(pull);
+    }
+}
+
+static void low_look(struct muster_params_server *server)
+{
+    uint64_t before = server->clocks.low;
+
+    low_update(server);
+    if (server->clocks.low != before)
+        muster_task_post(&server->clocks.come, server->env->loop);
+}
+
+/* --- Ticks --- */
+
+static void stored_set(struct muster_params_server *server, uint64_t slot, uint64_t stored)
+{
+    struct muster_params_source *source = source_of(server, slot);
+    bool was_slowest = slot == server->clocks.slowest ||
+                       !muster_params_stored_counts(source->clock) ||
+                       server->clocks.known < server->region->head->clock_sources;
+
+    MUSTER_PARAMS_STORE(&source->clock, stored);
+    if (was_slowest) /* the ticks of others do not change the lowest clock */
+        low_look(server);
+    muster_params_rounds_review(server);
+    muster_params_watches_note(server);
+}
+
+static bool rounds_set(struct muster_params_source *source, uint64_t rounds, double weight)
+{
+    if (rounds <= source->rounds)
+        return false;
+    MUSTER_PARAMS_STORE(&source->round_weight, weight);
+    MUSTER_PARAMS_STORE(&source->rounds, rounds);
+    return true;
+}
+
+bool muster_params_server_clock_tick(struct muster_params_server *server, uint64_t slot,
+                                     const struct muster_params_tick *tick)
+{
+    struct muster_params_presence *presence = presence_of(server, slot);
+    bool is_done = tick->clock == MUSTER_PARAMS_CLOCK_DONE;
+    bool has_completed = !is_done && rounds_set(source_of(server, slot), tick->clock, tick->weight);
+
+    if (presence != NULL)
+        presence->tick_ns = muster_loop_now_ns(server->env->loop);
+    if (tick->source_count > server->region->head->clock_sources)
+        MUSTER_PARAMS_STORE(&server->region->head->clock_sources, tick->source_count);
+    stored_set(server, slot, is_done ? MUSTER_PARAMS_STORED_DONE : tick->clock + 1);
+    return has_completed;
+}
+
+void muster_params_server_clock_learn(struct muster_params_server *server, uint64_t slot,
+                                      uint64_t stored,
+                                      const struct muster_params_copied_source *source)
+{
+    if (rounds_set(source_of(server, slot), source->rounds, source->weight))
+        muster_params_rounds_review(server);
+    if (source_of(server, slot)->clock == 0 && stored != 0)
+        stored_set(server, slot, stored);
+}
+
+/* --- Sources that go --- */
+
+uint64_t muster_params_server_clock_absence(struct muster_params_server *server, uint64_t slot)
+{
+    const struct muster_params_presence *presence = presence_of(server, slot);
+
+    return presence != NULL && presence->links == 0
+               ? muster_loop_now_ns(server->env->loop) - presence->lost_ns
+               : 0;
+}
+
+bool muster_params_server_clock_refer(struct muster_params_server *server, uint64_t slot, bool refers)
+{
+    struct muster_params_presence *presence = presence_of(server, slot);
+
+    if (presence == NULL)
+        return false;
+    presence->leaders += refers ? 1u : UINT32_MAX;
+    presence->lost_ns = muster_loop_now_ns(server->env->loop);
+    return true;
+}
+
+void muster_params_server_clock_renew(struct muster_params_server *server, uint64_t slot)
+{
+    struct muster_params_presence *presence = presence_of(server, slot);
+
+    if (presence != NULL)
+        presence->lost_ns = muster_loop_now_ns(server->env->loop);
+}
+
+/* Sources that have ticked are counted against those that are expected, and stand in rounds. */
+bool muster_params_server_clock_is_free(struct muster_params_server *server, uint64_t slot)
+{
+    const struct muster_params_presence *presence = presence_of(server, slot);
+
+    return presence != NULL && presence->links == 0 && presence->leaders == 0 &&
+           source_of(server, slot)->clock == 0 && source_of(server, slot)->rounds == 0;
+}
+
+static bool is_absent(const struct muster_params_presence *presence, uint64_t now_ns)
+{
+    return presence->links == 0 && now_ns - presence->lost_ns >= ABSENCE_MAX_NS;
+}
+
+static void on_expiry(struct muster_timer *timer)
+{
+    struct muster_params_server *server = timer->data;
+    uint64_t now_ns = muster_loop_now_ns(server->env->loop);
+    bool is_due_again = false;
+
+    for (uint64_t slot = 0; slot < server->region->head->source_count; slot++) {
+        struct muster_params_presence *presence = presence_of(server, slot);
+
+        if (presence == NULL || !muster_params_stored_counts(source_of(server, slot)->clock))
+            continue;
+        if (is_absent(presence, now_ns)) {
+            MUSTER_LOG(server->env, WARN, "params_source_given_up", "slot", slot, "clock",
+                       source_of(server, slot)->clock - 1);
+            stored_set(server, slot, MUSTER_PARAMS_STORED_DONE);
+        } else {
+            is_due_again = is_due_again || presence->links == 0;
+        }
+    }
+    if (is_due_again)
+        muster_timer_start(timer, server->env->loop,
+                           muster_loop_after_ns(server->env->loop, ABSENCE_MAX_NS / 10));
+}
+
+void muster_params_server_clock_link(struct muster_params_server *server, uint64_t slot,
+                                     bool is_open)
+{
+    struct muster_params_presence *presence = presence_of(server, slot);
+
+    if (presence == NULL)
+        return;
+    presence->links += is_open ? 1u : UINT32_MAX;
+    presence->lost_ns = muster_loop_now_ns(server->env->loop);
+    if (presence->links == 0 && !muster_timer_is_started(&server->clocks.expiry))
+        muster_timer_start(&server->clocks.expiry, server->env->loop,
+                           muster_loop_after_ns(server->env->loop, ABSENCE_MAX_NS));
+}
+
+void muster_params_server_clocks_open(struct muster_params_server *server)
+{
+    struct muster_params_clocks *clocks = &server->clocks;
+
+    muster_list_init(&clocks->waiting);
+    muster_task_init(&clocks->come, on_come, server);
+    muster_timer_init(&clocks->expiry, on_expiry, server);
+    low_update(server);
+    if (clocks->known > 0)
+        muster_timer_start(&clocks->expiry, server->env->loop,
+                           muster_loop_after_ns(server->env->loop, ABSENCE_MAX_NS));
+}
+
+void muster_params_server_clocks_close(struct muster_params_server *server)
+{
+    muster_timer_stop(&server->clocks.expiry);
+    muster_task_cancel(&server->clocks.come);
+    muster_mem_free(server->env->mem, server->clocks.presences);
+    server->clocks.presences = NULL;
+    server->clocks.presence_count = 0;
+}

@@ -1,0 +1,53 @@
+/* Clocks of sources: how many steps each has completed, and pulls that wait for the slowest. */
+#ifndef MUSTER_PARAMS_SERVER_CLOCK_H
+#define MUSTER_PARAMS_SERVER_CLOCK_H
+
+#include "params/server/core/server_internal.h"
+
+/* The clock of a source as it is stored: 0 no tick yet, else the clock + 1, or this: it is done. */
+#define MUSTER_PARAMS_STORED_DONE UINT64_MAX
+
+/** Whether others wait for the source: it has ticked, and is not done. */
+static inline bool muster_params_stored_counts(uint64_t stored)
+{
+    return stored != 0 && stored != MUSTER_PARAMS_STORED_DONE;
+}
+/** Clocks are as the memory of a dead process says. */
+void muster_params_server_clocks_open(struct muster_params_server *server);
+void muster_params_server_clocks_close(struct muster_params_server *server);
+/** A client has opened its source, or its link is gone. */
+void muster_params_server_clock_link(struct muster_params_server *server, uint64_t slot,
+                                     bool is_open);
+/** How long the source has had no link; 0: it has one. Begins anew with the server. */
+uint64_t muster_params_server_clock_absence(struct muster_params_server *server, uint64_t slot);
+/** It begins anew. */
+void muster_params_server_clock_renew(struct muster_params_server *server, uint64_t slot);
+/** A leader names the source by a slot of its own, or, which cannot fail, no more. False: no memory. */
+bool muster_params_server_clock_refer(struct muster_params_server *server, uint64_t slot,
+                                      bool refers);
+/** Nobody names the source by its slot, and nobody waits for its clock. */
+bool muster_params_server_clock_is_free(struct muster_params_server *server, uint64_t slot);
+/** The source has completed so many steps, or is done (MUSTER_PARAMS_CLOCK_DONE); of so many sources. True: it
+ * has completed a round. */
+bool muster_params_server_clock_tick(struct muster_params_server *server, uint64_t slot,
+                                     const struct muster_params_tick *tick);
+/** The clock of a source as another server knows it counts where this one has not heard of any; its completed
+ * rounds where they are more. */
+void muster_params_server_clock_learn(struct muster_params_server *server, uint64_t slot,
+                                      uint64_t stored,
+                                      const struct muster_params_copied_source *source);
+
+/** Whether all sources have completed so many steps. */
+bool muster_params_server_clock_has_come(const struct muster_params_server *server, uint64_t clock);
+/**
+ * Keep a pull until muster_params_server_clock_has_come, and tell the client for whom it waits; then `handle` gets
+ * it. False: no memory.
+ */
+MUSTER_MUST_CHECK bool muster_params_server_clock_wait(struct muster_params_client *client,
+                                                       const struct muster_frame_header *header,
+                                                       const uint8_t *payload, uint64_t clock,
+                                                       muster_params_handle_fn *handle);
+/** The client is being closed. */
+void muster_params_server_clock_drop(struct muster_params_client *client);
+
+#endif

@@ -1,0 +1,44 @@
+/* Tables by round. What a source pushes at clock c is kept in a table of its own, NAME#ID. The server that
+ * leads the home shard of the rounds decides who counts in round c, and stores that as a row of NAME#rounds.
+ * It tells the clients, and these tell all servers, before anything that they send at clock c + 1; then
+ * each server pushes the sums to the rows of its shards, as a source that all servers know alike. So
+ * what is kept, the decision and the sums are pushes like others: replicas have them, and each is
+ * applied once. */
+#ifndef MUSTER_PARAMS_SERVER_ROUND_H
+#define MUSTER_PARAMS_SERVER_ROUND_H
+
+#include "params/server/state/rows.h"
+
+void muster_params_rounds_init(struct muster_params_server *server);
+/** Rounds are as the memory of a dead process says. Errors: RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_rounds_open(struct muster_params_server *server);
+void muster_params_rounds_close(struct muster_params_server *server);
+/** A client opens this table, which may be by round, and be new. It is told the newest rounds that are
+ * closed. False: no memory. */
+MUSTER_MUST_CHECK bool muster_params_rounds_join(struct muster_params_client *client,
+                                                 struct muster_params_store_table *table);
+/** There is another map: this server may lead other shards. */
+void muster_params_rounds_map(struct muster_params_server *server);
+/** A round may be complete: soon. */
+void muster_params_rounds_review(struct muster_params_server *server);
+/**
+ * The push is for a table by round: what it brings is kept for the round of its clock.
+ *
+ * Errors: OUT_OF_RANGE (the round is closed), FAILED_PRECONDITION (the round before it is not),
+ *         RESOURCE_EXHAUSTED.
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_params_rounds_keep(struct muster_params_server *server,
+                                                           struct muster_params_push *push,
+                                                           uint64_t clock,
+                                                           struct muster_error *ret_error);
+/** Whether pulls that wait for clocks must go on waiting, until a round is applied whole; then clocks.come is
+ * posted. */
+bool muster_params_rounds_delay_pulls(struct muster_params_server *server);
+/** Whether the message must wait until a round is applied whole; then early_review is posted. */
+bool muster_params_rounds_delay(struct muster_params_server *server,
+                                const struct muster_frame_header *header, const uint8_t *payload);
+/** Apply what is decided for the table now, in one turn. False: there is no memory. */
+MUSTER_MUST_CHECK bool muster_params_rounds_finish(struct muster_params_server *server,
+                                                   const struct muster_params_store_table *table);
+
+#endif

@@ -1,0 +1,357 @@
+/* The decision that closes a round: it names the sources that count, lies in NAME#rounds, and is told to clients. */
+#include "params/server/state/round_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "params/server/state/clock.h"
+#include "params/store/index.h"
+
+#define TELL_NS MUSTER_NS_PER_S
+
+/* --- Decisions --- */
+
+struct muster_params_decision *muster_params_decision_new(
+    struct muster_params_server *server, uint64_t round,
+    const struct muster_params_round_source *sources, uint32_t count)
+{
+    struct muster_params_decision *decision =
+        muster_mem_alloc(server->env->mem, sizeof(*decision) + count * sizeof(*sources));
+
+    if (decision == NULL)
+        return NULL;
+    *decision = (struct muster_params_decision){.round = round, .count = count};
+    if (count > 0)
+        memcpy(decision->sources, sources, count * sizeof(*sources));
+    return decision;
+}
+
+bool muster_params_decision_learn(struct muster_params_rounds *rounds,
+                                  struct muster_params_decision *decision)
+{
+    struct muster_params_server *server = rounds->server;
+    struct muster_params_decision **at =
+        &rounds->decisions[decision->round % MUSTER_PARAMS_DECISIONS_KEPT];
+
+    if (decision->round < rounds->open) {
+        muster_mem_free(server->env->mem, decision);
+        return false;
+    }
+    if (decision->round > rounds->open && rounds->open > 0)
+        MUSTER_LOG(server->env, ERROR, "params_rounds_missed", "table", rounds->table->name, "from",
+                   rounds->open, "to", decision->round - 1);
+    if (*at != NULL && rounds->applied <= (*at)->round)
+        muster_params_decisions_finish(rounds); /* it would lack this one */
+    muster_mem_free(server->env->mem, *at);
+    *at = decision;
+    rounds->open = decision->round + 1;
+    rounds->has_quorum = false;
+    return true;
+}
+
+bool muster_params_decision_tell(struct muster_params_client *client,
+                                 const struct muster_params_rounds *rounds,
+                                 const struct muster_params_decision *decision)
+{
+    const struct muster_params_round round = {
+        .round = decision->round,
+        .table = muster_params_table_number(client->server->region, rounds->table),
+        .source_count = decision->count,
+        .sources = decision->sources};
+    size_t bytes = muster_params_round_bytes(decision->count);
+    struct muster_params_answer *answer =
+        muster_params_answer_new(client, MUSTER_PARAMS_ROUND, 0, bytes);
+
+    if (answer == NULL)
+        return false;
+    muster_params_round_pack(&round, answer->payload);
+    return muster_params_answer_send(answer, bytes);
+}
+
+void muster_params_decision_announce(struct muster_params_rounds *rounds,
+                                     const struct muster_params_decision *decision)
+{
+    struct muster_params_server *server = rounds->server;
+
+    MUSTER_LIST_EACH (&server->clients, client, struct muster_params_client, node) {
+        if (!client->is_told || muster_params_decision_tell(client, rounds, decision))
+            continue;
+        client->is_short = true; /* the door closes it in its next turn */
+        muster_task_post(&server->flush, server->env->loop);
+    }
+}
+
+/* The server that led home before may have told some clients alone, and they all servers, this one among
+ * them. */
+void muster_params_decisions_announce(struct muster_params_rounds *rounds)
+{
+    uint64_t from = rounds->open > MUSTER_PARAMS_DECISIONS_KEPT
+                        ? rounds->open - MUSTER_PARAMS_DECISIONS_KEPT
+                        : 0;
+
+    for (uint64_t round = from; round < rounds->open; round++) {
+        const struct muster_params_decision *decision = muster_params_decision_at(rounds, round);
+
+        if (decision != NULL)
+            muster_params_decision_announce(rounds, decision);
+    }
+}
+
+enum muster_rc muster_params_round_log_read(struct muster_params_rounds *rounds)
+{
+    const struct muster_params_region *region = rounds->server->region;
+    char name[MUSTER_PARAMS_NAME_BYTES];
+
+    muster_params_round_log_name(rounds->table, name);
+    rounds->log = muster_params_table_find(region, name);
+    if (rounds->log == NULL)
+        return MUSTER_OK;
+    for (;;) {
+        const struct muster_params_decision *found = NULL;
+        struct muster_params_decision *decision;
+
+        for (uint32_t i = 0; i < MUSTER_PARAMS_DECISIONS_KEPT;
+             i++) { /* the oldest of those that are newer */
+            const struct muster_params_row *row = muster_params_index_find(
+                region, rounds->log, muster_params_hash(rounds->log->seed, rounds->keys[i]),
+                rounds->keys[i]);
+            const struct muster_params_decision *stored =
+                row == NULL ? NULL : (const void *)row->values;
+
+            if (stored != NULL && row->clock != 0 && stored->round >= rounds->open &&
+                (found == NULL || stored->round < found->round))
+                found = stored;
+        }
+        if (found == NULL)
+            return MUSTER_OK;
+        decision =
+            muster_params_decision_new(rounds->server, found->round, found->sources, found->count);
+        if (decision == NULL)
+            return MUSTER_RESOURCE_EXHAUSTED;
+        (void)muster_params_decision_learn(rounds, decision);
+    }
+}
+
+/* Clients hear of what the log has more, but for a decision that waits for followers. */
+enum muster_rc muster_params_round_log_follow(struct muster_params_rounds *rounds)
+{
+    uint64_t round = rounds->open;
+    enum muster_rc rc = rounds->pending != NULL ? MUSTER_OK : muster_params_round_log_read(rounds);
+
+    for (; round < rounds->open; round++) {
+        if (muster_params_decision_at(rounds, round) != NULL)
+            muster_params_decision_announce(rounds, muster_params_decision_at(rounds, round));
+    }
+    return rc;
+}
+
+static void on_held(struct muster_params_held *held, enum muster_rc rc)
+{
+    struct muster_params_rounds *rounds =
+        MUSTER_CONTAINER_OF(held, struct muster_params_rounds, held);
+    struct muster_params_server *server = rounds->server;
+    struct muster_params_decision *decision = rounds->pending;
+
+    rounds->pending = NULL;
+    if (rc != MUSTER_OK) { /* the present primary of the shard decides, or knows this decision */
+        muster_mem_free(server->env->mem, decision);
+        return;
+    }
+    if (!muster_params_decision_learn(rounds, decision))
+        return;
+    muster_params_decision_announce(rounds, decision);
+    muster_params_decisions_apply(rounds);
+    muster_params_rounds_review(server);
+}
+
+static enum muster_rc decision_store(struct muster_params_rounds *rounds,
+                                     const struct muster_params_decision *decision)
+{
+    struct muster_params_server *server = rounds->server;
+    size_t bytes = sizeof(*decision) + decision->count * sizeof(decision->sources[0]);
+    struct muster_error error;
+    enum muster_rc rc = muster_params_round_log_open(rounds, &error);
+    float *values;
+
+    if (rc != MUSTER_OK)
+        return rc;
+    values = muster_mem_alloc_zero(server->env->mem, rounds->log->row_elements, sizeof(*values));
+    if (values == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    memcpy(values, decision, bytes);
+    rc = muster_params_own_rows_push(
+        rounds, &(struct muster_params_own_rows){
+                    .table = rounds->log,
+                    .shard = rounds->home,
+                    .round = decision->round,
+                    .message = 0,
+                    .keys = &rounds->keys[decision->round % MUSTER_PARAMS_DECISIONS_KEPT],
+                    .values = values,
+                    .count = 1});
+    muster_mem_free(server->env->mem, values);
+    return rc;
+}
+
+/* --- Who counts --- */
+
+struct tally {
+    uint32_t counted; /* have completed the open round */
+    uint64_t waited_for;
+    uint64_t slowest; /* a slot of these; UINT64_MAX: it has never ticked */
+};
+
+static struct tally sources_tally(const struct muster_params_rounds *rounds)
+{
+    const struct muster_params_server *server = rounds->server;
+    struct tally tally = {.slowest = UINT64_MAX};
+
+    for (uint64_t slot = 0; slot < server->region->head->source_count; slot++) {
+        const struct muster_params_source *source = muster_params_source_at(server->region, slot);
+
+        if (source->rounds > rounds->open) {
+            tally.counted++;
+        } else if (muster_params_stored_counts(source->clock)) {
+            tally.waited_for++;
+            tally.slowest = slot;
+        }
+    }
+    if (server->clocks.known < server->region->head->clock_sources) {
+        tally.waited_for += server->region->head->clock_sources - server->clocks.known;
+        tally.slowest = UINT64_MAX;
+    }
+    return tally;
+}
+
+static int source_compare(const void *one, const void *other)
+{
+    const struct muster_params_round_source *a = one, *b = other;
+
+    return memcmp(a->id.bytes, b->id.bytes, sizeof(a->id.bytes));
+}
+
+static struct muster_params_decision *decision_make(struct muster_params_rounds *rounds,
+                                                    uint32_t count)
+{
+    struct muster_params_server *server = rounds->server;
+    struct muster_params_decision *decision = muster_mem_alloc(
+        server->env->mem, sizeof(*decision) + count * sizeof(decision->sources[0]));
+
+    if (decision == NULL)
+        return NULL;
+    *decision = (struct muster_params_decision){.round = rounds->open};
+    for (uint64_t slot = 0; slot < server->region->head->source_count; slot++) {
+        const struct muster_params_source *source = muster_params_source_at(server->region, slot);
+
+        if (source->rounds > rounds->open)
+            decision->sources[decision->count++] = (struct muster_params_round_source){
+                .id = source->id, .weight = source->round_weight};
+    }
+    MUSTER_ASSERT(decision->count == count);
+    qsort(decision->sources, count, sizeof(decision->sources[0]), source_compare);
+    return decision;
+}
+
+static void round_decide(struct muster_params_rounds *rounds, const struct tally *tally)
+{
+    struct muster_params_server *server = rounds->server;
+    struct muster_params_decision *decision = decision_make(rounds, tally->counted);
+
+    if (decision == NULL || decision_store(rounds, decision) != MUSTER_OK) {
+        muster_mem_free(server->env->mem, decision);
+        muster_timer_start(&server->round_timer, server->env->loop,
+                           muster_loop_after_ns(server->env->loop, MUSTER_PARAMS_ROUND_RETRY_NS));
+        return;
+    }
+    rounds->pending = decision;
+    rounds->held_shard = (uint16_t)rounds->home;
+    rounds->held = (struct muster_params_held){
+        .done = on_held, .shards = &rounds->held_shard, .shard_count = 1};
+    muster_params_held_add(&rounds->held, server, rounds->home);
+    rounds->held.number = server->record_count;
+    muster_params_held_start(&rounds->held, server);
+    muster_task_post(&server->flush, server->env->loop);
+}
+
+/* Clients get a text for the errors of operations that wait for the round in vain. */
+static void waits_tell(const struct muster_params_rounds *rounds, const struct tally *tally)
+{
+    struct muster_params_server *server = rounds->server;
+    char id[MUSTER_INCARNATION_TEXT_BYTES], text[200];
+    size_t length;
+
+    if (tally->slowest == UINT64_MAX)
+        snprintf(text, sizeof(text),
+                 "%u of %" PRIu64 " sources have completed it; some have not begun", tally->counted,
+                 tally->counted + tally->waited_for);
+    else
+        snprintf(text, sizeof(text),
+                 "%u of %" PRIu64 " sources have completed it; source %s has not", tally->counted,
+                 tally->counted + tally->waited_for,
+                 muster_incarnation_format(
+                     &muster_params_source_at(server->region, tally->slowest)->id, id));
+    length = strlen(text);
+    MUSTER_LIST_EACH (&server->clients, client, struct muster_params_client, node) {
+        struct muster_params_answer *answer =
+            client->is_told ? muster_params_answer_new(client, MUSTER_PARAMS_WAITS, 0, length)
+                            : NULL;
+
+        if (answer == NULL)
+            continue; /* without the text, its errors only say less */
+        memcpy(answer->payload, text, length);
+        if (!muster_params_answer_send(answer, length))
+            MUSTER_LOG(server->env, DEBUG, "params_wait_not_told");
+    }
+}
+
+static bool is_complete(struct muster_params_rounds *rounds, const struct tally *tally,
+                        uint64_t *ret_due_ns)
+{
+    uint64_t now_ns = muster_loop_now_ns(rounds->server->env->loop);
+    uint32_t quorum = rounds->table->round_quorum;
+    bool has_quorum = quorum > 0 && tally->counted >= quorum;
+
+    if (has_quorum && !rounds->has_quorum)
+        rounds->quorum_ns = now_ns;
+    rounds->has_quorum = has_quorum;
+    if (tally->counted == 0)
+        return false;
+    if (tally->waited_for == 0)
+        return true;
+    if (!has_quorum)
+        return false;
+    *ret_due_ns = rounds->quorum_ns > UINT64_MAX - rounds->table->round_grace_ns
+                      ? UINT64_MAX
+                      : rounds->quorum_ns + rounds->table->round_grace_ns;
+    return now_ns >= *ret_due_ns;
+}
+
+void muster_params_rounds_look(struct muster_params_rounds *rounds, bool is_told)
+{
+    struct muster_params_server *server = rounds->server;
+    uint64_t due_ns = muster_loop_after_ns(server->env->loop, TELL_NS);
+    struct tally tally;
+
+    if (rounds->is_behind)
+        muster_params_decisions_apply(rounds);
+    if (rounds->closing != NULL || rounds->is_behind || rounds->pending != NULL ||
+        !muster_params_round_shard_is_led(server, rounds->home))
+        return;
+    if (muster_params_round_log_follow(rounds) != MUSTER_OK)
+        return; /* with the next tick or map again */
+    muster_params_decisions_apply(rounds);
+    if (rounds->closing != NULL)
+        return;
+    tally = sources_tally(rounds);
+    if (is_complete(rounds, &tally, &due_ns)) {
+        round_decide(rounds, &tally);
+        return;
+    }
+    if (tally.counted == 0)
+        return;
+    if (is_told)
+        waits_tell(rounds, &tally);
+    if (!muster_timer_is_started(&server->round_timer) || due_ns < server->round_timer.due_ns)
+        muster_timer_start(&server->round_timer, server->env->loop, due_ns);
+}

@@ -1,0 +1,306 @@
+/* Three copies: those that outlive a primary give each other what they have of its last changes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "assertion_count.h"
+#include "params_job.h"
+
+#include <string.h>
+
+#include "params/client/client_internal.h"
+#include "params/client/forward.h"
+#include "params/server/core/cluster.h"
+#include "params/store/row.h"
+
+#define KEYS PARAMS_JOB_KEYS
+
+static const struct muster_params_schema counters = {.name = "counters",
+                                                     .row_elements = 1,
+                                                     .wire_dtype = MUSTER_F32,
+                                                     .optimizer = MUSTER_PARAMS_ADD};
+
+static const struct muster_params_schema sums = {.name = "counters", /* the keys are of all shards */
+                                                 .row_elements = 1,
+                                                 .wire_dtype = MUSTER_F32,
+                                                 .optimizer = MUSTER_PARAMS_ADD,
+                                                 .is_by_round = true};
+
+struct scene {
+    struct params_job job;
+    struct muster_params *params;
+    struct muster_params_table *table;
+    uint64_t keys[KEYS];
+    float values[KEYS];
+    bool is_done;
+    enum muster_rc rc;
+};
+
+static void on_params(struct muster_params *params, enum muster_rc rc)
+{
+    struct scene *scene = muster_params_data(params);
+
+    scene->is_done = true;
+    scene->rc = rc;
+}
+
+static void on_op(struct muster_params_op *op, enum muster_rc rc)
+{
+    struct scene *scene = op->data;
+
+    scene->is_done = true;
+    scene->rc = rc;
+}
+
+static void end_await(struct scene *scene, enum muster_rc expected)
+{
+    test_env_run_until(scene->job.env, test_env_is_true, &scene->is_done);
+    assert_int_equal(scene->rc, expected);
+    scene->is_done = false;
+}
+
+static void done_await(struct scene *scene)
+{
+    end_await(scene, MUSTER_OK);
+}
+
+static uint64_t deadline_of(const struct scene *scene)
+{
+    return muster_loop_after_ns(scene->job.env->loop, 60 * MUSTER_NS_PER_S);
+}
+
+static void scene_open(struct scene *scene, const struct muster_params_schema *schema)
+{
+    struct muster_params_options options = {
+        .job = "test", .clock_sources = schema->is_by_round ? 1 : 0, .data = scene};
+    struct muster_params_op op = {.data = scene};
+    struct muster_error error;
+
+    memset(scene, 0, sizeof(*scene));
+    params_job_open(&scene->job, 3, 3);
+    options.server = scene->job.members[2].address;
+    options.connect_deadline_ns = deadline_of(scene);
+    assert_int_equal(
+        muster_params_open(scene->job.env, &options, on_params, &scene->params, &error), MUSTER_OK);
+    done_await(scene);
+    assert_int_equal(muster_params_table_start(&op, scene->params, schema, &scene->table,
+                                               deadline_of(scene), on_op),
+                     MUSTER_OK);
+    done_await(scene);
+    for (uint32_t i = 0; i < KEYS; i++)
+        scene->keys[i] = i;
+}
+
+static void scene_close(struct scene *scene)
+{
+    muster_params_close(scene->params, deadline_of(scene), on_params);
+    done_await(scene);
+    params_job_close(&scene->job);
+}
+
+static void push_start(struct scene *scene, struct muster_params_op *op)
+{
+    const struct muster_params_rows rows = {scene->keys, scene->values, KEYS};
+
+    op->data = scene;
+    for (uint32_t i = 0; i < KEYS; i++)
+        scene->values[i] = 1;
+    assert_int_equal(muster_params_push_start(op, scene->table, &rows, deadline_of(scene), on_op),
+                     MUSTER_OK);
+}
+
+static void push_run(struct scene *scene)
+{
+    struct muster_params_op op;
+
+    push_start(scene, &op);
+    done_await(scene);
+}
+
+static struct muster_params_server *server_of(const struct scene *scene, uint32_t i)
+{
+    return scene->job.members[i].server;
+}
+
+static struct muster_params_digest digest_of(const struct scene *scene, uint32_t i)
+{
+    const struct muster_params_region *region = server_of(scene, i)->region;
+
+    return muster_params_table_digest(region, muster_params_table_find(region, "counters"));
+}
+
+/* The first server sends that other one nothing from now on. */
+static void follower_mute(const struct scene *scene, uint32_t other)
+{
+    const struct muster_incarnation *id = &server_of(scene, other)->region->head->id;
+
+    MUSTER_LIST_EACH (&server_of(scene, 0)->followers, follower, struct muster_params_follower,
+                      node) {
+        if (muster_incarnation_is_equal(&follower->id, id))
+            follower->is_met = false;
+    }
+}
+
+struct shard_look {
+    const struct scene *scene;
+    uint32_t server;
+    uint64_t sequence; /* of the only source: it is applied to all shards of the first server */
+};
+
+static bool is_applied(void *data)
+{
+    const struct shard_look *look = data;
+    const struct muster_params_region *region = server_of(look->scene, look->server)->region;
+    const struct muster_params_map *map = server_of(look->scene, 0)->map;
+
+    for (uint32_t shard = 0; shard < map->shard_count; shard++) {
+        if (muster_params_server_leads(server_of(look->scene, 0), shard, map->epoch) &&
+            muster_params_source_at(region, 0)->positions[shard] >> 16 <= look->sequence)
+            return false;
+    }
+    return true;
+}
+
+/* No copy had to be made anew. */
+static void assert_both_have_all(const struct scene *scene)
+{
+    const struct muster_params_map *map = server_of(scene, 1)->map;
+
+    for (uint32_t shard = 0; shard < map->shard_count; shard++) {
+        assert_int_equal(map->shards[shard].copy_count, 2);
+        assert_int_equal(map->shards[shard].learner_count, 0);
+    }
+}
+
+static void a_push_that_one_survivor_lacks_is_given_to_it(void **state)
+{
+    (void)state;
+    for (uint32_t behind = 1; behind <= 2; behind++) {
+        struct muster_params_digest first, second;
+        struct muster_params_op push, pull;
+        struct scene scene;
+        const struct muster_params_rows rows = {scene.keys, scene.values, KEYS};
+        struct shard_look look = {.scene = &scene, .server = 3 - behind, .sequence = 2};
+
+        scene_open(&scene, &counters);
+        push_run(&scene);
+        follower_mute(&scene, behind);
+        push_start(&scene, &push);
+        test_env_run_until(scene.job.env, is_applied, &look);
+        assert_false(scene.is_done);
+
+        params_job_member_close(&scene.job, 0);
+        done_await(&scene);
+        assert_both_have_all(&scene);
+        pull.data = &scene;
+        assert_int_equal(
+            muster_params_pull_start(&pull, scene.table, &rows, deadline_of(&scene), on_op),
+            MUSTER_OK);
+        done_await(&scene);
+
+        for (uint32_t i = 0; i < KEYS; i++)
+            assert_true(scene.values[i] == 2);
+        first = digest_of(&scene, 1);
+        second = digest_of(&scene, 2);
+        assert_memory_equal(&first, &second, sizeof(first));
+        scene_close(&scene);
+    }
+}
+
+/* --- A push that is refused --- */
+
+/* The client takes a round for open that no server has come to. */
+static void early_push_start(struct scene *scene, struct muster_params_op *op)
+{
+    const struct muster_params_forward_push push = {
+        .rows = {scene->keys, scene->values, KEYS}, .clock = 5};
+
+    scene->table->round = 5;
+    op->data = scene;
+    assert_int_equal(
+        muster_params_forward_start(op, scene->table, &push, deadline_of(scene), on_op), MUSTER_OK);
+}
+
+static void assert_same_positions(const struct scene *scene, uint32_t one, uint32_t other)
+{
+    const struct muster_params_region *region = server_of(scene, one)->region;
+    uint32_t known = 0;
+
+    for (uint32_t shard = 0; shard < region->head->shard_count; shard++) {
+        known += muster_params_source_at(region, 0)->positions[shard] == (uint64_t)1 << 16;
+        assert_true(muster_params_positions_digest(region, shard) ==
+                    muster_params_positions_digest(server_of(scene, other)->region, shard));
+    }
+    assert_int_equal(known, region->head->shard_count);
+}
+
+static void all_copies_know_of_a_refusal_before_the_client_does(void **state)
+{
+    struct muster_params_op op;
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, &sums);
+
+    early_push_start(&scene, &op);
+    end_await(&scene, MUSTER_FAILED_PRECONDITION);
+
+    assert_same_positions(&scene, 0, 1);
+    assert_same_positions(&scene, 0, 2);
+    scene_close(&scene);
+}
+
+static void a_refusal_that_one_survivor_lacks_is_given_to_it(void **state)
+{
+    (void)state;
+    for (uint32_t behind = 1; behind <= 2; behind++) {
+        struct muster_params_op op;
+        struct scene scene;
+        struct shard_look look = {.scene = &scene, .server = 3 - behind};
+
+        scene_open(&scene, &sums);
+        follower_mute(&scene, behind);
+        early_push_start(&scene, &op);
+        test_env_run_until(scene.job.env, is_applied, &look);
+
+        params_job_member_close(&scene.job, 0);
+        end_await(&scene, MUSTER_FAILED_PRECONDITION);
+
+        assert_both_have_all(&scene);
+        assert_same_positions(&scene, 1, 2);
+        scene_close(&scene);
+    }
+}
+
+static void what_all_copies_have_is_not_kept(void **state)
+{
+    struct scene scene;
+    uint64_t most = 0;
+
+    (void)state;
+    scene_open(&scene, &counters);
+
+    for (int i = 0; i < 300; i++) {
+        push_run(&scene);
+        for (uint32_t j = 0; j < 3; j++)
+            most = server_of(&scene, j)->tail.count > most ? server_of(&scene, j)->tail.count : most;
+    }
+
+    assert_in_range(most, 1, 100);
+    scene_close(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_push_that_one_survivor_lacks_is_given_to_it),
+        cmocka_unit_test(all_copies_know_of_a_refusal_before_the_client_does),
+        cmocka_unit_test(a_refusal_that_one_survivor_lacks_is_given_to_it),
+        cmocka_unit_test(what_all_copies_have_is_not_kept),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

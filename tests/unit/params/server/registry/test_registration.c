@@ -1,0 +1,147 @@
+/* Servers of a job as the registry shows them: one whose process is gone is forgotten before its lease ends. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "params_job.h"
+#include "scene_case.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "params/server/core/cluster.h"
+#include "params/wire/server_record.h"
+
+#define SERVERS_PREFIX "/muster/test/params/servers/"
+
+static void job_open(struct params_job *job)
+{
+    params_job_open(job, 1, 1);
+    job->registry.op.data = &job->registry;
+    registry_pair_open_client(&job->registry, job->registry.endpoints);
+}
+
+static void job_close(struct params_job *job)
+{
+    registry_pair_close_client(&job->registry);
+    params_job_close(job);
+}
+
+SCENE_CASES(struct params_job, job_open, job_close)
+
+static pid_t child_start(void)
+{
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;)
+            pause();
+    }
+    return pid;
+}
+
+static void child_kill(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+/* A key as another server of this host puts it, but under no lease. */
+static void server_put(struct params_job *job, uint8_t number, pid_t pid, const char *host_key)
+{
+    struct muster_params_server_record record = {.pid = pid,
+                                                 .started =
+                                                     muster_host_started(job->env->host, pid),
+                                                 .shard_count = PARAMS_CALLER_SHARDS,
+                                                 .replicas = 1};
+    uint8_t bytes[MUSTER_PARAMS_SERVER_RECORD_BYTES];
+    char name[MUSTER_INCARNATION_TEXT_BYTES], key[128];
+
+    record.server.id.bytes[0] = record.server.id.bytes[15] = number;
+    snprintf(record.server.address, sizeof(record.server.address), "127.0.0.1:9");
+    snprintf(record.server.host_key, sizeof(record.server.host_key), "%s", host_key);
+    snprintf(key, sizeof(key), SERVERS_PREFIX "%s",
+             muster_incarnation_format(&record.server.id, name));
+    muster_params_server_record_pack(&record, bytes);
+    assert_int_equal(REGISTRY_PAIR_RUN(&job->registry, put, registry_pair_bytes_of(key),
+                                       ((struct muster_bytes){bytes, sizeof(bytes)}), 0),
+                     MUSTER_OK);
+}
+
+struct crowd {
+    const struct muster_params_server *server;
+    uint32_t count;
+};
+
+static bool has_map_of(void *data)
+{
+    const struct crowd *crowd = data;
+
+    return crowd->server->map->server_count == crowd->count;
+}
+
+static void map_await(struct params_job *job, uint32_t count)
+{
+    struct crowd crowd = {job->members[0].server, count};
+
+    test_env_run_until(job->env, has_map_of, &crowd);
+}
+
+static void a_server_whose_process_dies_is_forgotten(void **state)
+{
+    struct params_job *job = *state;
+    pid_t pid = child_start();
+
+    server_put(job, 200, pid, muster_host_key(job->env->host));
+    map_await(job, 2);
+    child_kill(pid);
+
+    registry_pair_wait_for_keys(&job->registry, SERVERS_PREFIX, 1);
+    map_await(job, 1);
+}
+
+static void a_server_whose_process_is_gone_already_is_forgotten(void **state)
+{
+    struct params_job *job = *state;
+    pid_t pid = child_start();
+
+    child_kill(pid);
+    server_put(job, 200, pid, muster_host_key(job->env->host));
+
+    registry_pair_wait_for_keys(&job->registry, SERVERS_PREFIX, 1);
+    map_await(job, 1);
+}
+
+/* Nothing is known here about the processes of another host. */
+static void a_server_of_another_host_is_left_to_its_lease(void **state)
+{
+    struct params_job *job = *state;
+    pid_t pid = child_start();
+
+    child_kill(pid);
+    server_put(job, 200, pid, "another-host");
+    map_await(job, 2);
+    server_put(job, 201, pid, muster_host_key(job->env->host));
+
+    registry_pair_wait_for_keys(&job->registry, SERVERS_PREFIX, 2);
+    assert_true(job->members[0].server->map->server_count >= 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(a_server_whose_process_dies_is_forgotten),
+        CASE(a_server_whose_process_is_gone_already_is_forgotten),
+        CASE(a_server_of_another_host_is_left_to_its_lease),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

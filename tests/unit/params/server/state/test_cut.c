@@ -1,0 +1,424 @@
+/* Cuts of a server: what a client asks for, and what others have to do with it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "assertion_count.h"
+#include "careful_mem.h"
+#include "params_stand.h"
+#include "region_stand.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "params/server/core/server_internal.h"
+#include "params/server/state/cut.h"
+#include "params/snapshot/snapshot.h"
+#include "params/store/row.h"
+
+#define SHARDS 8u
+#define ROWS   100u
+
+static const struct muster_params_schema items = {.name = "items",
+                                                  .row_elements = 2,
+                                                  .wire_dtype = MUSTER_F32,
+                                                  .optimizer = MUSTER_PARAMS_MOMENTUM};
+
+struct call {
+    struct muster_params_op op;
+    struct muster_params_cut cut;
+    bool is_done;
+    enum muster_rc rc;
+};
+
+struct scene {
+    struct params_stand stand;
+    struct muster_params *params[2];
+    struct muster_params_table *tables[2];
+    char folder[64];
+};
+
+static void scene_open(struct scene *scene)
+{
+    static const char *const names[] = {"one", "other"};
+
+    memset(scene, 0, sizeof(*scene));
+    strcpy(scene->folder, "/tmp/params_cut.XXXXXX");
+    assert_non_null(mkdtemp(scene->folder));
+    params_stand_open(&scene->stand, SHARDS);
+    for (uint32_t i = 0; i < 2; i++) {
+        scene->params[i] = params_stand_client(&scene->stand, names[i]);
+        scene->tables[i] = params_stand_table(&scene->stand, scene->params[i], &items);
+    }
+}
+
+static void scene_close(struct scene *scene)
+{
+    char command[128];
+
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(params_stand_leave(&scene->stand, scene->params[i]), MUSTER_OK);
+    params_stand_close(&scene->stand);
+    snprintf(command, sizeof(command), "rm -r %s", scene->folder);
+    assert_int_equal(system(command), 0);
+}
+
+static void rows_push(struct scene *scene, uint32_t client)
+{
+    uint64_t keys[ROWS];
+    float values[ROWS][2];
+    struct muster_error error;
+
+    for (uint32_t i = 0; i < ROWS; i++) {
+        keys[i] = i;
+        values[i][0] = (float)i;
+        values[i][1] = (float)client;
+    }
+    assert_int_equal(
+        params_stand_push(&scene->stand, scene->tables[client], keys, values, ROWS, &error),
+        MUSTER_OK);
+}
+
+static void on_cut(struct muster_params_op *op, enum muster_rc rc)
+{
+    struct call *call = op->data;
+
+    call->is_done = true;
+    call->rc = rc;
+}
+
+static void cut_start(struct scene *scene, struct call *call, uint32_t client, const char *folder)
+{
+    *call = (struct call){.op = {.data = call}};
+    assert_int_equal(muster_params_cut_start(&call->op, scene->params[client], folder, &call->cut,
+                                             params_stand_deadline(&scene->stand), on_cut),
+                     MUSTER_OK);
+}
+
+static enum muster_rc cut_await(struct scene *scene, struct call *call)
+{
+    test_env_run_until(&scene->stand.test.env, test_env_is_true, &call->is_done);
+    return call->rc;
+}
+
+static struct muster_params_digest server_digest(const struct scene *scene)
+{
+    const struct muster_params_region *region = scene->stand.server->region;
+
+    return muster_params_table_digest(region, muster_params_table_find(region, "items"));
+}
+
+/* The digest of the cut in the folder, in memory of its own. */
+static struct muster_params_digest restored_digest(const struct scene *scene)
+{
+    const struct muster_params_snapshot snapshot = {.files = muster_files_system(),
+                                                    .mem = careful_mem(),
+                                                    .folder = scene->folder,
+                                                    .sync_folder = muster_params_folder_sync};
+    struct muster_params_snapshot_manifest manifest;
+    struct muster_params_digest digest;
+    struct region_stand region;
+    struct muster_error error;
+
+    region_stand_open(&region, MUSTER_PARAMS_REGION_BYTES_MIN, 2 * SHARDS);
+    if (muster_params_snapshot_open(&snapshot, &manifest, &error) != MUSTER_OK ||
+        muster_params_snapshot_restore(&snapshot, &manifest, &region.region, NULL, NULL, &error) !=
+            MUSTER_OK)
+        fail_msg("%s", error.text);
+    digest = muster_params_table_digest(&region.region,
+                                        muster_params_table_find(&region.region, "items"));
+    muster_params_snapshot_manifest_fini(&manifest);
+    region_stand_close(&region);
+    return digest;
+}
+
+static void a_cut_has_the_rows_of_its_moment(void **state)
+{
+    struct muster_params_digest before, cut;
+    struct scene scene;
+    struct call call;
+
+    (void)state;
+    scene_open(&scene);
+    rows_push(&scene, 0);
+    rows_push(&scene, 1);
+    before = server_digest(&scene);
+    cut_start(&scene, &call, 0, scene.folder);
+    assert_int_equal(cut_await(&scene, &call), MUSTER_OK);
+    rows_push(&scene, 0);
+
+    cut = restored_digest(&scene);
+    assert_memory_equal(&cut, &before, sizeof(cut));
+    assert_int_equal(call.cut.rows, ROWS);
+    assert_int_equal(call.cut.tables, 1);
+    assert_int_equal(call.cut.shards, SHARDS);
+    assert_int_equal(call.cut.servers, 1);
+    scene_close(&scene);
+}
+
+static uint32_t shards_saved(struct scene *scene, const char *folder)
+{
+    struct muster_params_digest before = server_digest(scene), cut;
+    struct call call;
+
+    cut_start(scene, &call, 0, folder);
+    assert_int_equal(cut_await(scene, &call), MUSTER_OK);
+    cut = restored_digest(scene);
+    assert_memory_equal(&cut, &before, sizeof(cut));
+    return call.cut.shards_saved;
+}
+
+static void a_second_cut_saves_what_has_changed(void **state)
+{
+    struct muster_error error;
+    struct scene scene;
+    uint64_t key = 7;
+    float values[3] = {1, 2, 3};
+    uint32_t count;
+    char other[128];
+
+    (void)state;
+    scene_open(&scene);
+    rows_push(&scene, 0);
+    assert_int_equal(shards_saved(&scene, scene.folder), SHARDS);
+    assert_int_equal(shards_saved(&scene, scene.folder), 0);
+
+    assert_int_equal(params_stand_push(&scene.stand, scene.tables[0], &key, values, 1, &error),
+                     MUSTER_OK);
+    assert_int_equal(shards_saved(&scene, scene.folder), 1);
+
+    snprintf(other, sizeof(other), "rm %s/cut-*-shard-0001", scene.folder);
+    assert_int_equal(system(other), 0);
+    assert_int_equal(shards_saved(&scene, scene.folder), 1);
+
+    params_stand_kill(&scene.stand); /* its successor does not know what has changed */
+    params_stand_serve(&scene.stand);
+    count = shards_saved(&scene, scene.folder);
+    assert_int_equal(count, SHARDS);
+    scene_close(&scene);
+}
+
+static bool is_frozen(void *data)
+{
+    const struct scene *scene = data;
+
+    return scene->stand.server->region->freeze != NULL;
+}
+
+static void rows_that_change_while_they_are_saved_are_saved_as_they_were(void **state)
+{
+    struct muster_params_digest before, cut;
+    struct scene scene;
+    struct call call;
+
+    (void)state;
+    scene_open(&scene);
+    rows_push(&scene, 0);
+    before = server_digest(&scene);
+    cut_start(&scene, &call, 0, scene.folder);
+    test_env_run_until(&scene.stand.test.env, is_frozen, &scene);
+    rows_push(&scene, 1);
+    assert_int_equal(cut_await(&scene, &call), MUSTER_OK);
+
+    cut = restored_digest(&scene);
+    assert_memory_equal(&cut, &before, sizeof(cut));
+    assert_null(scene.stand.server->region->freeze);
+    scene_close(&scene);
+}
+
+static void one_cut_at_a_time(void **state)
+{
+    struct call first, second;
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene);
+    rows_push(&scene, 0);
+    cut_start(&scene, &first, 0, scene.folder);
+    assert_int_equal(muster_params_cut_start(&second.op, scene.params[0], scene.folder, &second.cut,
+                                             params_stand_deadline(&scene.stand), on_cut),
+                     MUSTER_FAILED_PRECONDITION);
+    test_env_run_until(&scene.stand.test.env, is_frozen, &scene);
+    cut_start(&scene, &second, 1, scene.folder);
+
+    if (cut_await(&scene, &second) != MUSTER_OK) { /* else the first one was faster */
+        assert_int_equal(second.rc, MUSTER_FAILED_PRECONDITION);
+        assert_non_null(strstr(second.op.error.text, "another cut is under way"));
+    }
+    assert_int_equal(cut_await(&scene, &first), MUSTER_OK);
+    cut_start(&scene, &second, 1, scene.folder);
+    assert_int_equal(cut_await(&scene, &second), MUSTER_OK);
+    scene_close(&scene);
+}
+
+static void a_folder_that_is_not_there_ends_the_cut_alone(void **state)
+{
+    struct scene scene;
+    struct call call;
+    char folder[80];
+
+    (void)state;
+    scene_open(&scene);
+    rows_push(&scene, 0);
+    snprintf(folder, sizeof(folder), "%s/none", scene.folder);
+    cut_start(&scene, &call, 0, folder);
+
+    assert_int_not_equal(cut_await(&scene, &call), MUSTER_OK);
+    assert_non_null(strstr(call.op.error.text, "/none/cut-"));
+    assert_null(scene.stand.server->cut.asker);
+    rows_push(&scene, 1);
+    cut_start(&scene, &call, 0, scene.folder);
+    assert_int_equal(cut_await(&scene, &call), MUSTER_OK);
+    scene_close(&scene);
+}
+
+static void a_client_that_comes_amid_the_marks_ends_the_cut(void **state)
+{
+    struct muster_params *late;
+    struct scene scene;
+    struct call call;
+
+    (void)state;
+    scene_open(&scene);
+    rows_push(&scene, 0);
+    scene.stand.server->cut.number = 1; /* as if another server had begun it */
+    scene.stand.server->cut.error =
+        (struct muster_error){.rc = MUSTER_UNAVAILABLE, .text = "shards have moved"};
+    cut_start(&scene, &call, 0, scene.folder);
+    test_env_turn(&scene.stand.test.env, 1);
+    late = params_stand_client(&scene.stand, "late");
+    (void)cut_await(&scene, &call);
+    if (call.rc != MUSTER_OK) { /* it may have been complete before */
+        assert_int_equal(call.rc, MUSTER_UNAVAILABLE);
+        assert_non_null(strstr(call.op.error.text, "a client has connected amid the cut"));
+    }
+    assert_int_equal(params_stand_leave(&scene.stand, late), MUSTER_OK);
+    cut_start(&scene, &call, 0, scene.folder);
+    assert_int_equal(cut_await(&scene, &call), MUSTER_OK);
+    scene_close(&scene);
+}
+
+static bool is_saving(void *data)
+{
+    const struct scene *scene = data;
+
+    return scene->stand.server->cut.state == MUSTER_PARAMS_CUT_SAVING;
+}
+
+/* The next part of the file was to be packed. */
+static void a_cut_ends_when_its_client_goes_while_it_is_saved(void **state)
+{
+    struct muster_params_server_cut *cut;
+    struct scene scene;
+    struct call call, next;
+
+    (void)state;
+    scene_open(&scene);
+    cut = &scene.stand.server->cut;
+    rows_push(&scene, 0);
+    cut_start(&scene, &call, 0, scene.folder);
+    test_env_run_until(&scene.stand.test.env, is_saving, &scene);
+    muster_params_server_cut_leave(cut->asker);
+
+    assert_int_equal(cut->state, MUSTER_PARAMS_CUT_NONE);
+    assert_null(cut->asker);
+    test_env_turn(&scene.stand.test.env, 20);
+    assert_false(call.is_done); /* nobody answers it: its client counts as gone */
+    cut_start(&scene, &next, 1, scene.folder);
+    assert_int_equal(cut_await(&scene, &next), MUSTER_OK);
+    scene_close(&scene);
+}
+
+/* Memory for the copies of rows that change meanwhile. */
+static void a_cut_without_memory_says_so(void **state)
+{
+    bool is_refused = false;
+
+    (void)state;
+    for (uint64_t i = 1; i <= 2 || is_refused; i++) {
+        struct scene scene;
+        struct call call;
+
+        scene_open(&scene);
+        rows_push(&scene, 0);
+        cut_start(&scene, &call, 0, scene.folder);
+        while (scene.stand.server->cut.state != MUSTER_PARAMS_CUT_MARKING ||
+               scene.stand.server->cut.awaited > 0)
+            test_env_turn(&scene.stand.test.env, 1);
+        scene.stand.test.mem.fail_at = i;
+        test_env_turn(&scene.stand.test.env, 1);
+        is_refused = scene.stand.test.mem.fail_at == 0;
+        scene.stand.test.mem.fail_at = 0;
+        if (i == 1)
+            assert_true(is_refused);
+        if (cut_await(&scene, &call) != MUSTER_OK) {
+            assert_int_equal(call.rc, MUSTER_RESOURCE_EXHAUSTED);
+            assert_non_null(strstr(call.op.error.text, "no memory "));
+        }
+        rows_push(&scene, 1);
+        cut_start(&scene, &call, 0, scene.folder);
+        assert_int_equal(cut_await(&scene, &call), MUSTER_OK);
+        scene_close(&scene);
+    }
+}
+
+static void a_server_that_dies_amid_the_cut_ends_it_with_its_reason(void **state)
+{
+    struct scene scene;
+    struct call call;
+
+    (void)state;
+    scene_open(&scene);
+    rows_push(&scene, 0);
+    cut_start(&scene, &call, 0, scene.folder);
+    test_env_run_until(&scene.stand.test.env, is_frozen, &scene);
+    params_stand_kill(&scene.stand);
+    params_stand_serve(&scene.stand);
+
+    (void)cut_await(&scene, &call); /* it is asked again over the next link, and may be made then */
+    rows_push(&scene, 1);
+    cut_start(&scene, &call, 0, scene.folder);
+    assert_int_equal(cut_await(&scene, &call), MUSTER_OK);
+    scene_close(&scene);
+}
+
+static void wrong_folders_are_refused_at_once(void **state)
+{
+    char folder[MUSTER_PARAMS_FOLDER_BYTES_MAX + 2];
+    struct scene scene;
+    struct call call;
+
+    (void)state;
+    scene_open(&scene);
+    memset(folder, 'a', sizeof(folder));
+    folder[sizeof(folder) - 1] = '\0';
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(muster_params_cut_start(&call.op, scene.params[0], i == 0 ? "" : folder,
+                                                 &call.cut, params_stand_deadline(&scene.stand),
+                                                 on_cut),
+                         MUSTER_INVALID_ARGUMENT);
+    }
+    scene_close(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_cut_has_the_rows_of_its_moment),
+        cmocka_unit_test(a_second_cut_saves_what_has_changed),
+        cmocka_unit_test(rows_that_change_while_they_are_saved_are_saved_as_they_were),
+        cmocka_unit_test(one_cut_at_a_time),
+        cmocka_unit_test(a_folder_that_is_not_there_ends_the_cut_alone),
+        cmocka_unit_test(a_client_that_comes_amid_the_marks_ends_the_cut),
+        cmocka_unit_test(a_cut_ends_when_its_client_goes_while_it_is_saved),
+        cmocka_unit_test(a_cut_without_memory_says_so),
+        cmocka_unit_test(a_server_that_dies_amid_the_cut_ends_it_with_its_reason),
+        cmocka_unit_test(wrong_folders_are_refused_at_once),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,356 @@
+/* Servers that begin with the files of a cut: alone, and those of a job with the shards that they get. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "params_calls.h"
+#include "params_job.h"
+#include "scene_case.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "params/server/core/cluster.h"
+#include "params/server/seat/seat.h"
+#include "params/snapshot/snapshot.h"
+#include "params/store/row.h"
+
+#define ROWS 100u
+
+/* A cut in a folder, of a server that is gone. */
+struct scene {
+    char folder[64];
+    struct muster_params_digest digest; /* of the table, of 1 value each: its key and 1 */
+};
+
+struct cut_call {
+    struct muster_params_op op;
+    struct muster_params_cut cut;
+    bool is_done;
+    enum muster_rc rc;
+};
+
+static void on_cut(struct muster_params_op *op, enum muster_rc rc)
+{
+    struct cut_call *call = op->data;
+
+    call->is_done = true;
+    call->rc = rc;
+}
+
+static void cut_make(struct params_stand *stand, struct muster_params *params, const char *folder)
+{
+    struct cut_call call = {.op = {.data = &call}};
+
+    assert_int_equal(muster_params_cut_start(&call.op, params, folder, &call.cut,
+                                             params_stand_deadline(stand), on_cut),
+                     MUSTER_OK);
+    test_env_run_until(&stand->test.env, test_env_is_true, &call.is_done);
+    assert_int_equal(call.rc, MUSTER_OK);
+}
+
+static void rows_push(struct params_stand *stand, struct muster_params_table *table)
+{
+    uint64_t keys[ROWS];
+    float values[ROWS];
+    struct muster_error error;
+
+    for (uint32_t i = 0; i < ROWS; i++) {
+        keys[i] = i;
+        values[i] = (float)i + 1;
+    }
+    if (params_stand_push(stand, table, keys, values, ROWS, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+}
+
+static struct muster_params_digest server_digest(const struct muster_params_server *server)
+{
+    const struct muster_params_store_table *table =
+        muster_params_table_find(server->region, params_counters.name);
+
+    assert_non_null(table);
+    return muster_params_table_digest(server->region, table);
+}
+
+static void scene_open(struct scene *scene)
+{
+    struct params_stand stand;
+    struct muster_params *params;
+
+    memset(scene, 0, sizeof(*scene));
+    strcpy(scene->folder, "/tmp/params_restore.XXXXXX");
+    assert_non_null(mkdtemp(scene->folder));
+    params_stand_open(&stand, PARAMS_CALLER_SHARDS);
+    params = params_stand_client(&stand, "one");
+    rows_push(&stand, params_stand_table(&stand, params, &params_counters));
+    cut_make(&stand, params, scene->folder);
+    scene->digest = server_digest(stand.server);
+    assert_int_equal(params_stand_leave(&stand, params), MUSTER_OK);
+    params_stand_close(&stand);
+}
+
+static void scene_close(struct scene *scene)
+{
+    char command[128];
+
+    snprintf(command, sizeof(command), "rm -r %s", scene->folder);
+    assert_int_equal(system(command), 0);
+}
+
+SCENE_CASES(struct scene, scene_open, scene_close)
+
+/* In the middle of the file of the last shard, or all of it. */
+static void shard_damage(const struct scene *scene)
+{
+    char command[256];
+
+    snprintf(command, sizeof(command),
+             "for f in $(find %s -name '*shard*' -type f); do truncate -s -1 $f; done",
+             scene->folder);
+    assert_int_equal(system(command), 0);
+}
+
+/* --- A server that is alone --- */
+
+static enum muster_rc alone_open(struct params_stand *stand, const char *folder,
+                                 struct muster_error *ret_error)
+{
+    struct muster_address address;
+    const struct muster_params_server_options options = {
+        .job = "test", .listen = &address, .seat = stand->seat, .restore = folder};
+
+    assert_int_equal(muster_address_parse_listen("127.0.0.1:0", &address, ret_error), MUSTER_OK);
+    return muster_params_server_open(&stand->test.env, &options, &stand->server, ret_error);
+}
+
+/* A seat that is taken, and no server in it. */
+static void seat_open(struct params_stand *stand)
+{
+    const struct muster_params_seat_options seat = {.shard_count = PARAMS_CALLER_SHARDS};
+    struct muster_error error;
+
+    params_stand_open(stand, PARAMS_CALLER_SHARDS);
+    params_stand_kill(stand);
+    assert_int_equal(
+        muster_params_seat_wrap(stand->memory, stand->bytes, &seat, &stand->seat, &error),
+        MUSTER_OK);
+}
+
+static void seat_close(struct params_stand *stand)
+{
+    if (stand->server == NULL) {
+        muster_params_seat_free(stand->seat);
+        test_env_turn(&stand->test.env, 8); /* what was opened of it closes */
+        stand->seat = NULL;
+    } else {
+        muster_params_server_set_data(stand->server, stand);
+    }
+    params_stand_close(stand);
+}
+
+static void a_server_that_is_alone_has_all_rows_at_once(void **state)
+{
+    const struct scene *scene = *state;
+    struct muster_params_digest digest;
+    struct muster_params_stats stats;
+    struct params_stand stand;
+    struct muster_error error;
+
+    seat_open(&stand);
+    assert_int_equal(alone_open(&stand, scene->folder, &error), MUSTER_OK);
+    digest = server_digest(stand.server);
+    assert_memory_equal(&digest, &scene->digest, sizeof(digest));
+    muster_params_server_stats(stand.server, &stats);
+    assert_int_equal(stats.rows, ROWS);
+    assert_null(stand.server->restore);
+    seat_close(&stand);
+}
+
+static void what_cannot_be_restored_opens_no_server(void **state)
+{
+    struct scene *scene = *state;
+    struct params_stand stand;
+    struct muster_error error;
+
+    seat_open(&stand);
+    assert_int_equal(alone_open(&stand, "/tmp/params_restore.none", &error), MUSTER_NOT_FOUND);
+    assert_null(stand.server);
+    seat_close(&stand);
+
+    seat_open(&stand);
+    assert_int_equal(alone_open(&stand, scene->folder, &error), MUSTER_OK);
+    muster_params_server_set_data(stand.server, &stand);
+    params_stand_kill(&stand);
+    assert_int_equal(muster_params_seat_wrap(
+                         stand.memory, stand.bytes,
+                         &(struct muster_params_seat_options){.shard_count = PARAMS_CALLER_SHARDS},
+                         &stand.seat, &error),
+                     MUSTER_OK);
+    assert_int_equal(alone_open(&stand, scene->folder, &error), MUSTER_FAILED_PRECONDITION);
+    assert_non_null(strstr(error.text, "has tables already"));
+    assert_null(stand.server);
+    seat_close(&stand);
+
+    shard_damage(scene);
+    seat_open(&stand);
+    assert_int_equal(alone_open(&stand, scene->folder, &error), MUSTER_DATA_LOSS);
+    assert_null(stand.server);
+    seat_close(&stand);
+}
+
+static void a_server_without_memory_to_restore_is_not_opened(void **state)
+{
+    const struct scene *scene = *state;
+    enum muster_rc rc = MUSTER_UNKNOWN;
+
+    for (uint64_t i = 1; rc != MUSTER_OK; i++) {
+        struct params_stand stand;
+        struct muster_error error;
+
+        seat_open(&stand);
+        stand.test.mem.fail_at = i;
+        rc = alone_open(&stand, scene->folder, &error);
+        stand.test.mem.fail_at = 0;
+        if (rc != MUSTER_OK) {
+            assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
+            assert_null(stand.server);
+        }
+        seat_close(&stand);
+    }
+}
+
+/* --- Servers of a job --- */
+
+static void job_open(struct params_job *job, const struct scene *scene, uint32_t count)
+{
+    params_job_prepare(job, count, 1);
+    job->restore = scene->folder;
+    for (uint32_t i = 0; i < count; i++)
+        params_job_member_open(job, i);
+}
+
+static void rows_check(struct params_job *job)
+{
+    struct params_stand *stand = &job->caller.stand;
+    struct muster_params *params;
+    struct muster_params_table *table;
+    uint64_t keys[ROWS];
+    float values[ROWS];
+    struct muster_error error;
+
+    params_job_dial(job, 0);
+    params = params_stand_client(stand, "other");
+    table = params_stand_table(stand, params, &params_counters);
+    for (uint32_t i = 0; i < ROWS; i++)
+        keys[i] = i;
+    assert_int_equal(params_stand_pull(stand, table, keys, values, ROWS, &error), MUSTER_OK);
+    for (uint32_t i = 0; i < ROWS; i++)
+        assert_true(values[i] == (float)i + 1);
+    assert_int_equal(params_stand_leave(stand, params), MUSTER_OK);
+}
+
+/* Each has the shards that it got, and no others. */
+static void servers_of_a_job_have_the_rows_of_their_shards(void **state)
+{
+    static struct params_job job;
+    uint64_t rows = 0;
+
+    for (uint32_t count = 1; count <= 2; count++) {
+        job_open(&job, *state, count);
+        for (uint32_t i = 0; i < count; i++)
+            assert_null(job.members[i].server->map); /* the first map waits for the files */
+        params_job_await_map(&job);
+        rows = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            assert_int_not_equal(job.members[i].server->region->head->tables[0].row_count, 0);
+            rows += job.members[i].server->region->head->tables[0].row_count;
+            assert_null(job.members[i].server->restore);
+            assert_false(job.members[i].has_failed);
+        }
+        assert_int_equal(rows, ROWS);
+        rows_check(&job);
+        params_job_close(&job);
+    }
+}
+
+/* It copies shards from those that are there. */
+static void a_server_that_comes_later_restores_nothing(void **state)
+{
+    const struct scene *scene = *state;
+    static struct params_job job;
+
+    params_job_prepare(&job, 1, 1);
+    params_job_member_open(&job, 0);
+    params_job_await_map(&job);
+    job.restore = scene->folder;
+    params_job_member_open(&job, 1);
+    job.count = 2;
+    params_job_await_map(&job);
+
+    assert_null(job.members[1].server->restore);
+    assert_int_equal(job.members[1].server->region->head->table_count, 0);
+    params_job_close(&job);
+}
+
+static bool has_failed(void *data)
+{
+    return ((const struct params_job_member *)data)->has_failed;
+}
+
+/* It has checked the files when it was opened. */
+static void a_server_whose_files_are_damaged_meanwhile_serves_nobody(void **state)
+{
+    struct scene *scene = *state;
+    static struct params_job job;
+
+    job_open(&job, scene, 1);
+    shard_damage(scene);
+    test_env_run_until(job.env, has_failed, &job.members[0]);
+
+    assert_null(job.members[0].server->map);
+    params_job_close(&job);
+}
+
+static void damaged_files_open_no_server_of_a_job(void **state)
+{
+    struct scene *scene = *state;
+    static struct params_job job;
+    struct params_stand stand;
+    struct muster_address address;
+    struct muster_params_server_options options = {
+        .job = "test", .listen = &address, .restore = scene->folder};
+    struct muster_params_server *server = NULL;
+    struct muster_error error;
+
+    shard_damage(scene);
+    params_job_prepare(&job, 1, 1);
+    seat_open(&stand);
+    options.seat = stand.seat;
+    options.registry = job.registry.endpoints;
+    assert_int_equal(muster_address_parse_listen("127.0.0.1:0", &address, &error), MUSTER_OK);
+    assert_int_equal(muster_params_server_open(job.env, &options, &server, &error),
+                     MUSTER_DATA_LOSS);
+    assert_null(server);
+    seat_close(&stand);
+    job.count = 0;
+    params_job_close(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(a_server_that_is_alone_has_all_rows_at_once),
+        CASE(what_cannot_be_restored_opens_no_server),
+        CASE(a_server_without_memory_to_restore_is_not_opened),
+        CASE(servers_of_a_job_have_the_rows_of_their_shards),
+        CASE(a_server_that_comes_later_restores_nothing),
+        CASE(a_server_whose_files_are_damaged_meanwhile_serves_nobody),
+        CASE(damaged_files_open_no_server_of_a_job),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
