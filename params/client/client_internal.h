@@ -212,6 +212,12 @@ static inline bool muster_params_shard_is_new(struct muster_params *params, uint
     return is_new;
 }
 
+/** The next push to the shard is as its first. */
+static inline void muster_params_shard_renew(struct muster_params *params, uint32_t shard)
+{
+    params->has_pushed[shard / 8] &= (uint8_t) ~(1u << shard % 8);
+}
+
 /* way.c */
 /** The owner of the ways is told by these. */
 struct muster_params_way_events {

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "params/client/stage.h"
-#include "params/client/stage.h"
 #include "params/wire/hash.h"
 
 static size_t parts_offset(size_t payload_bytes)
@@ -334,7 +333,7 @@ static void range_forget(struct muster_params_request *request)
         return;
     }
     muster_params_request_take_back(request);
-    params->has_pushed[request->shard / 8] &= (uint8_t)~(1u << request->shard % 8);
+    muster_params_shard_renew(params, request->shard);
     muster_params_request_drop(request);
 }
 

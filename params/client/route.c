@@ -140,6 +140,14 @@ static bool request_has_stayed(const struct muster_params_request *request)
     return true;
 }
 
+/* The message in which the source came to the shard first was given up: the next one to it is the first. */
+static struct muster_params_run run_renew(struct muster_params *params, struct muster_params_run run)
+{
+    if (muster_params_shard_is_new(params, muster_params_run_shard(&run)))
+        run.shard |= MUSTER_PARAMS_RUN_FIRST;
+    return run;
+}
+
 /* The runs of a push that this server leads now, in a message of the same sequence. NULL: no memory. */
 static struct muster_params_request *push_piece(const struct muster_params_request *request,
                                                 const struct muster_params_rows_frame *frame,
@@ -177,7 +185,7 @@ static struct muster_params_request *push_piece(const struct muster_params_reque
         const struct muster_params_run *run = &frame->runs[i];
 
         if (muster_params_route(params, muster_params_run_shard(run)) == way) {
-            *runs++ = *run;
+            *runs++ = run_renew(params, *run);
             memcpy(keys + to, frame->keys + from, run->rows * sizeof(*keys));
             memcpy((uint8_t *)values + to * value_bytes,
                    (const uint8_t *)frame->values + from * value_bytes, run->rows * value_bytes);
@@ -245,7 +253,11 @@ static struct muster_params_request *pull_piece(const struct muster_params_reque
 static struct muster_params_request *range_piece(struct muster_params_request *request)
 {
     struct muster_params *params = request->params;
-    struct muster_params_request *again =
+    struct muster_params_request *again;
+
+    if (muster_params_request_is_push(request))
+        request->range.is_first |= muster_params_shard_is_new(params, request->shard);
+    again =
         muster_params_range_request_new(request->table, request->kind, &request->range,
                                         request->parts[0].values);
 
@@ -283,7 +295,29 @@ static bool way_gets_rows(const struct muster_params_request *request,
     return false;
 }
 
-/* NULL: no memory. */
+/* Nobody may have heard of the source there, and the client marks no other push to these shards. */
+static void firsts_give_up(const struct muster_params_request *request,
+                           const struct muster_params_way *way)
+{
+    struct muster_params *params = request->params;
+    struct muster_params_rows_frame frame;
+
+    if (muster_params_request_is_range(request)) {
+        if (request->range.is_first)
+            muster_params_shard_renew(params, request->shard);
+        return;
+    }
+    request_view(request, &frame);
+    for (uint32_t i = 0; i < frame.run_count; i++) {
+        uint32_t shard = muster_params_run_shard(&frame.runs[i]);
+
+        if ((frame.runs[i].shard & MUSTER_PARAMS_RUN_FIRST) != 0 &&
+            muster_params_route(params, shard) == way)
+            muster_params_shard_renew(params, shard);
+    }
+}
+
+/* piece NULL: no memory. */
 static void piece_send(const struct muster_params_request *request,
                        struct muster_params_request *piece, struct muster_params_way *way,
                        struct muster_error *error)
@@ -292,6 +326,8 @@ static void piece_send(const struct muster_params_request *request,
         muster_error_set(error, MUSTER_RESOURCE_EXHAUSTED,
                          "no memory to send rows of table %s to the server that has them now",
                          request->table->name);
+        if (muster_params_request_is_push(request))
+            firsts_give_up(request, way);
     } else {
         piece->first_ns = request->first_ns;
         muster_params_request_send(piece, way,

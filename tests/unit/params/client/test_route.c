@@ -237,6 +237,49 @@ static void a_push_without_memory_for_all_its_messages_is_not_sent(void **state)
     puppet_scene_close(&puppets);
 }
 
+/* Shard 0 moves while two pushes to it wait for their answers, and an allocation fails. True: it was that for the
+ * message of the first push, which is the source's first. */
+static bool moved_push_fails(uint64_t allocation)
+{
+    struct params_puppets puppets;
+    struct muster_params_table *table;
+    struct puppet_call calls[3];
+    struct puppet_rows seen;
+    bool has_failed;
+
+    puppet_scene_open(&puppets, 2, &table);
+    for (uint32_t i = 0; i < 2; i++) {
+        puppet_push_start(&puppets, table, &calls[i], (const uint32_t[]){0}, 1);
+        seen = puppet_push_expect(&puppets.list[0], 1 + i, 1, (const uint32_t[]){0}, 1);
+        assert_int_equal(puppet_run_is_first(&seen, 0), i == 0);
+    }
+    params_puppets_move(&puppets, 0, 1, 0);
+    muster_mem_pool_trim(&puppets.params->pool); /* or the pool's memory would be used instead */
+    puppets.test.mem.fail_at = allocation;
+    test_env_turn(puppets.env, 50);
+    puppets.test.mem.fail_at = 0;
+    has_failed = calls[0].is_done && calls[0].rc == MUSTER_RESOURCE_EXHAUSTED;
+    if (has_failed) {
+        seen = puppet_push_expect(&puppets.list[1], 2, 2, (const uint32_t[]){0}, 1);
+        assert_true(puppet_run_is_first(&seen, 0));
+        puppet_push_start(&puppets, table, &calls[2], (const uint32_t[]){0}, 1);
+        seen = puppet_push_expect(&puppets.list[1], 3, 2, (const uint32_t[]){0}, 1);
+        assert_false(puppet_run_is_first(&seen, 0));
+    }
+    puppet_scene_close(&puppets);
+    return has_failed;
+}
+
+static void the_push_behind_a_first_one_without_memory_is_the_first(void **state)
+{
+    uint64_t allocation = 1;
+
+    (void)state;
+    while (allocation < 20 && !moved_push_fails(allocation))
+        allocation++;
+    assert_true(allocation < 20);
+}
+
 /* Both parts are with one server again, and the second is acknowledged first. The one that is not goes
  * on over the next link. */
 static void parts_that_meet_again_are_told_apart(void **state)
@@ -425,6 +468,7 @@ int main(void)
         cmocka_unit_test(pushes_go_before_pulls_over_the_next_link),
         cmocka_unit_test(a_deadline_names_the_server_that_was_asked),
         cmocka_unit_test(a_push_without_memory_for_all_its_messages_is_not_sent),
+        cmocka_unit_test(the_push_behind_a_first_one_without_memory_is_the_first),
         cmocka_unit_test(parts_that_meet_again_are_told_apart),
         cmocka_unit_test(a_new_server_gets_pushes_in_order_once_it_knows_all_their_tables),
         cmocka_unit_test(a_server_that_leaves_the_map_is_waited_for_no_more),
