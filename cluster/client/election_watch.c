@@ -31,13 +31,6 @@ static void on_again(struct muster_timer *timer)
     read_leader(timer->data);
 }
 
-static void stop_watching(struct muster_election_watch *watch)
-{
-    if (watch->is_watching)
-        muster_registry_watch_stop(&watch->watch);
-    watch->is_watching = false;
-}
-
 /* The last thing that a caller does: the watch may be stopped in it. */
 static void show_leader(struct muster_election_watch *watch,
                         const struct muster_registry_kv *leader)
@@ -63,7 +56,7 @@ static void on_changes(struct muster_registry_watch *keys,
     for (size_t i = 0; i < count; i++) {
         if (changes[i].is_delete != is_led)
             continue;
-        stop_watching(watch);
+        muster_registry_watch_stop(&watch->watch);
         read_leader(watch);
         return;
     }
@@ -76,7 +69,6 @@ static void on_watch_end(struct muster_registry_watch *keys, enum muster_rc rc)
     struct muster_election_watch *watch = keys->data;
 
     (void)rc; /* a new range says more */
-    watch->is_watching = false;
     ask_later(watch);
 }
 
@@ -86,11 +78,10 @@ static void watch_from(struct muster_election_watch *watch, const struct muster_
     struct muster_bytes queue = {.data = watch->queue, .size = watch->queue_bytes};
 
     watch->watch.data = watch;
-    watch->is_watching = muster_registry_watch_start(
-                             &watch->watch, watch->registry, leader != NULL ? leader->key : queue,
-                             leader != NULL ? MUSTER_REGISTRY_KEY : MUSTER_REGISTRY_PREFIX,
-                             revision + 1, on_changes, on_watch_end) == MUSTER_OK;
-    if (!watch->is_watching)
+    if (muster_registry_watch_start(&watch->watch, watch->registry,
+                                    leader != NULL ? leader->key : queue,
+                                    leader != NULL ? MUSTER_REGISTRY_KEY : MUSTER_REGISTRY_PREFIX,
+                                    revision + 1, on_changes, on_watch_end) != MUSTER_OK)
         ask_later(watch);
 }
 
@@ -174,7 +165,7 @@ void muster_election_watch_stop(struct muster_election_watch *watch)
     if (watch->queue == NULL)
         return;
     muster_timer_stop(&watch->again);
-    stop_watching(watch);
+    muster_registry_watch_stop(&watch->watch);
     if (watch->asking != NULL) {
         watch->asking->watch = NULL;
         muster_registry_op_cancel(&watch->asking->op);

@@ -214,7 +214,7 @@ struct muster_election_watch {
     struct muster_election_asking *asking; /* the range under way */
     uint64_t backoff_ns;
     uint64_t shown_revision; /* mod revision of what was shown last; 0: nobody */
-    bool is_watching, has_shown;
+    bool has_shown;
     char *queue;
     size_t queue_bytes;
 };

@@ -12,6 +12,7 @@ struct leased {
 struct stand {
     struct played_registry played;
     unsigned grants, streams, asked[2]; /* of leases 9 and 10 */
+    bool is_first_silent;               /* the first stream stays open, and says nothing */
     struct leased leases[2];
 };
 
@@ -27,13 +28,15 @@ static void on_grant(struct muster_rpc *rpc, struct muster_bytes request)
     muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
 
-/* The first stream breaks at the first word. After it lease 9 has nine seconds, and 10 is gone. */
+/* The first stream breaks at the first word, or is silent. After it lease 9 has nine seconds, and 10 is gone. */
 static void on_keep_alive(struct muster_rpc *rpc, struct muster_bytes request)
 {
     struct stand *stand = muster_rpc_service(rpc);
     const char *id = request.data; /* "\x08" and the id */
 
     assert_int_equal(request.size, 2);
+    if (stand->streams == 1 && stand->is_first_silent)
+        return;
     if (stand->streams == 1) {
         muster_rpc_finish(rpc, MUSTER_UNAVAILABLE, "the connection is lost");
         return;
@@ -114,6 +117,22 @@ static void a_lease_is_kept_alive_over_a_lost_stream(void **state)
     played_registry_close(&stand.played);
 }
 
+static void a_stream_that_says_nothing_is_left_for_another(void **state)
+{
+    struct stand stand;
+
+    (void)state;
+    stand_open(&stand);
+    stand.is_first_silent = true;
+    grant_lease(&stand, &stand.leases[0]);
+    stand.leases[1].is_lost = true; /* this one does not take part */
+    test_env_run_until(stand.played.env, has_been_kept, &stand);
+
+    assert_false(stand.leases[0].is_lost);
+    assert_int_equal(stand.streams, 2);
+    played_registry_close(&stand.played);
+}
+
 static void no_memory_for_a_lease_is_told(void **state)
 {
     struct stand stand;
@@ -136,6 +155,7 @@ int main(void)
 {
     const struct CMUnitTest registry_client_lease[] = {
         cmocka_unit_test(a_lease_is_kept_alive_over_a_lost_stream),
+        cmocka_unit_test(a_stream_that_says_nothing_is_left_for_another),
         cmocka_unit_test(no_memory_for_a_lease_is_told),
     };
 

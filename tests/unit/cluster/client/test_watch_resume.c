@@ -27,6 +27,7 @@ struct stand {
     enum muster_rc refusal; /* of the first call */
     const char *refusal_text;
     unsigned calls;
+    bool is_answered_twice; /* with the key "k", and with another revision the second time */
     struct muster_registry_op op;
     bool is_done;
     enum muster_rc rc;
@@ -36,11 +37,13 @@ struct stand {
     struct muster_registry_watch watch;
     char starts[LOG_MAX]; /* revisions that streams were to begin with */
     char shown[LOG_MAX];  /* revisions that were shown */
-    bool has_ended;
+    bool has_ended, has_left; /* the watch; the client, from its stream */
     enum muster_rc end_rc;
 };
 
 /* --- The registry --- */
+
+#define HEADER "\x0a\x04\x08\x01\x18"
 
 /* Field 1 of every answer is its header: registry 1, revision 5. */
 static void on_unary(struct muster_rpc *rpc, struct muster_bytes request)
@@ -52,7 +55,12 @@ static void on_unary(struct muster_rpc *rpc, struct muster_bytes request)
         muster_rpc_finish(rpc, stand->refusal, stand->refusal_text);
         return;
     }
-    assert_int_equal(muster_rpc_send(rpc, "\x0a\x04\x08\x01\x18\x05", 6), MUSTER_OK);
+    if (stand->is_answered_twice) {
+        assert_int_equal(muster_rpc_send(rpc, HEADER "\x05\x12\x03\x0a\x01k", 11), MUSTER_OK);
+        assert_int_equal(muster_rpc_send(rpc, HEADER "\x06\x12\x03\x0a\x01k", 11), MUSTER_OK);
+    } else {
+        assert_int_equal(muster_rpc_send(rpc, HEADER "\x05", 6), MUSTER_OK);
+    }
     muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
 
@@ -179,6 +187,12 @@ static void on_watch(struct muster_rpc *rpc, struct muster_bytes bytes)
     play_words(rpc, words + (*words == '='));
 }
 
+static void on_left(struct muster_rpc *rpc, enum muster_rc rc)
+{
+    (void)rc;
+    ((struct stand *)muster_rpc_service(rpc))->has_left = true;
+}
+
 static const struct muster_rpc_method methods[] = {
     {.path = "/etcdserverpb.KV/Range", .on_message = on_unary, .is_unary = true},
     {.path = "/etcdserverpb.KV/Put", .on_message = on_unary, .is_unary = true},
@@ -188,7 +202,7 @@ static const struct muster_rpc_method methods[] = {
     {.path = "/etcdserverpb.Lease/LeaseGrant", .on_message = on_unary, .is_unary = true},
     {.path = "/etcdserverpb.Lease/LeaseRevoke", .on_message = on_unary, .is_unary = true},
     {.path = "/etcdserverpb.Lease/LeaseTimeToLive", .on_message = on_unary, .is_unary = true},
-    {.path = "/etcdserverpb.Watch/Watch", .on_message = on_watch},
+    {.path = "/etcdserverpb.Watch/Watch", .on_message = on_watch, .on_end = on_left},
 };
 
 /* --- The stand --- */
@@ -292,6 +306,22 @@ static void what_may_have_changed_something_is_not_asked_twice(void **state)
         assert_false(stand.op.is_unsent);
         stand_close(&stand);
     }
+}
+
+/* The results of the first answer are held while the second comes. */
+static void a_second_answer_to_an_operation_is_ignored(void **state)
+{
+    struct stand stand;
+
+    (void)state;
+    stand_open(&stand);
+    stand.is_answered_twice = true;
+    assert_int_equal(start_op(&stand, RANGE), MUSTER_OK);
+    test_env_run_until(stand.played.env, test_env_is_true, &stand.is_done);
+
+    assert_int_equal(stand.rc, MUSTER_OK);
+    assert_int_equal(stand.op.revision, 5);
+    stand_close(&stand);
 }
 
 static void operations_on_no_key_are_refused(void **state)
@@ -460,6 +490,33 @@ static void a_watch_goes_on_where_it_broke(void **state)
     }
 }
 
+static bool has_shown(void *data)
+{
+    return ((struct stand *)data)->shown[0] != '\0';
+}
+
+static void a_watch_that_is_stopped_ends_its_stream_at_the_registry(void **state)
+{
+    static const struct watch_row row = {.lives = {"C10 E12 -"}};
+    struct stand stand;
+
+    (void)state;
+    stand_open(&stand);
+    stand.row = &row;
+    assert_int_equal(muster_registry_watch_start(&stand.watch, stand.played.registry,
+                                                 (struct muster_bytes){"k", 1}, MUSTER_REGISTRY_KEY,
+                                                 0, on_changes, on_end),
+                     MUSTER_OK);
+    test_env_run_until(stand.played.env, has_shown, &stand);
+    assert_false(stand.has_left);
+    muster_registry_watch_stop(&stand.watch);
+    muster_registry_watch_stop(&stand.watch);
+    test_env_run_until(stand.played.env, test_env_is_true, &stand.has_left);
+
+    assert_false(stand.has_ended);
+    stand_close(&stand);
+}
+
 static void a_watch_of_nothing_or_of_a_closed_registry_is_refused(void **state)
 {
     const struct muster_bytes none = {NULL, 0}, key = {"k", 1};
@@ -487,9 +544,11 @@ int main(void)
 {
     const struct CMUnitTest registry_client_resume[] = {
         cmocka_unit_test(what_may_have_changed_something_is_not_asked_twice),
+        cmocka_unit_test(a_second_answer_to_an_operation_is_ignored),
         cmocka_unit_test(operations_on_no_key_are_refused),
         cmocka_unit_test(no_memory_to_start_is_told),
         cmocka_unit_test(a_watch_goes_on_where_it_broke),
+        cmocka_unit_test(a_watch_that_is_stopped_ends_its_stream_at_the_registry),
         cmocka_unit_test(a_watch_of_nothing_or_of_a_closed_registry_is_refused),
     };
 
