@@ -174,6 +174,27 @@ static void the_dead_do_not_join(void **state)
     member_stage_check("dead", "", IN(STEADY));
 }
 
+/* The first view has the smallest number that a joiner may name. */
+static void a_joiner_of_the_first_view_waits_until_it_is_ready(void **state)
+{
+    struct muster_control join = WORD(JOIN, .epoch = 1);
+
+    (void)state;
+    join.member = member_stage_member(STAGE_STRANGER);
+    member_stage_open(1, STAGE_FORMING, NULL);
+    member_stage_show_view((struct stage_view)STAGE_VIEW(1, "123", ), 20);
+    for (unsigned number = 2; number <= 3; number++)
+        member_stage_link(number);
+    member_stage_link(STAGE_STRANGER);
+    member_stage_forget();
+    member_stage_say(STAGE_STRANGER, &join);
+    member_stage_check("not ready", "", IN(STEADY));
+    join.is_ready = true;
+    member_stage_say(STAGE_STRANGER, &join);
+
+    member_stage_check("ready", "freeze freeze>2 freeze>3 ", IN(COLLECTING));
+}
+
 /* It is let in when the operation under way has ended, if it is still there. */
 static void a_joiner_without_a_link_is_not_let_in(void **state)
 {
@@ -381,6 +402,7 @@ int main(void)
         cmocka_unit_test(views_are_followed_or_end_it),
         cmocka_unit_test(words_count_from_members_of_the_same_view),
         STAGE_CASE(the_dead_do_not_join),
+        STAGE_CASE(a_joiner_of_the_first_view_waits_until_it_is_ready),
         STAGE_CASE(a_joiner_without_a_link_is_not_let_in),
         cmocka_unit_test(votes_count_from_members_of_the_same_view),
         STAGE_CASE(nothing_is_proposed_without_the_registry),

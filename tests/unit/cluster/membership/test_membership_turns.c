@@ -314,7 +314,7 @@ static void it_says_what_its_start_waits_for(void **state)
     } rows[] = {
         {STAGE_FORMING, 1, true, false, "the registry"},
         {STAGE_FORMING, 1, false, false, "the other tasks, which have to agree on a view"},
-        {STAGE_OBSERVER, 2, false, false, "which leads the members"},
+        {STAGE_OBSERVER, 2, false, false, "worker:0 at none (pid 101), which leads"},
         {STAGE_OBSERVER, 2, false, true, "members of the last view (5), which do not answer"},
     };
 
@@ -520,6 +520,12 @@ static void a_process_of_this_host_is_watched_once(void **state)
     member_stage_open(1, STAGE_FORMING, NULL);
     member_stage_put(4, NULL, 14);
     assert_int_equal(stage.watches, 1); /* before there is a view */
+    member_stage_close();
+    member_stage_open(1, STAGE_STEADY, NULL);
+    member_stage_put(4, NULL, 60);
+    assert_int_equal(stage.watches, 0); /* a record may name a process of long ago */
+    member_stage_link(4);
+    assert_int_equal(stage.watches, 1);
     member_stage_close();
 }
 
