@@ -83,15 +83,15 @@ struct key_list {
 static enum muster_rc add_key(void *data, const struct muster_registry_record *record)
 {
     struct key_list *list = data;
+    ProtobufCBinaryData *keys = NULL;
     struct muster_bytes copy;
-    ProtobufCBinaryData *keys = muster_registry_arena_reserve(list->arena, list->keys, list->count,
-                                                              &list->capacity, sizeof(*keys));
 
+    if (muster_registry_arena_copy(list->arena, record->key, &copy))
+        keys = muster_registry_arena_reserve(list->arena, list->keys, list->count, &list->capacity,
+                                             sizeof(*keys));
     if (keys == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     list->keys = keys;
-    if (!muster_registry_arena_copy(list->arena, record->key, &copy))
-        return MUSTER_RESOURCE_EXHAUSTED;
     list->keys[list->count++] =
         (ProtobufCBinaryData){.len = copy.size, .data = (uint8_t *)(uintptr_t)copy.data};
     return MUSTER_OK;

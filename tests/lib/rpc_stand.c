@@ -1,6 +1,7 @@
 /* A gRPC server on a virtual clock before clients that are played by hand. */
 #include "rpc_stand.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -381,10 +382,12 @@ int64_t rpc_raw_reset_code(const struct rpc_raw *raw, uint32_t stream)
     return -1;
 }
 
-/* grpc-status in one header block, or -1. Every block must go through the table. */
-static int64_t block_status(nghttp2_hd_inflater *inflater, const uint8_t *block, size_t bytes)
+/* Whether one header block has that header. Every block must go through the table. */
+static bool block_find(nghttp2_hd_inflater *inflater, const uint8_t *block, size_t bytes,
+                       const char *name, char *value, size_t room)
 {
-    int64_t status = -1;
+    size_t name_bytes = strlen(name);
+    bool is_found = false;
 
     for (;;) {
         nghttp2_nv nv;
@@ -394,35 +397,46 @@ static int64_t block_status(nghttp2_hd_inflater *inflater, const uint8_t *block,
         assert_true(used >= 0);
         block += used;
         bytes -= (size_t)used;
-        if ((flags & NGHTTP2_HD_INFLATE_EMIT) && nv.namelen == 11 &&
-            memcmp(nv.name, "grpc-status", 11) == 0)
-            status = atoi((const char *)nv.value);
+        if ((flags & NGHTTP2_HD_INFLATE_EMIT) && nv.namelen == name_bytes &&
+            memcmp(nv.name, name, name_bytes) == 0) {
+            (void)snprintf(value, room, "%.*s", (int)nv.valuelen, (const char *)nv.value);
+            is_found = true;
+        }
         if ((flags & NGHTTP2_HD_INFLATE_FINAL) || (used == 0 && bytes == 0))
             break;
     }
     assert_int_equal(nghttp2_hd_inflate_end_headers(inflater), 0);
-    return status;
+    return is_found;
 }
 
-int64_t rpc_raw_status(const struct rpc_raw *raw, uint32_t stream)
+bool rpc_raw_header(const struct rpc_raw *raw, uint32_t stream, const char *name, char *value,
+                    size_t room)
 {
     nghttp2_hd_inflater *inflater = NULL;
     const uint8_t *frame;
     size_t at = 0;
-    int64_t found = -1;
+    bool is_found = false;
 
     assert_int_equal(nghttp2_hd_inflate_new(&inflater), 0);
     while ((frame = next_frame(raw, &at)) != NULL) {
-        int64_t status;
+        char text[4096];
 
-        if (frame[3] != FRAME_HEADERS)
-            continue;
-        status = block_status(inflater, frame + 9, frame_bytes(frame));
-        if (number_at(frame + 5) == stream && status >= 0)
-            found = status;
+        if (frame[3] == FRAME_HEADERS &&
+            block_find(inflater, frame + 9, frame_bytes(frame), name, text, sizeof(text)) &&
+            number_at(frame + 5) == stream) {
+            (void)snprintf(value, room, "%s", text);
+            is_found = true;
+        }
     }
     nghttp2_hd_inflate_del(inflater);
-    return found;
+    return is_found;
+}
+
+int64_t rpc_raw_status(const struct rpc_raw *raw, uint32_t stream)
+{
+    char text[16];
+
+    return rpc_raw_header(raw, stream, "grpc-status", text, sizeof(text)) ? atoi(text) : -1;
 }
 
 size_t rpc_raw_data_bytes(const struct rpc_raw *raw, uint32_t stream)

@@ -71,6 +71,10 @@ int64_t rpc_raw_goaway_code(const struct rpc_raw *raw);
 /** Whether the last GOAWAY carries that text. */
 bool rpc_raw_has_goaway_text(const struct rpc_raw *raw, const char *text);
 int64_t rpc_raw_reset_code(const struct rpc_raw *raw, uint32_t stream);
+/** Whether the server has sent that header on the stream, and its last value; needs all that the server ever
+ * sent on the connection. */
+bool rpc_raw_header(const struct rpc_raw *raw, uint32_t stream, const char *name, char *value,
+                    size_t room);
 /** grpc-status of the stream; needs all that the server ever sent on the connection. */
 int64_t rpc_raw_status(const struct rpc_raw *raw, uint32_t stream);
 /** Bytes of DATA on the stream. */

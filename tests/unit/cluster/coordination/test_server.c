@@ -206,6 +206,25 @@ static void every_method_answers_what_it_cannot_read(void **state)
     stop_server(scene);
 }
 
+/* Clients tell the service's errors from those of the connection by the details. */
+static void a_refusal_says_in_its_details_that_it_is_the_service_s(void **state)
+{
+    static const char error[] = "N3R5cGUuZ29vZ2xlYXBpcy5jb20v"; /* "7type.googleapis.com/" */
+    struct scene *scene = *state;
+    char value[600] = "";
+    uint32_t stream;
+
+    serve_jobs(scene, NULL, false);
+    register_both(scene);
+    stream = ask_service(scene, 0, try_get);
+
+    assert_int_equal(status_of(scene, 0, stream), MUSTER_NOT_FOUND);
+    assert_true(
+        rpc_raw_header(scene->raws[0], stream, "grpc-status-details-bin", value, sizeof(value)));
+    assert_non_null(strstr(value, error));
+    stop_server(scene);
+}
+
 /* --- What waits --- */
 
 static const struct {
@@ -690,6 +709,7 @@ int main(void)
         CASE(what_waits_for_the_file_is_answered_at_the_end_too),
         CASE(the_service_is_the_same_after_restarts),
         CASE(silence_counts_after_a_restart),
+        CASE(a_refusal_says_in_its_details_that_it_is_the_service_s),
         CASE(a_damaged_file_is_refused),
         CASE(no_memory_is_an_end_too),
         CASE(options_that_make_no_service_are_refused),

@@ -488,6 +488,22 @@ static void graphs_are_refused_with_the_way_out(void **state)
     assert_non_null(strstr(answer.text, "run the computation in each task's own process"));
 }
 
+static void it_serves_the_coordination_that_it_was_given(void **state)
+{
+    static const char method[] = "/xla.coordination.CoordinationService/TryGetKeyValue";
+    struct fixture *fixture = *state;
+    struct answer answer = {.count = 0};
+    struct muster_unary unary = {.data = &answer};
+
+    start_server(fixture, 1);
+    assert_int_equal(muster_unary_start(&unary, fixture->channel, method, "\x0a\x01k", 3,
+                                        options_within(fixture).deadline_ns, on_unary),
+                     MUSTER_OK);
+    test_env_run_until(fixture->env, is_answered, &answer);
+
+    assert_int_equal(answer.rc, MUSTER_NOT_FOUND);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -506,6 +522,7 @@ int main(void)
         CASE(buffers_of_others_are_refused),
         CASE(an_offer_that_nobody_took_comes_back),
         CASE(graphs_are_refused_with_the_way_out),
+        CASE(it_serves_the_coordination_that_it_was_given),
     };
     return cmocka_run_group_tests(server, NULL, NULL);
 }
