@@ -42,7 +42,7 @@ struct muster_publication_door_options {
 /** A reader's link. */
 struct muster_publication_client {
     struct muster_list node;
-    void *data;           /* the owner's */
+    uint32_t place;       /* the owner's: in its trees */
     uint64_t has_version; /* that it shows */
     bool is_joined;
     bool is_denied;

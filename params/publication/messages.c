@@ -133,21 +133,22 @@ enum muster_rc muster_publication_join_unpack(const uint8_t bytes[MUSTER_PUBLICA
     return MUSTER_OK;
 }
 
-size_t muster_publication_sources_unpack(const void *bytes, size_t size,
-                                         struct muster_address *ret_sources)
+void muster_publication_sources_unpack(const void *bytes, size_t size, uint32_t first_count,
+                                       struct muster_publication_sources *ret_sources)
 {
-    const char *text = bytes;
+    const char *text = bytes, *end = text + size;
     struct muster_error error;
-    size_t count = 0;
 
-    for (size_t at = 0;
-         at + MUSTER_ADDRESS_TEXT_BYTES <= size && count < MUSTER_PUBLICATION_SOURCES_MAX;
-         at += MUSTER_ADDRESS_TEXT_BYTES) {
-        if (is_text(text + at, MUSTER_ADDRESS_TEXT_BYTES) &&
-            muster_address_parse(text + at, &ret_sources[count], &error) == MUSTER_OK)
-            count++;
+    ret_sources->counts[0] = ret_sources->counts[1] = 0;
+    for (uint32_t i = 0; text < end && is_text(text, (size_t)(end - text)); i++) {
+        uint32_t tree = i < first_count ? 0 : 1;
+        size_t *count = &ret_sources->counts[tree];
+
+        if (*count < MUSTER_PUBLICATION_SOURCES_MAX &&
+            muster_address_parse(text, &ret_sources->addresses[tree][*count], &error) == MUSTER_OK)
+            ++*count;
+        text += strlen(text) + 1;
     }
-    return count;
 }
 
 bool muster_publication_send(struct muster_peer_link *link, struct muster_frame_header header,

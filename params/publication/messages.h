@@ -10,6 +10,7 @@
 #include <muster/publication.h>
 
 #include "net/link/peer_link.h"
+#include "params/publication/tree.h"
 
 /* Frames of channel PUBLICATION; op.step is the version. */
 enum muster_publication_message {
@@ -85,12 +86,16 @@ MUSTER_MUST_CHECK enum muster_rc muster_publication_join_unpack(
     const uint8_t bytes[MUSTER_PUBLICATION_JOIN_BYTES], struct muster_publication_join *ret_join,
     struct muster_error *ret_error);
 
-/** Addresses of SOURCES: MUSTER_ADDRESS_TEXT_BYTES each. */
+/** Addresses of SOURCES: texts that end with their NUL, one behind the other. */
 #define MUSTER_PUBLICATION_SOURCES_BYTES_MAX                                                       \
     (MUSTER_PUBLICATION_SOURCES_MAX * MUSTER_ADDRESS_TEXT_BYTES)
-/** Returns how many addresses there are; those that cannot be read are left out. */
-size_t muster_publication_sources_unpack(const void *bytes, size_t size,
-                                         struct muster_address *ret_sources);
+struct muster_publication_sources {
+    struct muster_address addresses[MUSTER_PUBLICATION_TREES][MUSTER_PUBLICATION_SOURCES_MAX];
+    size_t counts[MUSTER_PUBLICATION_TREES];
+};
+/** The first first_count texts are of the first tree. Those that cannot be read are left out. */
+void muster_publication_sources_unpack(const void *bytes, size_t size, uint32_t first_count,
+                                       struct muster_publication_sources *ret_sources);
 
 /** Send a small frame. False: the link must be closed. */
 MUSTER_MUST_CHECK bool muster_publication_send(struct muster_peer_link *link,

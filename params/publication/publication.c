@@ -281,11 +281,31 @@ static void version_trim(struct muster_publication *publication)
     muster_publication_door_progress(publication->door);
 }
 
+/* Without memory for the trees there is no order. */
+static void readers_tell(struct muster_publication *publication)
+{
+    struct muster_publication_roster *roster = &publication->roster;
+    uint64_t version = publication->record.version;
+
+    for (uint32_t i = 0; i < roster->count; i++) {
+        struct muster_publication_client *client = muster_publication_roster_reader(roster, i);
+
+        if (client != NULL)
+            sources_tell(publication, client, version);
+    }
+    if (roster->count > 0)
+        return;
+    MUSTER_LIST_EACH_SAFE (muster_publication_door_clients(publication->door), client,
+                           struct muster_publication_client, node) {
+        if (client->is_joined && client->join.is_following)
+            sources_tell(publication, client, version);
+    }
+}
+
 /* The registry has the version: tell readers where to fetch it. */
 static void put_commit(struct muster_publication *publication)
 {
     struct put *put = &publication->put;
-    struct muster_list *clients = muster_publication_door_clients(publication->door);
 
     put->state = PUT_WAITING;
     put->op->version = publication->record.version;
@@ -293,11 +313,10 @@ static void put_commit(struct muster_publication *publication)
     MUSTER_LOG(publication->env, INFO, "publication_version", "name", publication->name, "version",
                publication->record.version, "bytes", publication->record.bytes);
     version_trim(publication);
-    muster_publication_roster_build(&publication->roster, clients, publication->record.version);
-    MUSTER_LIST_EACH_SAFE (clients, client, struct muster_publication_client, node) {
-        if (client->is_joined && client->join.is_following)
-            sources_tell(publication, client, publication->record.version);
-    }
+    muster_publication_roster_build(&publication->roster,
+                                    muster_publication_door_clients(publication->door),
+                                    publication->record.version);
+    readers_tell(publication);
     put_check_readers(publication);
 }
 

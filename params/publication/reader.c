@@ -34,8 +34,7 @@ struct guide {
     uint64_t asked_ns;
     /* The answer. */
     uint64_t version;
-    struct muster_address sources[MUSTER_PUBLICATION_TREES][MUSTER_PUBLICATION_SOURCES_MAX];
-    size_t counts[MUSTER_PUBLICATION_TREES];
+    struct muster_publication_sources sources;
     bool is_fresh; /* it has not been used */
     union {
         char sources[MUSTER_PUBLICATION_TREES * MUSTER_PUBLICATION_SOURCES_BYTES_MAX];
@@ -272,17 +271,14 @@ static void *on_guide_frame(struct muster_peer_link *link, const struct muster_f
 static void sources_receive(struct muster_reader *reader, const struct muster_frame_header *header)
 {
     struct guide *guide = &reader->guide;
-    size_t first = (size_t)header->chunk * MUSTER_ADDRESS_TEXT_BYTES;
 
-    if (header->op.step < guide->version || first > header->payload_bytes)
+    if (header->op.step < guide->version)
         return;
     guide->version = header->op.step;
     guide->is_fresh = true;
     guide->is_asked = false;
-    guide->counts[0] =
-        muster_publication_sources_unpack(guide->received.sources, first, guide->sources[0]);
-    guide->counts[1] = muster_publication_sources_unpack(
-        guide->received.sources + first, header->payload_bytes - first, guide->sources[1]);
+    muster_publication_sources_unpack(guide->received.sources, header->payload_bytes, header->chunk,
+                                      &guide->sources);
     step_post(reader);
 }
 
@@ -423,8 +419,8 @@ static void sources_use(struct muster_reader *reader)
     guide->is_fresh = false;
     for (uint32_t tree = 0; tree < MUSTER_PUBLICATION_TREES; tree++) {
         if (reader->fetch.is_active && reader->fetch.record.version == guide->version)
-            muster_publication_fetch_from(&reader->fetch, tree, guide->sources[tree],
-                                          guide->counts[tree]);
+            muster_publication_fetch_from(&reader->fetch, tree, guide->sources.addresses[tree],
+                                          guide->sources.counts[tree]);
     }
 }
 

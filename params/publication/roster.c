@@ -19,7 +19,9 @@ void muster_publication_roster_fini(struct muster_publication_roster *roster)
     muster_publication_tree_fini(&roster->tree);
     memset(&roster->tree, 0, sizeof(roster->tree));
     muster_mem_free(roster->mem, roster->readers);
+    muster_mem_free(roster->mem, roster->order);
     roster->readers = NULL;
+    roster->order = NULL;
     roster->count = 0;
 }
 
@@ -35,28 +37,36 @@ void muster_publication_roster_build(struct muster_publication_roster *roster,
         room += client->is_joined && client->join.is_following;
     host_keys = muster_mem_alloc_zero(roster->mem, room + 1, sizeof(host_keys[0]));
     roster->readers = muster_mem_alloc_zero(roster->mem, room + 1, sizeof(roster->readers[0]));
-    if (host_keys != NULL && roster->readers != NULL) {
+    roster->order = muster_mem_alloc_zero(roster->mem, room + 1, sizeof(roster->order[0]));
+    if (host_keys != NULL && roster->readers != NULL && roster->order != NULL) {
         MUSTER_LIST_EACH (clients, client, struct muster_publication_client, node) {
             if (!client->is_joined || !client->join.is_following)
                 continue;
             host_keys[roster->count] = client->join.host_key;
+            client->place = roster->count;
             roster->readers[roster->count++] = client;
         }
         if (muster_publication_tree_init(roster->mem, version, host_keys, roster->count,
-                                         &roster->tree) != MUSTER_OK)
+                                         &roster->tree) == MUSTER_OK)
+            muster_publication_tree_order(&roster->tree, roster->order);
+        else
             roster->count = 0;
     }
     muster_mem_free(roster->mem, host_keys);
 }
 
+struct muster_publication_client *muster_publication_roster_reader(
+    const struct muster_publication_roster *roster, uint32_t index)
+{
+    return roster->readers[roster->order[index]];
+}
+
 static uint32_t roster_find(const struct muster_publication_roster *roster,
                             const struct muster_publication_client *client)
 {
-    for (uint32_t i = 0; i < roster->count; i++) {
-        if (roster->readers[i] == client)
-            return i;
-    }
-    return MUSTER_PUBLICATION_ROOT;
+    bool is_in_tree = client->place < roster->count && roster->readers[client->place] == client;
+
+    return is_in_tree ? client->place : MUSTER_PUBLICATION_ROOT;
 }
 
 void muster_publication_roster_forget(struct muster_publication_roster *roster,
@@ -68,22 +78,27 @@ void muster_publication_roster_forget(struct muster_publication_roster *roster,
         roster->readers[place] = NULL;
 }
 
-static void source_add(char *sources, uint32_t *count, const char *address)
-{
-    char *to = sources + (size_t)*count * MUSTER_ADDRESS_TEXT_BYTES;
+/* The addresses of one tree. */
+struct source_list {
+    char *texts;
+    size_t bytes;
+    uint32_t count;
+};
 
-    memset(to, 0, MUSTER_ADDRESS_TEXT_BYTES);
-    memcpy(to, address, strlen(address));
-    ++*count;
+static void source_add(struct source_list *list, const char *address)
+{
+    size_t bytes = strlen(address) + 1;
+
+    memcpy(list->texts + list->bytes, address, bytes);
+    list->bytes += bytes;
+    list->count++;
 }
 
 /* Walk up the tree, and skip readers that are gone or do not listen. */
-static uint32_t tree_sources(const struct muster_publication_roster *roster, uint32_t which,
-                             uint32_t place, char *sources)
+static void tree_sources(const struct muster_publication_roster *roster, uint32_t which,
+                         uint32_t place, struct source_list *list)
 {
-    uint32_t count = 0;
-
-    for (uint32_t dead = 0; count < MUSTER_PUBLICATION_SOURCES_MAX - 1; dead++) {
+    for (uint32_t dead = 0; list->count < MUSTER_PUBLICATION_SOURCES_MAX - 1; dead++) {
         uint32_t source = muster_publication_tree_source(&roster->tree, which, place, dead);
         const struct muster_publication_client *reader;
 
@@ -91,9 +106,8 @@ static uint32_t tree_sources(const struct muster_publication_roster *roster, uin
             break;
         reader = roster->readers[source];
         if (reader != NULL && reader->join.address[0] != '\0')
-            source_add(sources, &count, reader->join.address);
+            source_add(list, reader->join.address);
     }
-    return count;
 }
 
 static bool can_serve(const struct muster_publication_client *reader, uint64_t version)
@@ -109,35 +123,34 @@ static bool share_host(const struct muster_publication_client *a,
 }
 
 /* One of the reader's own host comes first: its memory can be mapped. The others follow in turn. */
-static uint32_t late_sources(struct muster_publication_roster *roster,
-                             const struct muster_list *clients,
-                             const struct muster_publication_client *client, uint64_t version,
-                             char *sources)
+static void late_sources(struct muster_publication_roster *roster,
+                         const struct muster_list *clients,
+                         const struct muster_publication_client *client, uint64_t version,
+                         struct source_list *list)
 {
-    uint32_t able = 0, count = 0, skip, seen = 0;
+    uint32_t able = 0, skip, seen = 0;
 
     MUSTER_LIST_EACH (clients, reader, struct muster_publication_client, node) {
         if (reader == client || !can_serve(reader, version))
             continue;
         if (!share_host(reader, client))
             able++;
-        else if (count == 0)
-            source_add(sources, &count, reader->join.address);
+        else if (list->count == 0)
+            source_add(list, reader->join.address);
     }
     if (able == 0)
-        return count;
+        return;
     skip = roster->turn++ % able;
     for (uint32_t round = 0; round < 2; round++) {
         MUSTER_LIST_EACH (clients, reader, struct muster_publication_client, node) {
             if (reader == client || !can_serve(reader, version) || share_host(reader, client) ||
-                count == LATE_SOURCES)
+                list->count == LATE_SOURCES)
                 continue;
             if (seen >= skip && seen < skip + able)
-                source_add(sources, &count, reader->join.address);
+                source_add(list, reader->join.address);
             seen++;
         }
     }
-    return count;
 }
 
 size_t muster_publication_roster_sources(
@@ -151,17 +164,16 @@ size_t muster_publication_roster_sources(
     size_t bytes = 0;
 
     for (uint32_t which = 0; which < MUSTER_PUBLICATION_TREES; which++) {
-        char *sources = ret_sources + bytes;
-        uint32_t count = 0;
+        struct source_list list = {.texts = ret_sources + bytes};
 
         if (place != MUSTER_PUBLICATION_ROOT)
-            count = tree_sources(roster, which, place, sources);
-        if (place == MUSTER_PUBLICATION_ROOT || (count == 0 && own == NULL))
-            count = late_sources(roster, clients, client, version, sources);
+            tree_sources(roster, which, place, &list);
+        if (place == MUSTER_PUBLICATION_ROOT || (list.count == 0 && own == NULL))
+            late_sources(roster, clients, client, version, &list);
         if (own != NULL)
-            source_add(sources, &count, own);
-        ret_counts[which] = count;
-        bytes += (size_t)count * MUSTER_ADDRESS_TEXT_BYTES;
+            source_add(&list, own);
+        ret_counts[which] = list.count;
+        bytes += list.bytes;
     }
     return bytes;
 }

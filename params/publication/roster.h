@@ -10,6 +10,7 @@ struct muster_publication_roster {
     uint64_t version;
     struct muster_publication_tree tree;
     struct muster_publication_client **readers; /* by their place in the tree; NULL: gone */
+    uint32_t *order;                            /* places, those near the top of a tree first */
     uint32_t count;
     uint32_t turn; /* so that readers that come late are spread over those that have the version */
 };
@@ -23,6 +24,10 @@ void muster_publication_roster_build(struct muster_publication_roster *roster,
                                      const struct muster_list *clients, uint64_t version);
 void muster_publication_roster_forget(struct muster_publication_roster *roster,
                                       const struct muster_publication_client *client);
+/** The index-th reader of the trees, in the order in which they are told of the version: those near the top of a tree
+ * serve the others. NULL: it is gone. */
+struct muster_publication_client *muster_publication_roster_reader(
+    const struct muster_publication_roster *roster, uint32_t index);
 /**
  * The addresses that a reader is told, nearest first: those of the first tree, then those of the second.
  * own: the publisher's, NULL: it does not have the version. Returns their bytes.

@@ -115,14 +115,18 @@ static uint32_t host_slot(const struct muster_publication_tree *tree, uint32_t w
     return which == 0 ? turned : tree->host_count - 1 - turned;
 }
 
+static uint32_t slot_host(const struct muster_publication_tree *tree, uint32_t which, uint32_t slot)
+{
+    uint32_t count = tree->host_count, turned = which == 0 ? slot : count - 1 - slot;
+
+    return (uint32_t)((turned + count - tree->version % count) % count);
+}
+
 /* The reader that fetches for the host in this slot. */
 static uint32_t slot_reader(const struct muster_publication_tree *tree, uint32_t which,
                             uint32_t slot)
 {
-    uint32_t count = tree->host_count, turned = which == 0 ? slot : count - 1 - slot;
-    uint32_t host = (uint32_t)((turned + count - tree->version % count) % count);
-
-    return tree->by_host[tree->first_reader[host]];
+    return tree->by_host[tree->first_reader[slot_host(tree, which, slot)]];
 }
 
 uint32_t muster_publication_tree_source(const struct muster_publication_tree *tree, uint32_t which,
@@ -166,4 +170,17 @@ uint32_t muster_publication_tree_children(const struct muster_publication_tree *
     for (uint32_t slot = first; slot < end && slot < tree->host_count; slot++)
         ret_children[count++] = slot_reader(tree, which, slot);
     return count;
+}
+
+void muster_publication_tree_order(const struct muster_publication_tree *tree,
+                                   uint32_t *ret_readers)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < tree->host_count; i++) { /* the upper half of each tree */
+        uint32_t host = slot_host(tree, i % 2, i / 2);
+
+        for (uint32_t at = tree->first_reader[host]; at < tree->first_reader[host + 1]; at++)
+            ret_readers[count++] = tree->by_host[at];
+    }
 }

@@ -57,6 +57,9 @@ uint32_t muster_publication_tree_source(const struct muster_publication_tree *tr
 /** The source when none is dead. */
 uint32_t muster_publication_tree_parent_of(const struct muster_publication_tree *tree,
                                            uint32_t which, uint32_t reader);
+/** All readers, host after host, those near the top of a tree before those below them: reader_count places. */
+void muster_publication_tree_order(const struct muster_publication_tree *tree,
+                                   uint32_t *ret_readers);
 /** The fetching readers whose parent is `reader` (or MUSTER_PUBLICATION_ROOT). Returns how many. */
 uint32_t muster_publication_tree_children(const struct muster_publication_tree *tree,
                                           uint32_t which, uint32_t reader,

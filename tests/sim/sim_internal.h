@@ -89,6 +89,7 @@ struct sim_world {
     uint64_t next_connection;
     size_t leak_count;
     uint8_t fill;
+    bool is_shared_once;
     FILE *trace;
     enum muster_log_level log_level;
     bool is_failed;

@@ -70,6 +70,24 @@ static struct sim_view *view_find(struct sim_node *node, uint32_t number)
     return NULL;
 }
 
+/* Memory of that size that any process has open. */
+static struct sim_share *share_find(const struct sim_world *world, size_t size)
+{
+    const struct muster_list *node, *link;
+
+    for (node = world->nodes.next; node != &world->nodes; node = node->next) {
+        const struct sim_node *owner = MUSTER_CONTAINER_OF(node, struct sim_node, link);
+
+        for (link = owner->views.next; link != &owner->views; link = link->next) {
+            struct sim_share *share = MUSTER_CONTAINER_OF(link, struct sim_view, link)->share;
+
+            if (share->memory.bytes == size)
+                return share;
+        }
+    }
+    return NULL;
+}
+
 enum muster_rc sim_share_open(struct muster_host *host, size_t size,
                               struct muster_host_memory *ret_memory)
 {
@@ -78,6 +96,11 @@ enum muster_rc sim_share_open(struct muster_host *host, size_t size,
     enum muster_rc rc;
 
     sim_node_enter(node);
+    share = node->world->is_shared_once ? share_find(node->world, size) : NULL;
+    if (share != NULL) {
+        view_add(node, share, share->memory.memory, ret_memory);
+        return MUSTER_OK;
+    }
     share = sim_alloc(sizeof(*share));
     rc = muster_shared_memory_open("muster-sim", size, &share->memory);
     if (rc != MUSTER_OK) {

@@ -1,5 +1,6 @@
 /* Versions to many readers whose hosts have one network card each: how long they take, compared with the bound that
- * no way to distribute them is below. PUBLICATION_READERS and PUBLICATION_CHUNKS in the environment: a larger play. */
+ * no way to distribute them is below. PUBLICATION_READERS and PUBLICATION_CHUNKS in the environment: a larger play,
+ * for which a release build is better (docs/performance.md). */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,8 +20,8 @@
 
 #define NAME           "weights"
 #define PORT           7400
-#define READERS        24u
-#define CHUNKS         48u
+#define READERS        256u
+#define CHUNKS         40u
 #define BYTES_PER_MS   50000u /* 400 Mbit/s */
 #define OPEN_NS        (60 * MUSTER_NS_PER_S)
 #define PUT_TIMEOUT_NS (600 * MUSTER_NS_PER_S)
@@ -156,6 +157,7 @@ static void play_open(struct play *play, struct seat *seats)
 
     conditions.host_bytes_per_ms = BYTES_PER_MS;
     play->world = sim_world_open(1, &conditions);
+    sim_world_share_once(play->world); /* a thousand versions do not fit into memory */
     play->registry = registry_stage_open(play->world, sim_host_add(play->world, "registry"), NULL);
     play->publisher_host = sim_host_add(play->world, "publisher");
     play->publisher =
@@ -222,18 +224,19 @@ static void a_version_reaches_all_readers_within_1_3_of_the_bound(void **state)
                              number_of("PUBLICATION_CHUNKS", CHUNKS)) <= 1.3);
 }
 
-/* All ask at once for their sources: answers take longer than the first pause before a reader asks again. */
-static void a_thousand_readers_do_not_leave_a_busy_publisher(void **state)
+/* The publisher tells all of them at once where to fetch. What it tells is short, and those that others wait for are
+ * told first: the chunk reaches the last reader soon. */
+static void one_chunk_reaches_a_thousand_readers_within_2_5_of_the_bound(void **state)
 {
     (void)state;
-    assert_true(play_version(1000, 1) < 10); /* one chunk: depth counts more than bytes */
+    assert_true(play_version(1000, 1) < 2.5); /* one chunk: depth counts more than bytes */
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_version_reaches_all_readers_within_1_3_of_the_bound),
-        cmocka_unit_test(a_thousand_readers_do_not_leave_a_busy_publisher),
+        cmocka_unit_test(one_chunk_reaches_a_thousand_readers_within_2_5_of_the_bound),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

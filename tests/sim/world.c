@@ -410,3 +410,8 @@ void sim_world_set_fill(struct sim_world *world, uint8_t fill)
 {
     world->fill = fill;
 }
+
+void sim_world_share_once(struct sim_world *world)
+{
+    world->is_shared_once = true;
+}

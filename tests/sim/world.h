@@ -58,6 +58,9 @@ void sim_world_set_log_level(struct sim_world *world, enum muster_log_level leve
 /** Fresh memory of nodes is filled with this byte: two runs that differ show uninitialised bytes.
  */
 void sim_world_set_fill(struct sim_world *world, uint8_t fill);
+/** From now on all memory that processes share within their hosts is one block for each size, whatever the host: for
+ * plays with many processes that write the same bytes there. */
+void sim_world_share_once(struct sim_world *world);
 /** A line and a number of the scenario's own in the trace and in the hash. kind is static text. */
 void sim_note(struct sim_world *world, const char *kind, uint64_t a, uint64_t b, uint64_t c);
 

@@ -97,12 +97,58 @@ static void address_without_an_end_is_refused(void **state)
     assert_non_null(strstr(error.text, "damaged address"));
 }
 
+static void sources_of_both_trees_are_told_apart(void **state)
+{
+    static const char two[] = "10.0.0.1:7\0[::1]:80";
+    static const struct {
+        const char *name, *bytes;
+        size_t size;
+        uint32_t first;
+        size_t counts[MUSTER_PUBLICATION_TREES];
+    } rows[] = {
+        {"nothing", "", 0, 1, {0, 0}},
+        {"one of each", two, sizeof(two), 1, {1, 1}},
+        {"both of the first", two, sizeof(two), 2, {2, 0}},
+        {"more of the first than there are", two, sizeof(two), UINT32_MAX, {2, 0}},
+        {"both of the second", two, sizeof(two), 0, {0, 2}},
+        {"one without an end", two, sizeof(two) - 1, 1, {1, 0}},
+        {"one that is not an address", "10.0.0.1\0[::1]:80", 18, 1, {0, 1}},
+        {"an empty one", "\0[::1]:80", 10, 1, {0, 1}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_publication_sources sources;
+
+        print_message("%s\n", rows[i].name);
+        muster_publication_sources_unpack(rows[i].bytes, rows[i].size, rows[i].first, &sources);
+        assert_memory_equal(sources.counts, rows[i].counts, sizeof(sources.counts));
+    }
+}
+
+static void sources_beyond_the_most_are_left_out(void **state)
+{
+    struct muster_publication_sources sources;
+    char bytes[(MUSTER_PUBLICATION_SOURCES_MAX + 2) * sizeof("[::1]:80")];
+    uint32_t count = MUSTER_PUBLICATION_SOURCES_MAX + 2;
+
+    (void)state;
+    for (uint32_t i = 0; i < count; i++)
+        memcpy(bytes + i * sizeof("[::1]:80"), "[::1]:80", sizeof("[::1]:80"));
+
+    muster_publication_sources_unpack(bytes, sizeof(bytes), count - 1, &sources);
+    assert_int_equal(sources.counts[0], MUSTER_PUBLICATION_SOURCES_MAX);
+    assert_int_equal(sources.counts[1], 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(record_comes_back_as_it_was),
         cmocka_unit_test(what_is_not_a_record_is_refused),
         cmocka_unit_test(address_without_an_end_is_refused),
+        cmocka_unit_test(sources_of_both_trees_are_told_apart),
+        cmocka_unit_test(sources_beyond_the_most_are_left_out),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

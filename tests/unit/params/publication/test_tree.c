@@ -120,6 +120,35 @@ static void the_first_reader_of_each_host_fetches_and_the_others_take_it_from_th
     muster_publication_tree_fini(&tree);
 }
 
+static void each_reader_stands_once_in_an_order_where_its_parents_come_first(void **state)
+{
+    (void)state;
+    for (uint32_t hosts = 1; hosts <= 70; hosts++) {
+        struct muster_publication_tree tree;
+        uint32_t order[256], place[256];
+
+        tree_grow(hosts * 1000003, hosts, 1 + hosts % 3, &tree);
+        memset(place, 0xff, sizeof(place));
+        muster_publication_tree_order(&tree, order);
+        for (uint32_t i = 0; i < tree.reader_count; i++) {
+            assert_true(order[i] < tree.reader_count && place[order[i]] == UINT32_MAX);
+            place[order[i]] = i;
+        }
+        /* A reader has children in one tree at most; there its parents are told before it. */
+        for (uint32_t which = 0; which < MUSTER_PUBLICATION_TREES; which++) {
+            for (uint32_t reader = 0; reader < tree.reader_count; reader++) {
+                uint32_t children[MUSTER_PUBLICATION_CHILDREN];
+                uint32_t parent = muster_publication_tree_parent_of(&tree, which, reader);
+
+                if (parent != ROOT &&
+                    muster_publication_tree_children(&tree, which, reader, children) > 0)
+                    assert_true(place[parent] < place[reader]);
+            }
+        }
+        muster_publication_tree_fini(&tree);
+    }
+}
+
 /* Version 8 of 8 hosts: not turned. Tree 0 is the heap 0..7, tree 1 the heap 7..0. */
 static void sources_are_the_ancestors_in_their_order(void **state)
 {
@@ -454,6 +483,7 @@ int main(void)
         cmocka_unit_test(each_reader_sends_to_two_children_at_most_in_both_trees_together),
         cmocka_unit_test(the_first_reader_of_each_host_fetches_and_the_others_take_it_from_there),
         cmocka_unit_test(sources_are_the_ancestors_in_their_order),
+        cmocka_unit_test(each_reader_stands_once_in_an_order_where_its_parents_come_first),
         cmocka_unit_test(versions_take_turns_at_the_top),
         cmocka_unit_test(without_readers_the_publisher_has_no_children),
         cmocka_unit_test(memory_that_is_refused_leaves_nothing_behind),
