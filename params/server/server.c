@@ -1,18 +1,30 @@
 /* A server of parameters: opens its port, serves clients in the memory of its seat. */
 #include "params/server/registry/registration.h"
-#include "params/server/services/agents.h"
-#include "params/server/services/watch.h"
-#include "params/server/state/clock.h"
-#include "params/server/state/cut.h"
-#include "params/server/state/restore.h"
-#include "params/server/state/round.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "params/server/core/alive.h"
+#include "params/server/followers/follower.h"
+#include "params/server/followers/handover.h"
+#include "params/server/followers/held.h"
 #include "params/server/followers/tail.h"
+#include "params/server/leaders/full.h"
+#include "params/server/leaders/leader.h"
 #include "params/server/leaders/unite.h"
+#include "params/server/links/door.h"
+#include "params/server/registry/map.h"
 #include "params/server/seat/share.h"
+#include "params/server/services/agents.h"
+#include "params/server/services/drain.h"
+#include "params/server/services/params_service.h"
+#include "params/server/services/watch.h"
+#include "params/server/state/clock.h"
+#include "params/server/state/cut.h"
+#include "params/server/state/lease.h"
+#include "params/server/state/restore.h"
+#include "params/server/state/round.h"
+#include "params/server/stats.h"
 
 #define SOURCE_LEASE_NS (600 * MUSTER_NS_PER_S)
 #define POOL_KEPT_BYTES ((size_t)64 << 20)

@@ -1,4 +1,6 @@
 /* The counts of a server, and the contents of its memory: for callers, and as metrics. */
+#include "params/server/stats.h"
+
 #include "params/server/services/state_proto.h"
 
 void muster_params_server_stats(const struct muster_params_server *server,

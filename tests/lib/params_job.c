@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "params/server/core/cluster.h"
+#include "params/server/core/server_internal.h"
 #include "params/server/seat/seat.h"
 #include "params/wire/frame.h"
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "params/server/core/server_internal.h"
 #include "params/server/seat/seat.h"
 
 void params_stand_serve(struct params_stand *stand)

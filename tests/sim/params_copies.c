@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "params/server/core/cluster.h"
+#include "params/server/core/server_internal.h"
 #include "params/store/row.h"
 #include "params/store/source.h"
 #include "tests/sim/params_stage.h"

@@ -6,7 +6,8 @@
 #include <string.h>
 
 #include "params/client/client_internal.h"
-#include "params/server/core/cluster.h"
+#include "params/server/core/push.h"
+#include "params/server/core/server_internal.h"
 #include "params/snapshot/snapshot.h"
 #include "params/store/index.h"
 #include "tests/sim/sim_internal.h"

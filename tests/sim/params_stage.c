@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "params/server/core/cluster.h"
+#include "params/server/followers/follower.h"
 #include "params/server/seat/seat.h"
 #include "tests/sim/params_aside.h"
 #include "tests/sim/profile.h"

@@ -1,6 +1,7 @@
 /* Profile "params": clients push to a server of parameters and pull from it while everything dies. */
 #include <muster/params_server.h>
 
+#include "params/server/core/server_internal.h"
 #include "params/server/seat/seat.h"
 #include "tests/sim/faults.h"
 #include "tests/sim/params_cast.h"

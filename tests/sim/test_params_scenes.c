@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "params/client/client_internal.h"
+#include "params/server/followers/follower.h"
 #include "params/server/followers/record.h"
 #include "params/store/row.h"
 #include "params/store/source.h"

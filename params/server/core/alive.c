@@ -1,5 +1,7 @@
 /* Links that are half open: a server gives up followers from which nothing comes though much is awaited, and,
  * later, clients and leaders that are silent. Where it does not read itself, it says that it is alive. */
+#include "params/server/core/alive.h"
+
 #include "params/server/core/server_internal.h"
 
 #define IDLE_PERIOD_NS (10 * MUSTER_NS_PER_S)

@@ -1,9 +1,10 @@
 /* Answers lie in memory of the server until they have left; acknowledgements of a turn share a
  * frame. */
-#include "params/server/core/server_internal.h"
+#include "params/server/core/answer.h"
 
 #include <string.h>
 
+#include "params/server/core/server_internal.h"
 #include "params/wire/map.h"
 
 #define ACKS_PER_FRAME 128u

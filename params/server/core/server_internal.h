@@ -1,4 +1,4 @@
-/* Between the files of the server: its state, and its clients. */
+/* The state of a server, and of its clients. */
 #ifndef MUSTER_PARAMS_SERVER_INTERNAL_H
 #define MUSTER_PARAMS_SERVER_INTERNAL_H
 
@@ -11,9 +11,11 @@
 #include "params/server/seat/seat.h"
 #include "params/store/apply.h"
 #include "params/wire/frame.h"
+#include "params/wire/map.h"
 #include "params/wire/pulse.h"
 
 #define MUSTER_PARAMS_METRIC_COUNT 20
+#define MUSTER_PARAMS_NOWHERE      UINT32_MAX
 
 struct muster_params_clocks {
     struct muster_params_presence *presences; /* by slot */
@@ -194,6 +196,37 @@ struct muster_params_client {
     bool is_short;                          /* of memory: it waits for an answer that is lost */
 };
 
+/** Whether clients whose map has this number may send this server rows of the shard. */
+static inline bool muster_params_server_leads(const struct muster_params_server *server,
+                                              uint32_t shard, uint64_t map_number)
+{
+    const struct muster_params_map_shard *entry = &server->map->shards[shard];
+
+    return entry->copy_count > 0 && entry->copies[0] == server->place && entry->since <= map_number;
+}
+
+/** Whether rows may not change, nor be shown. */
+static inline bool muster_params_unite_waits(const struct muster_params_server *server)
+{
+    return server->unite.open_count > 0 || server->unite.stale_count > 0;
+}
+
+/** A copy has answered, or need not answer any more: shards may be united in the next turn. */
+static inline void muster_params_unite_look(struct muster_params_server *server)
+{
+    if (server->map->copies_wanted > 2)
+        muster_task_post(&server->unite.task, server->env->loop);
+}
+
+/** A copy of the shard has been asked. */
+static inline void muster_params_unite_begin(struct muster_params_server *server, uint32_t shard)
+{
+    if (server->unite.is_open[shard])
+        return;
+    server->unite.is_open[shard] = true;
+    server->unite.open_count++;
+}
+
 /** The map, the clocks or the tables may have changed: callers are told in a later turn. */
 static inline void muster_params_watches_note(struct muster_params_server *server)
 {
@@ -201,80 +234,9 @@ static inline void muster_params_watches_note(struct muster_params_server *serve
         muster_task_post(&server->watch_tell, server->env->loop);
 }
 
-struct muster_params_agents;
-struct muster_params_map;
-struct muster_params_share;
-struct muster_params_registration;
-
-/** Show the counts in env->metrics, from now until close. */
-void muster_params_metrics_open(struct muster_params_server *server);
-void muster_params_metrics_close(struct muster_params_server *server);
-
-void muster_params_drain_init(struct muster_params_server *server);
-/** Refuse calls whose metadata names another job. The server's job is known. */
-const struct muster_interceptor *muster_params_job_guard(struct muster_params_server *server);
-/** Serve muster.params.v1, health and reflection. Errors: RESOURCE_EXHAUSTED. */
-MUSTER_MUST_CHECK enum muster_rc muster_params_service_add(struct muster_params_server *server,
-                                                           struct muster_rpc_server *rpc_server);
-
-/** Answer with room for payload_max bytes; NULL: no memory. Gives to muster_params_answer_send. */
-struct muster_params_answer *muster_params_answer_new(struct muster_params_client *client,
-                                                      enum muster_params_message message,
-                                                      uint64_t number, size_t payload_max);
-/** Takes answer. False: there was no memory for it (answer is NULL) or the link is down; the client
- * must be closed, since it would wait for ever. */
-MUSTER_MUST_CHECK bool muster_params_answer_send(struct muster_params_answer *answer,
-                                                 size_t payload_bytes);
-/** The answer that a request was not done, and why, with its size in its header. NULL: no memory. Gives to
- * muster_params_answer_send. */
-struct muster_params_answer *muster_params_refusal_new(
-    struct muster_params_client *client, const struct muster_frame_header *request,
-    const struct muster_error *error);
-/** Send it at once. As muster_params_answer_send. */
-MUSTER_MUST_CHECK bool muster_params_refuse(struct muster_params_client *client,
-                                            const struct muster_frame_header *request,
-                                            const struct muster_error *error);
-/** Acknowledge a push, with others of this turn. As muster_params_answer_send. */
-MUSTER_MUST_CHECK bool muster_params_acknowledge(struct muster_params_client *client,
-                                                 const struct muster_params_ack *ack);
-/** Tell the client the map, where there is one. As muster_params_answer_send. */
-MUSTER_MUST_CHECK bool muster_params_map_tell(struct muster_params_client *client);
-/** Nothing of the request was done: another server leads one of its shards. As
- * muster_params_answer_send. */
-MUSTER_MUST_CHECK bool muster_params_moved(struct muster_params_client *client,
-                                           const struct muster_frame_header *request);
-/** Send the acknowledgements that are collected. */
-MUSTER_MUST_CHECK bool muster_params_acks_flush(struct muster_params_client *client);
-
 /** Handle one message. False: the client must be closed. */
 typedef bool muster_params_handle_fn(struct muster_params_client *client,
                                      const struct muster_frame_header *header,
                                      const uint8_t *payload);
-muster_params_handle_fn muster_params_handle_open, muster_params_handle_table,
-    muster_params_handle_push, muster_params_handle_pull, muster_params_handle_push_pull,
-    muster_params_handle_tick, muster_params_handle_round, muster_params_handle_cut, muster_params_handle_mark;
-
-/** Links that are half open (alive.c): those on which something is awaited are checked soon. */
-void muster_params_alive_watch(struct muster_params_server *server, bool is_awaited);
-/** There is no memory for rows that this server was to copy (full.c): it is to learn nothing for a while. */
-void muster_params_full_init(struct muster_params_server *server);
-void muster_params_full_begin(struct muster_params_server *server);
-/** Sources without a name are forgotten when they have had no link for source_lease_ns (lease.c). */
-void muster_params_leases_open(struct muster_params_server *server);
-void muster_params_leases_close(struct muster_params_server *server);
-/** ALIVE or COPY_ALIVE over the link. False: no memory, or the link is down. */
-MUSTER_MUST_CHECK bool muster_params_alive_send(struct muster_peer_link *link, uint8_t type,
-                                                uint16_t flags);
-
-/** A stranger's stream at the port. Takes stream. */
-void muster_params_door_accept(struct muster_params_server *server, struct muster_stream *stream);
-void muster_params_door_close(struct muster_params_server *server);
-/** Check the clients' links. True: some wait, and are to be checked again soon. */
-bool muster_params_door_check(struct muster_params_server *server);
-/** The map has changed: clients are told, and messages that have waited for it go on. */
-void muster_params_door_map(struct muster_params_server *server);
-void muster_params_door_init(struct muster_params_server *server);
-/** Acknowledgements of the turn leave; clients that cannot be answered are closed. */
-void muster_params_door_flush(struct muster_params_server *server);
 
 #endif

@@ -1,4 +1,7 @@
 /* Changes on their way to all followers that must have them. */
+#include "params/server/followers/change.h"
+
+#include "params/server/followers/follower.h"
 #include "params/server/followers/record.h"
 
 static uint64_t follower_mask(const struct muster_params_follower *follower)

@@ -1,5 +1,5 @@
 /* Digests of positions: those of all shards are asked together when a primary changes. */
-#include "params/server/core/cluster.h"
+#include "params/server/followers/digest.h"
 
 uint64_t muster_params_server_digest(struct muster_params_server *server, uint32_t shard)
 {

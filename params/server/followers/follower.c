@@ -1,12 +1,14 @@
 /* Servers that copy what this one applies. A link that is lost is opened again, and all records that
  * were not done follow in their order: changes that are done already do nothing when they come
  * again. The copy of a whole shard begins anew. */
-#include "params/server/core/cluster.h"
+#include "params/server/followers/follower.h"
 
 #include <string.h>
 
 #include <muster/stream.h>
 
+#include "params/server/core/alive.h"
+#include "params/server/followers/digest.h"
 #include "params/server/followers/record.h"
 #include "params/server/followers/tail.h"
 #include "runtime/value/backoff.h"

@@ -2,10 +2,12 @@
  * the map has rested, the primary reads no push any more, waits until the first target has all that was
  * applied, and makes it the primary by the next map. A change that comes all the same makes the old primary's
  * copy one that differs, and loses nothing. */
-#include "params/map/place.h"
-#include "params/server/core/cluster.h"
+#include "params/server/followers/handover.h"
 
 #include <string.h>
+
+#include "params/map/place.h"
+#include "params/server/followers/follower.h"
 
 #define REST_NS    (2 * MUSTER_NS_PER_S)
 #define WAIT_NS    MUSTER_NS_PER_S

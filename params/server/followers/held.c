@@ -1,5 +1,7 @@
 /* Answers that wait until all followers have the rows that the answer tells of. */
-#include "params/server/core/cluster.h"
+#include "params/server/followers/held.h"
+
+#include "params/server/followers/follower.h"
 
 static struct muster_params_follower *follower_at(const struct muster_params_server *server,
                                                   uint32_t bit)

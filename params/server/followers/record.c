@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "params/server/followers/follower.h"
 #include "params/store/row.h"
 
 #define COPY_BYTES ((size_t)256 << 10) /* of one message of a shard's copy, unless a row is larger */

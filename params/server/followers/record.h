@@ -2,7 +2,9 @@
 #ifndef MUSTER_PARAMS_SERVER_RECORD_H
 #define MUSTER_PARAMS_SERVER_RECORD_H
 
-#include "params/server/core/cluster.h"
+#include "params/server/core/server_internal.h"
+#include "params/server/followers/follower.h"
+#include "params/store/turnover.h"
 
 struct muster_params_record {
     struct muster_frame frame;

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "params/server/core/cluster.h"
 #include "params/server/followers/record.h"
 
 #define SWEEP_COUNT 64u

@@ -4,7 +4,9 @@
 #ifndef MUSTER_PARAMS_SERVER_TAIL_H
 #define MUSTER_PARAMS_SERVER_TAIL_H
 
-#include "params/server/core/cluster.h"
+#include "params/server/core/push.h"
+#include "params/server/core/server_internal.h"
+#include "params/store/turnover.h"
 
 struct muster_params_record;
 struct muster_params_tail_entry;

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "params/server/core/push.h"
+
 bool muster_params_keys_belong(const struct muster_params_push *push, uint32_t shard_count)
 {
     const uint64_t *key = push->keys;

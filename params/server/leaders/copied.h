@@ -2,7 +2,8 @@
 #ifndef MUSTER_PARAMS_SERVER_COPIED_H
 #define MUSTER_PARAMS_SERVER_COPIED_H
 
-#include "params/server/core/cluster.h"
+#include "params/server/core/push.h"
+#include "params/server/core/server_internal.h"
 #include "params/store/turnover.h"
 
 /** Whether each key is of its run's shard. */

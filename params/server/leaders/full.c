@@ -1,4 +1,6 @@
 /* A server without memory for what it was to copy learns nothing until it tries again, later each time. */
+#include "params/server/leaders/full.h"
+
 #include "params/server/core/server_internal.h"
 
 #define WAIT_FIRST_NS (10 * MUSTER_NS_PER_S)

@@ -1,12 +1,15 @@
 /* Servers whose changes this one copies. What a leader sends about a shard counts only while this server's
  * map says that the leader has it; acknowledgements carry the number of that map. */
-#include "params/server/core/cluster.h"
-#include "params/server/state/clock.h"
+#include "params/server/leaders/leader.h"
 
 #include <string.h>
 
+#include "params/server/core/alive.h"
+#include "params/server/followers/digest.h"
 #include "params/server/followers/tail.h"
 #include "params/server/leaders/copied.h"
+#include "params/server/leaders/full.h"
+#include "params/server/state/clock.h"
 #include "params/server/state/rows.h"
 #include "params/store/index.h"
 #include "params/store/load.h"

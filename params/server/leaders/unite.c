@@ -5,10 +5,12 @@
 
 #include <string.h>
 
+#include "params/server/followers/follower.h"
 #include "params/server/followers/record.h"
 #include "params/server/followers/tail.h"
 #include "params/server/leaders/copied.h"
 #include "params/server/state/round.h"
+#include "params/server/state/rows.h"
 
 static bool bit_is_set(const uint8_t *bits, uint32_t i)
 {

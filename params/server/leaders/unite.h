@@ -2,7 +2,7 @@
 #ifndef MUSTER_PARAMS_SERVER_UNITE_H
 #define MUSTER_PARAMS_SERVER_UNITE_H
 
-#include "params/server/core/cluster.h"
+#include "params/server/core/server_internal.h"
 
 /** Errors: RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_unite_init(struct muster_params_server *server);

@@ -1,13 +1,18 @@
 /* Clients at the door: their links, and which message goes where. */
+#include "params/server/links/door.h"
+
+#include <string.h>
+
+#include "net/tls/stream.h"
+#include "params/server/core/alive.h"
+#include "params/server/core/answer.h"
+#include "params/server/leaders/leader.h"
+#include "params/server/links/handle.h"
 #include "params/server/links/range.h"
 #include "params/server/links/wait.h"
 #include "params/server/state/clock.h"
 #include "params/server/state/cut.h"
 #include "params/server/state/round.h"
-
-#include <string.h>
-
-#include "net/tls/stream.h"
 
 #define HELLO_TIMEOUT_NS (10 * MUSTER_NS_PER_S)
 

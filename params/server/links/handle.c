@@ -1,14 +1,19 @@
 /* The messages of a client, one function each. Nothing of a message is applied before all of it is
  * checked. */
+#include "params/server/links/handle.h"
+
+#include <string.h>
+
+#include <muster/collective.h>
+
+#include "params/server/core/answer.h"
+#include "params/server/followers/change.h"
 #include "params/server/links/range.h"
 #include "params/server/links/wait.h"
 #include "params/server/state/clock.h"
 #include "params/server/state/cut.h"
 #include "params/server/state/round.h"
-
-#include <string.h>
-
-#include <muster/collective.h>
+#include "params/server/state/rows.h"
 
 static uint32_t table_width(const void *data, uint32_t number)
 {

@@ -2,6 +2,8 @@
  * tensor may have elements that the tensor does not have; pushes give them zeroes. */
 #include "params/server/links/range.h"
 
+#include "params/server/core/answer.h"
+#include "params/server/links/handle.h"
 #include "params/server/state/clock.h"
 #include "params/server/state/rows.h"
 

@@ -26,14 +26,4 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_range_table_find(
 size_t muster_params_message_padding(const struct muster_params_server *server,
                                      const struct muster_frame_header *header);
 
-/* handle.c */
-/** Do what a message asks whose frame is checked, but for positions and keys. As muster_params_answer_send. */
-MUSTER_MUST_CHECK bool muster_params_push_take(struct muster_params_client *client,
-                                               const struct muster_frame_header *header,
-                                               const struct muster_params_rows_frame *frame);
-MUSTER_MUST_CHECK bool muster_params_pull_take(struct muster_params_client *client,
-                                               const struct muster_frame_header *header,
-                                               const struct muster_params_rows_frame *frame,
-                                               size_t bytes);
-
 #endif

@@ -1,13 +1,15 @@
 /* Memory of clients of this host, through which values of pushes to tensors come. The client may change it at any
  * time: sizes and places are taken from its messages, which are the server's, and the values are whatever they
  * are when they are read. */
+#include "params/server/links/range.h"
+
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "params/server/links/range.h"
+#include "params/server/core/answer.h"
 #include "params/server/seat/share.h"
 #include "params/server/state/rows.h"
 #include "runtime/system/host_share.h"

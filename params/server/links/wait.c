@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "params/server/core/answer.h"
+#include "params/server/followers/held.h"
 #include "params/server/state/clock.h"
 
 struct muster_params_waiting *muster_params_waiting_new(struct muster_params_client *client,

@@ -2,7 +2,8 @@
 #ifndef MUSTER_PARAMS_SERVER_WAIT_H
 #define MUSTER_PARAMS_SERVER_WAIT_H
 
-#include "params/server/core/cluster.h"
+#include "params/server/core/server_internal.h"
+#include "params/server/followers/held.h"
 
 struct muster_params_waiting {
     struct muster_params_held held;

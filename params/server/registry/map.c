@@ -1,5 +1,11 @@
 /* The map as a server follows it. */
-#include "params/server/core/cluster.h"
+#include "params/server/registry/map.h"
+
+#include "params/server/followers/follower.h"
+#include "params/server/followers/handover.h"
+#include "params/server/followers/held.h"
+#include "params/server/leaders/leader.h"
+#include "params/server/links/door.h"
 #include "params/server/state/cut.h"
 #include "params/server/state/restore.h"
 #include "params/server/state/round.h"

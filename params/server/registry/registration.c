@@ -10,6 +10,9 @@
 #include <muster/registry.h>
 
 #include "params/map/decide.h"
+#include "params/server/followers/follower.h"
+#include "params/server/followers/handover.h"
+#include "params/server/registry/map.h"
 #include "params/server/state/restore.h"
 #include "params/wire/server_record.h"
 

@@ -3,7 +3,7 @@
 #ifndef MUSTER_PARAMS_REGISTRATION_H
 #define MUSTER_PARAMS_REGISTRATION_H
 
-#include "params/server/core/cluster.h"
+#include "params/server/core/server_internal.h"
 
 /** Gives server->registration. Borrows options during the call; the server listens. Errors:
  * INVALID_ARGUMENT, RESOURCE_EXHAUSTED, those of muster_registry_open. */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "params/server/core/server_internal.h"
 #include "params/server/registry/registration.h"
 
 #define SOURCES_MAX       256u /* agents at a time: each has a link to each server */

@@ -1,12 +1,14 @@
 /* Checks of the calls of muster.params.v1, and rows as messages: the same for a server that is alone and for
  * one of a job. */
+#include "params/server/services/params_service.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include <muster/collective.h>
 
-#include "params/server/services/params_service.h"
+#include "params/server/core/push.h"
 
 enum muster_rc muster_params_call_source(const Muster__Params__V1__OpenRequest *request,
                                          struct muster_incarnation *ret_id,

@@ -1,5 +1,7 @@
 /* Draining: a server gives all its shards away before it ends. Its program begins that, of its own
  * accord or because a client has asked. */
+#include "params/server/services/drain.h"
+
 #include "params/server/registry/registration.h"
 #include "params/server/services/params_service.h"
 

@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "params/server/core/cluster.h"
 #include "params/server/services/state_proto.h"
 #include "params/server/services/table_proto.h"
 #include "params/server/state/rows.h"

@@ -10,6 +10,12 @@
 
 #define MUSTER_PARAMS_JOB_METADATA "muster-job"
 
+/** Refuse calls whose metadata names another job. The server's job is known. */
+const struct muster_interceptor *muster_params_job_guard(struct muster_params_server *server);
+/** Serve muster.params.v1, health and reflection. Errors: RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_service_add(struct muster_params_server *server,
+                                                           struct muster_rpc_server *rpc_server);
+
 /* Checks of a call, the same for a server that is alone and for one of a job (call_service.c). */
 MUSTER_MUST_CHECK enum muster_rc muster_params_call_source(
     const Muster__Params__V1__OpenRequest *request, struct muster_incarnation *ret_id,

@@ -1,16 +1,17 @@
 /* The gRPC door of a server that shares its tables with others: agents send the rows to whoever leads them,
  * this server among them. All servers apply a push under the caller's sequence number, so its repetition may
  * come to any of them. */
+#include "params/server/services/agents.h"
+
 #include <inttypes.h>
 #include <string.h>
 
 #include <muster/collective.h>
 
-#include "params/server/core/cluster.h"
-#include "params/server/services/agents.h"
 #include "params/server/services/params_service.h"
 #include "params/server/services/state_proto.h"
 #include "params/server/services/table_proto.h"
+#include "params/server/state/rows.h"
 
 enum call_kind { CALL_OPEN, CALL_TABLE, CALL_PUSH, CALL_PULL, CALL_PUSH_PULL, CALL_TICK };
 

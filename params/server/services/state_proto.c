@@ -1,7 +1,7 @@
 /* The servers of the map, and how far sources are, as a server knows them. */
 #include "params/server/services/state_proto.h"
 
-#include "params/server/core/cluster.h"
+#include "params/server/followers/follower.h"
 #include "params/server/state/clock.h"
 #include "params/store/source.h"
 

@@ -4,12 +4,12 @@
 
 #include <string.h>
 
-#include "params/server/core/cluster.h"
 #include "params/server/services/agents.h"
 #include "params/server/services/params_service.h"
 #include "params/server/services/state_proto.h"
 #include "params/server/services/table_proto.h"
 #include "params/server/state/clock.h"
+#include "params/server/state/rows.h"
 
 #define KEEP_INTERVAL_NS (2 * MUSTER_NS_PER_S) /* well below the time after which a source counts as gone */
 

@@ -2,14 +2,13 @@
  * it. Its clock lies in the region, so a server that was killed goes on with it. */
 #include "params/server/state/clock.h"
 
-#include "params/server/state/round.h"
-
 #include <stdatomic.h>
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "params/server/core/answer.h"
+#include "params/server/state/round.h"
 #include "params/store/source.h"
 
 /* A client that has lost its link is back within milliseconds; a process that was started again by its

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "params/server/core/cluster.h"
+#include "params/server/core/answer.h"
 #include "params/snapshot/aside.h"
 #include "params/snapshot/snapshot.h"
 #include "params/store/freeze.h"

@@ -19,4 +19,6 @@ void muster_params_server_cut_leave(struct muster_params_client *client);
 /** Another map is in force: a cut that waits for marks ends. */
 void muster_params_server_cut_map(struct muster_params_server *server);
 
+muster_params_handle_fn muster_params_handle_cut, muster_params_handle_mark;
+
 #endif

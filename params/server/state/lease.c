@@ -1,7 +1,10 @@
 /* Sources without a name that have gone. The primary of a shard forgets first what they have pushed to it,
  * and tells its followers. Where nothing of a source is left, and nobody speaks of its slot, another one
  * gets the slot. */
-#include "params/server/core/cluster.h"
+#include "params/server/state/lease.h"
+
+#include "params/server/followers/change.h"
+#include "params/server/followers/follower.h"
 #include "params/server/state/clock.h"
 
 #define SLOTS_PER_TURN  4096u

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "params/server/core/server_internal.h"
 #include "params/snapshot/snapshot.h"
 
 struct muster_params_restore {

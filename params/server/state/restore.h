@@ -2,7 +2,7 @@
 #ifndef MUSTER_PARAMS_SERVER_RESTORE_H
 #define MUSTER_PARAMS_SERVER_RESTORE_H
 
-#include "params/server/core/cluster.h"
+#include "params/server/core/server_internal.h"
 
 struct muster_params_restore;
 /** The map can come into force. Takes map. */

@@ -1,7 +1,11 @@
 /* Tables by round: their rounds come and go with them, and with maps; what clients say of rounds. */
-#include "params/server/state/round_internal.h"
+#include "params/server/state/round.h"
 
 #include <inttypes.h>
+
+#include "params/server/core/answer.h"
+#include "params/server/state/round_internal.h"
+#include "params/server/state/rows.h"
 
 static struct muster_params_rounds *rounds_find(const struct muster_params_server *server,
                                                 const struct muster_params_store_table *table)

@@ -41,4 +41,6 @@ bool muster_params_rounds_delay(struct muster_params_server *server,
 MUSTER_MUST_CHECK bool muster_params_rounds_finish(struct muster_params_server *server,
                                                    const struct muster_params_store_table *table);
 
+muster_params_handle_fn muster_params_handle_round;
+
 #endif

@@ -6,7 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "params/server/core/answer.h"
+#include "params/server/core/push.h"
+#include "params/server/followers/held.h"
 #include "params/server/state/clock.h"
+#include "params/server/state/round.h"
 #include "params/store/index.h"
 
 #define TELL_NS MUSTER_NS_PER_S

@@ -3,7 +3,8 @@
 #ifndef MUSTER_PARAMS_SERVER_ROUND_INTERNAL_H
 #define MUSTER_PARAMS_SERVER_ROUND_INTERNAL_H
 
-#include "params/server/core/cluster.h"
+#include "params/server/core/server_internal.h"
+#include "params/server/followers/held.h"
 #include "params/server/state/round.h"
 
 #define MUSTER_PARAMS_DECISIONS_KEPT 8u /* a client that was away tells servers so many rounds */

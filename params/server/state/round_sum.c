@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "params/server/state/round.h"
+#include "params/server/state/rows.h"
 #include "params/store/index.h"
 #include "params/store/row.h"
 

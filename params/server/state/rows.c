@@ -5,7 +5,7 @@
 
 #include <muster/collective.h>
 
-#include "params/server/core/cluster.h"
+#include "params/server/followers/change.h"
 #include "params/store/load.h"
 
 #define MEASURED_PUSH 64u /* one of so many is timed */

@@ -39,12 +39,6 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_push_check(const struct muster_pa
 MUSTER_MUST_CHECK enum muster_rc muster_params_push_apply(struct muster_params_server *server,
                                                           const struct muster_params_push *push,
                                                           struct muster_params_pushed *ret_pushed);
-/** A push that its client may not send: the next one to its shards is not the source's first. False: the client
- * must be closed. */
-MUSTER_MUST_CHECK bool muster_params_push_deny(struct muster_params_client *client,
-                                               const struct muster_frame_header *header,
-                                               const uint8_t *payload,
-                                               const struct muster_error *denial);
 /** How many bytes the values of so many rows have. INVALID_ARGUMENT: more than one answer holds. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_pull_check(
     const struct muster_params_store_table *table, uint32_t row_count, enum muster_dtype dtype,

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "params/server/core/cluster.h"
+#include "params/server/registry/map.h"
 
 /* The leak check at the end sees what a failed opening leaves. */
 static void a_server_whose_address_is_taken_is_not_opened(void **state)

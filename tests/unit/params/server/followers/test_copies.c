@@ -15,7 +15,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "params/server/core/cluster.h"
+#include "params/server/core/push.h"
+#include "params/server/followers/follower.h"
+#include "params/server/leaders/leader.h"
+#include "params/server/registry/map.h"
 #include "params/server/seat/seat.h"
 #include "params/store/load.h"
 #include "params/store/row.h"

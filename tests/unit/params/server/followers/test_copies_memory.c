@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-#include "params/server/core/cluster.h"
+#include "params/server/core/server_internal.h"
 #include "params/store/row.h"
 
 #define RUNS_MAX  60

@@ -8,7 +8,8 @@
 
 #include "params_job.h"
 
-#include "params/server/core/cluster.h"
+#include "params/server/followers/change.h"
+#include "params/server/followers/follower.h"
 
 /* Each server sends changes to those that copy or learn what it leads, and to no other. */
 static void followers_are_those_that_have_a_copy(void **state)

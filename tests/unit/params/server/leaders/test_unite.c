@@ -13,7 +13,7 @@
 
 #include "params/client/client_internal.h"
 #include "params/client/forward.h"
-#include "params/server/core/cluster.h"
+#include "params/server/followers/follower.h"
 #include "params/store/row.h"
 
 #define KEYS PARAMS_JOB_KEYS

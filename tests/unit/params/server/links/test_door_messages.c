@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+#include "params/server/core/push.h"
 #include "params/server/core/server_internal.h"
 #include "params/wire/hash.h"
 

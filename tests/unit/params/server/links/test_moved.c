@@ -12,7 +12,8 @@
 
 #include <string.h>
 
-#include "params/server/core/cluster.h"
+#include "params/server/core/push.h"
+#include "params/server/registry/map.h"
 #include "params/wire/hash.h"
 
 #define SHARDS 8u

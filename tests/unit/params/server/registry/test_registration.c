@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "params/server/core/cluster.h"
+#include "params/server/core/server_internal.h"
 #include "params/wire/server_record.h"
 
 #define SERVERS_PREFIX "/muster/test/params/servers/"

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "params/server/core/push.h"
 #include "params/server/seat/seat.h"
 #include "params/store/row.h"
 

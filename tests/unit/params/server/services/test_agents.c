@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "params/server/core/server_internal.h"
 #include "params_job.h"
 #include "scene_case.h"
 

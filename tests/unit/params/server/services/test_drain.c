@@ -18,7 +18,7 @@
 #include <muster/channel.h>
 #include <muster/params_drain.h>
 
-#include "params/server/core/cluster.h"
+#include "params/server/core/server_internal.h"
 #include "params/server/seat/seat.h"
 
 #define SERVERS 2u

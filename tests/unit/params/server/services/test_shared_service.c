@@ -14,7 +14,7 @@
 #include <muster/channel.h>
 #include <muster/collective.h>
 
-#include "params/server/core/cluster.h"
+#include "params/server/followers/follower.h"
 #include "params/server/services/shared_service.c"
 
 #define VALUES (PARAMS_CALLER_KEYS * PARAMS_CALLER_ELEMENTS)

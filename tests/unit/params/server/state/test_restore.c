@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "params/server/core/cluster.h"
+#include "params/server/core/server_internal.h"
 #include "params/server/seat/seat.h"
 #include "params/snapshot/snapshot.h"
 #include "params/store/row.h"

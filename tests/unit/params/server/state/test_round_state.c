@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "params/server/state/round.h"
 #include "params/server/state/round_internal.h"
 #include "params/store/row.h"
 
