@@ -55,6 +55,8 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
 
     (void)buffer;
     peer->headers[peer->count++] = *header;
+    if (peer->is_slow && peer->count == PARAMS_PEER_FRAMES_MAX)
+        muster_peer_link_pause(link);
 }
 
 static void on_down(struct muster_peer_link *link, const struct muster_error *error)
@@ -140,6 +142,7 @@ static void on_stream(struct muster_port *port, struct muster_stream *stream)
 
     params_peer_close(&host->peer);
     host->peer.map = host->map;
+    host->peer.is_slow = host->is_slow;
     host->link_count++;
     assert_int_equal(muster_peer_link_accept(host->peer.env, stream, &host->hello,
                                              peer_deadline(&host->peer), &events, &host->peer,

@@ -16,11 +16,12 @@ struct params_peer {
     struct muster_peer_link *link; /* NULL: closed, or nobody has come yet */
     bool is_ready, is_down;
     bool discards;             /* frames are not kept, and not counted; nor are maps */
+    bool is_slow;              /* it does not read on where it keeps as many frames as it can */
     const struct muster_params_map *map; /* that it tells first; NULL: none */
     struct muster_error error; /* of a link that is down */
     uint32_t count;            /* frames that have come since the link was new */
     struct muster_frame_header headers[PARAMS_PEER_FRAMES_MAX];
-    uint8_t *payloads[PARAMS_PEER_FRAMES_MAX];
+    uint8_t *payloads[PARAMS_PEER_FRAMES_MAX + 1]; /* one more is being received */
 };
 
 /** A client: a link to address, ready; fails the case. hello->job, purpose and intent are the
@@ -44,6 +45,7 @@ struct params_host {
     struct muster_peer_hello hello;
     struct params_peer peer;
     uint32_t link_count;
+    bool is_slow; /* of each link's peer */
     const struct muster_params_map *map; /* that it tells each link first: of itself, or the case's */
     struct muster_params_map *own_map;
     char address[MUSTER_ADDRESS_TEXT_BYTES];

@@ -81,6 +81,7 @@ void params_puppets_open(struct params_puppets *puppets, uint32_t count)
         params_host_open(&puppet->host, puppets->env);
         puppet->host.hello.incarnation = (struct muster_incarnation){{(uint8_t)(i + 1)}};
         puppet->host.map = puppets->map;
+        puppet->host.is_slow = true;
     }
     map_init(puppets);
 }
@@ -97,20 +98,24 @@ void params_puppets_close(struct params_puppets *puppets)
 
 /* --- Frames --- */
 
-/* Frames that were taken are dropped before more come than a peer keeps. */
+/* A client whose shards move often sends more messages than a puppet takes: those that were taken are dropped, and
+ * where too many are left the puppet does not read on. */
 static void frames_drop(struct params_puppet *puppet)
 {
     struct params_peer *peer = &puppet->host.peer;
+    uint32_t handled = puppet->handled, left = peer->count - handled;
 
-    if (puppet->handled < 32 || puppet->handled < peer->count)
+    if (handled < 32)
         return;
-    for (uint32_t i = 0; i < peer->count; i++) {
+    for (uint32_t i = 0; i < handled; i++)
         test_free(peer->payloads[i]);
-        peer->payloads[i] = NULL;
-    }
-    peer->payloads[0] = peer->payloads[peer->count]; /* is being received */
-    peer->payloads[peer->count] = NULL;
-    peer->count = puppet->handled = 0;
+    memmove(peer->headers, peer->headers + handled, left * sizeof(peer->headers[0]));
+    memmove(peer->payloads, peer->payloads + handled, (left + 1) * sizeof(peer->payloads[0]));
+    memset(peer->payloads + left + 1, 0, handled * sizeof(peer->payloads[0]));
+    if (peer->count == PARAMS_PEER_FRAMES_MAX)
+        muster_peer_link_resume(peer->link);
+    peer->count = left;
+    puppet->handled = 0;
 }
 
 bool params_puppet_next(struct params_puppet *puppet, struct params_puppet_frame *ret_frame)
