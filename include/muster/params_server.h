@@ -65,12 +65,16 @@ struct muster_params_server_options {
     const char *reach;   /* "HOST:PORT" that others connect to; NULL: the address of the server */
     uint32_t replicas;   /* servers that hold each row, 1 to 5; 0: 1. The first server's counts */
     /* Begin with the tables of this cut (muster_params_cut_start): the folder, NULL: none. With a registry:
-     * the shards that the first map of the job gives this server. */
+     * the shards that the first map of the job gives this server. Where a server has died amid that, the
+     * next one of its memory restores all again; where the cut was restored before, the rows stay. */
     const char *restore;
     /* With restore and a registry: the job may have a map there whose servers have all gone. It is deleted, and
      * their rows are given up; without this the server is refused (failed). */
     bool is_new_by_force;
     muster_params_failed_fn *failed; /* restoring has failed after all; may be NULL */
+    /* With restore and a registry: this server needs the cut no more. Its rows are there, or the job has
+     * begun without it. May be NULL. A server that is alone has the rows once it is open. */
+    muster_params_server_fn *restored;
     /* A source without a name is forgotten when it has had no link for so long; 0: 10 minutes, UINT64_MAX:
      * never. The same for all servers of a job. A client that comes back later is refused with
      * FAILED_PRECONDITION. */
@@ -89,7 +93,8 @@ struct muster_params_server_options {
  * Owns:    gives; borrows env until closed, options during the call.
  * Errors:  INVALID_ARGUMENT, ALREADY_EXISTS (address in use), RESOURCE_EXHAUSTED; of restore NOT_FOUND (there
  *          is no cut), DATA_LOSS (a file is damaged), FAILED_PRECONDITION (of another version, or the
- *          memory has tables).
+ *          memory has tables that were not restored); FAILED_PRECONDITION without restore: the memory has
+ *          a part of a cut.
  * Thread:  loop only.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_server_open(

@@ -233,9 +233,14 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     snprintf(server->hello.job, sizeof(server->hello.job), "%s",
              options->job != NULL ? options->job : "");
     rc = cluster_init(server, options, ret_error);
-    if (rc == MUSTER_OK && options->restore != NULL)
-        rc = muster_params_restore_open(server, options->restore, options->failed,
-                                        muster_params_server_set_map, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_params_restore_open(
+            server,
+            &(struct muster_params_restore_options){.folder = options->restore,
+                                                    .failed = options->failed,
+                                                    .ready = muster_params_server_set_map,
+                                                    .restored = options->restored},
+            ret_error);
     if (rc == MUSTER_OK && muster_params_rounds_open(server) != MUSTER_OK)
         rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a server");
     if (rc == MUSTER_OK)

@@ -26,7 +26,7 @@
 /* --- What is stored: fixed layout, changed only with MUSTER_PARAMS_REGION_VERSION --- */
 
 #define MUSTER_PARAMS_REGION_MAGIC   UINT64_C(0x314e474552535054) /* "TPSREGN1" */
-#define MUSTER_PARAMS_REGION_VERSION 7u
+#define MUSTER_PARAMS_REGION_VERSION 8u
 
 /** A row. The values follow, then the optimizer's state. */
 struct muster_params_row {
@@ -183,6 +183,13 @@ struct muster_params_intent {
     struct muster_incarnation id;
 };
 
+/** What the memory has of the cut that its first server was to restore. */
+enum muster_params_restoring {
+    MUSTER_PARAMS_RESTORING_NONE,
+    MUSTER_PARAMS_RESTORING_BEGUN, /* a part: the next server restores all of it again */
+    MUSTER_PARAMS_RESTORING_DONE,  /* all, or the job has begun without it */
+};
+
 struct muster_params_region_head {
     uint64_t magic;
     uint32_t version;
@@ -197,6 +204,8 @@ struct muster_params_region_head {
     uint32_t source_free_count;
     uint32_t clock_sources;       /* that must tick */
     uint32_t copy_links;          /* that its servers have opened to others, dead processes too */
+    uint32_t restoring;           /* enum muster_params_restoring */
+    uint32_t reserved;
     struct muster_incarnation id; /* of the memory; zero: its first server has not begun */
     struct muster_params_intent intent;
     struct muster_params_undo undo;

@@ -20,6 +20,13 @@ static void on_failed(struct muster_params_server *server, const struct muster_e
     member->has_failed = true;
 }
 
+static void on_restored(struct muster_params_server *server)
+{
+    struct params_job_member *member = muster_params_server_data(server);
+
+    member->restored_count++;
+}
+
 enum muster_rc params_job_member_try(struct params_job *job, uint32_t i)
 {
     const struct muster_params_seat_options seat = {.shard_count = PARAMS_CALLER_SHARDS};
@@ -31,6 +38,7 @@ enum muster_rc params_job_member_try(struct params_job *job, uint32_t i)
                                                    .replicas = job->replicas,
                                                    .restore = job->restore,
                                                    .failed = on_failed,
+                                                   .restored = on_restored,
                                                    .server_count = job->count};
     struct muster_error error;
     enum muster_rc rc;

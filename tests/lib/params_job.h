@@ -19,6 +19,7 @@ struct params_job_member {
     char address[MUSTER_ADDRESS_TEXT_BYTES];
     bool is_closed;
     bool has_failed; /* to restore */
+    unsigned restored_count;
 };
 
 struct params_job {

@@ -16,6 +16,7 @@ struct keeper_board {
     _Atomic pid_t serving;
     _Atomic unsigned takes; /* how often the seat was taken */
     atomic_bool is_told;    /* a keeper of this seat has said the ready line */
+    atomic_bool is_begun; /* what the seat was to begin with is there: later children go on from it */
     atomic_int failure;     /* exit code of a child that cannot serve: the next one would fail, too; 0: none */
 };
 

@@ -45,6 +45,18 @@ static void on_drain(struct muster_params_server *server)
     (void)kill(getppid(), SIGTERM);
 }
 
+static void begun_note(struct params_seat *seat)
+{
+    atomic_store_explicit(&seat->keeper.board->is_begun, true, memory_order_relaxed);
+}
+
+static void on_restored(struct muster_params_server *server)
+{
+    struct service *service = muster_params_server_data(server);
+
+    begun_note(seat_of(service));
+}
+
 /* The links and the gRPC door have one credential, that of the environment. */
 static enum muster_rc server_open(struct service *service, struct muster_error *ret_error)
 {
@@ -58,16 +70,19 @@ static enum muster_rc server_open(struct service *service, struct muster_error *
                                                   .server_count = (uint32_t)seat->settings.expected,
                                                   .source_lease_ns = seat->settings.source_lease_ns,
                                                   .failed = on_failed,
+                                                  .restored = on_restored,
                                                   .on_drain = on_drain};
+    unsigned takes = atomic_load_explicit(&seat->keeper.board->takes, memory_order_relaxed);
     enum muster_rc rc =
         service_tls_open(service->env, &seat->settings.tls, &service->tls, ret_error);
 
-    MUSTER_LOG(service->env, INFO, "params_seat_taken", "takes",
-               atomic_load_explicit(&seat->keeper.board->takes, memory_order_relaxed));
-    /* A successor goes on in the memory, or copies from other servers. */
-    if (atomic_load_explicit(&seat->keeper.board->takes, memory_order_relaxed) == 1)
+    MUSTER_LOG(service->env, INFO, "params_seat_taken", "takes", takes);
+    /* Once that is done, a successor goes on in the memory, or copies from other servers. */
+    if (!atomic_load_explicit(&seat->keeper.board->is_begun, memory_order_relaxed))
         server.restore = seat->settings.restore;
-    server.is_new_by_force = server.restore != NULL && seat->settings.is_new_by_force;
+    /* Fresh memory that joins again does not begin the job anew. */
+    server.is_new_by_force = server.restore != NULL && seat->settings.is_new_by_force &&
+                             (seat->keeper.renew == NULL || takes == 1);
     service->env->tls = service->tls;
     if (rc == MUSTER_OK)
         rc = service_authorization_new(service->env, &seat->settings.tls, &seat->authorization,
@@ -77,9 +92,12 @@ static enum muster_rc server_open(struct service *service, struct muster_error *
     server.authorization = seat->authorization;
     muster_net_system_adopt(service->env->net, seat->socket);
     rc = muster_params_server_open(service->env, &server, &seat->server, ret_error);
-    if (rc == MUSTER_OK)
-        muster_params_server_set_data(seat->server, service);
-    return rc;
+    if (rc != MUSTER_OK)
+        return rc;
+    muster_params_server_set_data(seat->server, service);
+    if (server.registry == NULL)
+        begun_note(seat);
+    return MUSTER_OK;
 }
 
 static void server_clean(struct service *service)

@@ -2,6 +2,7 @@
  * meanwhile. */
 #include "params/server/state/restore.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "params/server/core/server_internal.h"
@@ -11,6 +12,7 @@ struct muster_params_restore {
     struct muster_params_server *server;
     muster_params_failed_fn *failed;
     muster_params_map_ready_fn *ready;
+    muster_params_server_fn *restored;
     struct muster_params_snapshot snapshot;
     struct muster_params_snapshot_manifest manifest;
     struct muster_params_map *map; /* the newest; NULL: none has come */
@@ -68,6 +70,12 @@ static enum muster_rc next_restore(struct muster_params_restore *restore,
     return rc;
 }
 
+static void restoring_set(struct muster_params_server *server,
+                          enum muster_params_restoring restoring)
+{
+    MUSTER_PARAMS_STORE(&server->region->head->restoring, restoring);
+}
+
 static void restored_log(const struct muster_params_restore *restore)
 {
     struct muster_params_stats stats;
@@ -83,6 +91,18 @@ void muster_params_restore_refuse(struct muster_params_server *server,
     MUSTER_LOG(server->env, ERROR, "params_restore_failed", "reason", error->text);
     if (server->restore->failed != NULL)
         server->restore->failed(server, error);
+}
+
+/* A process that dies from here on leaves nothing to restore. */
+static void restore_end(struct muster_params_restore *restore)
+{
+    struct muster_params_server *server = restore->server;
+    muster_params_server_fn *restored = restore->restored;
+
+    restoring_set(server, MUSTER_PARAMS_RESTORING_DONE);
+    muster_params_restore_close(server);
+    if (restored != NULL)
+        restored(server);
 }
 
 static void on_step(struct muster_task *task)
@@ -104,30 +124,42 @@ static void on_step(struct muster_task *task)
     restored_log(restore);
     map = restore->map;
     restore->map = NULL;
-    muster_params_restore_close(server);
+    restore_end(restore);
     ready(server, map);
+}
+
+/* A server is a copy of a shard because it was in the first map, or because it has learned the shard under
+ * maps that have come before. So one whose first map names it has not learned what it lacks. Returns how many
+ * there are. */
+static uint32_t wanted_find(struct muster_params_restore *restore,
+                            const struct muster_params_map *map)
+{
+    uint32_t place = MUSTER_PARAMS_NOWHERE, count = 0;
+    bool is_in_map = muster_params_map_find(map, &restore->server->region->head->id, &place);
+
+    for (uint32_t i = 0; i < map->shard_count; i++) {
+        restore->is_wanted[i] = is_in_map && muster_params_map_is_copy(map, i, place);
+        count += restore->is_wanted[i];
+    }
+    return count;
 }
 
 bool muster_params_restore_delays(struct muster_params_server *server,
                                   struct muster_params_map *map)
 {
     struct muster_params_restore *restore = server->restore;
-    uint32_t place = MUSTER_PARAMS_NOWHERE;
-    bool is_in_map;
 
     if (restore == NULL)
         return false;
-    if (restore->map == NULL && map->epoch != 1) {
+    if (restore->map == NULL && wanted_find(restore, map) == 0 && map->epoch != 1) {
         MUSTER_LOG(server->env, WARN, "params_restore_left_out", "reason",
                    "the job has begun without this server: it copies shards from the others", "map",
                    map->epoch);
-        muster_params_restore_close(server);
+        restore_end(restore);
         return false;
     }
     if (restore->map == NULL) {
-        is_in_map = muster_params_map_find(map, &server->region->head->id, &place);
-        for (uint32_t i = 0; i < map->shard_count; i++)
-            restore->is_wanted[i] = is_in_map && muster_params_map_is_copy(map, i, place);
+        restoring_set(server, MUSTER_PARAMS_RESTORING_BEGUN);
         muster_task_post(&restore->step, server->env->loop);
     } else if (map->epoch <= restore->map->epoch) {
         muster_mem_free(server->env->mem, map);
@@ -168,39 +200,76 @@ static struct muster_params_restore *restore_new(struct muster_params_server *se
     return restore;
 }
 
-enum muster_rc muster_params_restore_open(struct muster_params_server *server, const char *folder,
-                                          muster_params_failed_fn *failed,
-                                          muster_params_map_ready_fn *ready,
-                                          struct muster_error *ret_error)
+/* A part of a cut is restored again from its begin: the same rows are written once more. */
+static enum muster_rc memory_check(const struct muster_params_server *server,
+                                   struct muster_error *ret_error)
 {
-    bool is_alone = server->registration == NULL && server->map != NULL;
-    struct muster_params_restore *restore;
+    const struct muster_params_region_head *head = server->region->head;
+
+    if (head->table_count == 0 || head->restoring != MUSTER_PARAMS_RESTORING_NONE)
+        return MUSTER_OK;
+    return muster_error_set(
+        ret_error, MUSTER_FAILED_PRECONDITION,
+        "the memory of the seat has tables already, a cut needs fresh memory: open the "
+        "server without restore");
+}
+
+static enum muster_rc alone_restore(struct muster_params_restore *restore,
+                                    struct muster_error *ret_error)
+{
+    struct muster_params_server *server = restore->server;
     enum muster_rc rc;
 
-    if (server->region->head->table_count > 0)
-        return muster_error_set(
-            ret_error, MUSTER_FAILED_PRECONDITION,
-            "the memory of the seat has tables already, a cut needs fresh memory: open the "
-            "server without restore");
-    restore = restore_new(server, folder);
+    restoring_set(server, MUSTER_PARAMS_RESTORING_BEGUN);
+    rc = muster_params_snapshot_restore(&restore->snapshot, &restore->manifest, server->region,
+                                        NULL, NULL, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    restored_log(restore);
+    restoring_set(server, MUSTER_PARAMS_RESTORING_DONE);
+    return MUSTER_OK;
+}
+
+static enum muster_rc restore_begin(struct muster_params_server *server,
+                                    const struct muster_params_restore_options *options,
+                                    struct muster_error *ret_error)
+{
+    bool is_alone = server->registration == NULL && server->map != NULL;
+    struct muster_params_restore *restore = restore_new(server, options->folder);
+    enum muster_rc rc;
+
     if (restore == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory to restore");
-    restore->failed = failed;
-    restore->ready = ready;
+    restore->failed = options->failed;
+    restore->ready = options->ready;
+    restore->restored = options->restored;
     rc = muster_params_snapshot_open(&restore->snapshot, &restore->manifest, ret_error);
     if (rc != MUSTER_OK) {
         muster_mem_free(server->env->mem, restore);
         return rc;
     }
     server->restore = restore;
-    if (is_alone)
-        rc = muster_params_snapshot_restore(&restore->snapshot, &restore->manifest, server->region,
-                                            NULL, NULL, ret_error);
-    else
-        rc = files_check(restore, ret_error);
-    if (rc == MUSTER_OK && is_alone)
-        restored_log(restore);
+    rc = is_alone ? alone_restore(restore, ret_error) : files_check(restore, ret_error);
     if (rc != MUSTER_OK || is_alone)
         muster_params_restore_close(server);
     return rc;
+}
+
+enum muster_rc muster_params_restore_open(struct muster_params_server *server,
+                                          const struct muster_params_restore_options *options,
+                                          struct muster_error *ret_error)
+{
+    enum muster_params_restoring restoring = server->region->head->restoring;
+    enum muster_rc rc;
+
+    if (options->folder == NULL)
+        return restoring != MUSTER_PARAMS_RESTORING_BEGUN
+                   ? MUSTER_OK
+                   : muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
+                                      "the memory of the seat has a part of a cut: a server died "
+                                      "while it restored that; open the next one with restore");
+    rc = memory_check(server, ret_error);
+    if (rc != MUSTER_OK || restoring == MUSTER_PARAMS_RESTORING_DONE)
+        return rc;
+    return restore_begin(server, options, ret_error);
 }

@@ -9,20 +9,27 @@ struct muster_params_restore;
 typedef void muster_params_map_ready_fn(struct muster_params_server *server,
                                         struct muster_params_map *map);
 
+struct muster_params_restore_options {
+    const char *folder; /* of the cut; NULL: nothing is to be restored. Copied */
+    muster_params_failed_fn *failed;
+    muster_params_map_ready_fn *ready;
+    muster_params_server_fn *restored; /* may be NULL */
+};
+
 /**
- * Check all files of the cut in this folder. A server that is alone has their rows when this
- * returns. One of several reads those of its shards once the job's first map has come; then ready
- * gets the map, or failed is called and no map comes into force.
+ * Check all files of the cut. A server that is alone has their rows when this returns. One of several
+ * reads those of its shards once the job's first map has come; then restored is called and ready gets the
+ * map, or failed is called and no map comes into force. Memory that has a part of the cut gets all of it;
+ * where all of it has been restored before, nothing happens.
  *
- * Owns:    copies folder; muster_params_restore_close frees what this has opened.
- * Errors:  those of muster_params_snapshot_restore; FAILED_PRECONDITION (the memory has tables
- *          already).
+ * Owns:    muster_params_restore_close frees what this has opened.
+ * Errors:  those of muster_params_snapshot_restore; FAILED_PRECONDITION (the memory has tables that are
+ *          not of a cut, or without a folder a part of a cut).
  */
-MUSTER_MUST_CHECK enum muster_rc muster_params_restore_open(struct muster_params_server *server,
-                                                            const char *folder,
-                                                            muster_params_failed_fn *failed,
-                                                            muster_params_map_ready_fn *ready,
-                                                            struct muster_error *ret_error);
+MUSTER_MUST_CHECK enum muster_rc
+muster_params_restore_open(struct muster_params_server *server,
+                           const struct muster_params_restore_options *options,
+                           struct muster_error *ret_error);
 /** Nothing can be restored: failed is called, and no map comes into force. */
 void muster_params_restore_refuse(struct muster_params_server *server,
                                   const struct muster_error *error);

@@ -114,6 +114,16 @@ static void shard_damage(const struct scene *scene)
     assert_int_equal(system(command), 0);
 }
 
+/* The file of one shard. */
+static void file_move(const struct scene *scene, const char *from, const char *to)
+{
+    char command[256];
+
+    snprintf(command, sizeof(command), "cd %s && for f in *-shard-*%s; do mv $f ${f%%%s}%s; done",
+             scene->folder, from, from, to);
+    assert_int_equal(system(command), 0);
+}
+
 /* --- A server that is alone --- */
 
 static enum muster_rc alone_open(struct params_stand *stand, const char *folder,
@@ -127,17 +137,23 @@ static enum muster_rc alone_open(struct params_stand *stand, const char *folder,
     return muster_params_server_open(&stand->test.env, &options, &stand->server, ret_error);
 }
 
-/* A seat that is taken, and no server in it. */
-static void seat_open(struct params_stand *stand)
+/* Its server is gone, and the seat is taken again. */
+static void seat_take(struct params_stand *stand)
 {
     const struct muster_params_seat_options seat = {.shard_count = PARAMS_CALLER_SHARDS};
     struct muster_error error;
 
-    params_stand_open(stand, PARAMS_CALLER_SHARDS);
     params_stand_kill(stand);
     assert_int_equal(
         muster_params_seat_wrap(stand->memory, stand->bytes, &seat, &stand->seat, &error),
         MUSTER_OK);
+}
+
+/* A seat that is taken, and no server in it. */
+static void seat_open(struct params_stand *stand)
+{
+    params_stand_open(stand, PARAMS_CALLER_SHARDS);
+    seat_take(stand);
 }
 
 static void seat_close(struct params_stand *stand)
@@ -174,6 +190,7 @@ static void what_cannot_be_restored_opens_no_server(void **state)
 {
     struct scene *scene = *state;
     struct params_stand stand;
+    struct muster_params *params;
     struct muster_error error;
 
     seat_open(&stand);
@@ -181,15 +198,11 @@ static void what_cannot_be_restored_opens_no_server(void **state)
     assert_null(stand.server);
     seat_close(&stand);
 
-    seat_open(&stand);
-    assert_int_equal(alone_open(&stand, scene->folder, &error), MUSTER_OK);
-    muster_params_server_set_data(stand.server, &stand);
-    params_stand_kill(&stand);
-    assert_int_equal(muster_params_seat_wrap(
-                         stand.memory, stand.bytes,
-                         &(struct muster_params_seat_options){.shard_count = PARAMS_CALLER_SHARDS},
-                         &stand.seat, &error),
-                     MUSTER_OK);
+    params_stand_open(&stand, PARAMS_CALLER_SHARDS);
+    params = params_stand_client(&stand, "other");
+    (void)params_stand_table(&stand, params, &params_counters);
+    assert_int_equal(params_stand_leave(&stand, params), MUSTER_OK);
+    seat_take(&stand);
     assert_int_equal(alone_open(&stand, scene->folder, &error), MUSTER_FAILED_PRECONDITION);
     assert_non_null(strstr(error.text, "has tables already"));
     assert_null(stand.server);
@@ -221,6 +234,74 @@ static void a_server_without_memory_to_restore_is_not_opened(void **state)
         }
         seat_close(&stand);
     }
+}
+
+static void all_rows_check(const struct params_stand *stand, const struct scene *scene)
+{
+    struct muster_params_digest digest = server_digest(stand->server);
+
+    assert_memory_equal(&digest, &scene->digest, sizeof(digest));
+}
+
+/* The first server ends after each of its allocations in turn. */
+static void a_part_of_a_cut_is_restored_again(void **state)
+{
+    const struct scene *scene = *state;
+    enum muster_rc rc = MUSTER_UNKNOWN;
+    unsigned parts = 0;
+
+    for (uint64_t i = 1; rc != MUSTER_OK; i++) {
+        struct params_stand stand;
+        struct muster_error error;
+
+        seat_open(&stand);
+        stand.test.mem.fail_at = i;
+        rc = alone_open(&stand, scene->folder, &error);
+        stand.test.mem.fail_at = 0;
+        if (rc != MUSTER_OK) {
+            const struct muster_params_region_head *head = muster_params_seat_region(stand.seat)->head;
+
+            test_env_turn(&stand.test.env, 8);
+            if (head->restoring == MUSTER_PARAMS_RESTORING_BEGUN) {
+                assert_int_equal(alone_open(&stand, NULL, &error), MUSTER_FAILED_PRECONDITION);
+                assert_non_null(strstr(error.text, "has a part of a cut"));
+                test_env_turn(&stand.test.env, 8);
+                parts += head->table_count > 0;
+            }
+            assert_int_equal(alone_open(&stand, scene->folder, &error), MUSTER_OK);
+        }
+        all_rows_check(&stand, scene);
+        seat_close(&stand);
+    }
+    assert_int_not_equal(parts, 0);
+}
+
+/* Its successor in the same memory is given the cut, too. */
+static void rows_behind_a_restored_cut_stay(void **state)
+{
+    const struct scene *scene = *state;
+    struct params_stand stand;
+    struct muster_params *params;
+    struct muster_params_digest before, after;
+    struct muster_error error;
+
+    seat_open(&stand);
+    assert_int_equal(alone_open(&stand, scene->folder, &error), MUSTER_OK);
+    muster_params_server_set_data(stand.server, &stand);
+    params_stand_kill(&stand);
+    params_stand_serve(&stand);
+    params = params_stand_client(&stand, "other");
+    rows_push(&stand, params_stand_table(&stand, params, &params_counters));
+    assert_int_equal(params_stand_leave(&stand, params), MUSTER_OK);
+    before = server_digest(stand.server);
+    seat_take(&stand);
+
+    assert_int_equal(alone_open(&stand, scene->folder, &error), MUSTER_OK);
+
+    after = server_digest(stand.server);
+    assert_memory_equal(&after, &before, sizeof(after));
+    assert_memory_not_equal(&after, &scene->digest, sizeof(after));
+    seat_close(&stand);
 }
 
 /* --- Servers of a job --- */
@@ -315,6 +396,56 @@ static void a_server_whose_files_are_damaged_meanwhile_serves_nobody(void **stat
     params_job_close(&job);
 }
 
+static bool has_failed_anywhere(void *data)
+{
+    const struct params_job *job = data;
+
+    for (uint32_t i = 0; i < job->count; i++) {
+        if (job->members[i].has_failed)
+            return true;
+    }
+    return false;
+}
+
+static uint64_t rows_of(const struct params_job *job, uint32_t member)
+{
+    const struct muster_params_region_head *head = job->members[member].server->region->head;
+
+    return head->table_count > 0 ? head->tables[0].row_count : 0;
+}
+
+/* Its place in the job stays, and so do its shards, which nobody else has. */
+static void a_member_that_dies_amid_a_cut_restores_it_again(void **state)
+{
+    const struct scene *scene = *state;
+    static struct params_job job;
+
+    for (uint32_t count = 1; count <= 2; count++) {
+        uint64_t rows = 0;
+
+        job_open(&job, scene, count);
+        file_move(scene, "7", "away");
+        test_env_run_until(job.env, has_failed_anywhere, &job);
+        file_move(scene, "away", "7");
+        for (uint32_t i = 0; i < count; i++) {
+            if (!job.members[i].has_failed)
+                continue;
+            assert_in_range(rows_of(&job, i), 1, ROWS - 1);
+            assert_int_equal(job.members[i].restored_count, 0);
+            params_job_member_restart(&job, i);
+        }
+        params_job_await_map(&job);
+
+        for (uint32_t i = 0; i < count; i++) {
+            rows += rows_of(&job, i);
+            assert_int_equal(job.members[i].restored_count, 1);
+        }
+        assert_int_equal(rows, ROWS);
+        rows_check(&job);
+        params_job_close(&job);
+    }
+}
+
 static void damaged_files_open_no_server_of_a_job(void **state)
 {
     struct scene *scene = *state;
@@ -346,9 +477,12 @@ int main(void)
         CASE(a_server_that_is_alone_has_all_rows_at_once),
         CASE(what_cannot_be_restored_opens_no_server),
         CASE(a_server_without_memory_to_restore_is_not_opened),
+        CASE(a_part_of_a_cut_is_restored_again),
+        CASE(rows_behind_a_restored_cut_stay),
         CASE(servers_of_a_job_have_the_rows_of_their_shards),
         CASE(a_server_that_comes_later_restores_nothing),
         CASE(a_server_whose_files_are_damaged_meanwhile_serves_nobody),
+        CASE(a_member_that_dies_amid_a_cut_restores_it_again),
         CASE(damaged_files_open_no_server_of_a_job),
     };
 
