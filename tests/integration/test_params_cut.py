@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`muster params cut`: all tables at one point of every source's pushes, while they go on; `muster params serve --restore` on any number of
 servers."""
+import errno
 import glob
 import json
 import os
@@ -115,6 +116,109 @@ class Cut(ParamsCluster):
         older = self.manifests()[0]
         os.replace(os.path.join(self.folder, older), os.path.join(self.folder, "manifest"))
         self.assertTrue(self.counts(self.restored(1, "k"), "k")[0])
+
+    def several(self, count, job, *words):
+        """Seats of one command; the command and all addresses."""
+        return self.serve("--log-level", "error", "--registry", self.registry, "--job", job, "--servers", str(count), *words)
+
+    def digest(self, addresses):
+        done = self.run_tool(MUSTER, "params", "inspect", "--server", addresses, "--digest", "--json")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return [(table["name"], table["rows"], table["digest"]) for table in json.loads(done.stdout)["tables"]]
+
+    def end(self, command, *others):
+        """All servers of the job are asked to end before any has."""
+        for process in (command, *others):
+            process.terminate()
+        for process in (command, *others):
+            self.assertEqual(process.wait(PATIENCE_S), 0)
+
+    def test_seats_of_one_command_are_cut_and_restored_on_any_number_of_them(self):
+        command, addresses = self.several(3, "j")
+        for i in range(2):
+            self.assertEqual(self.pulse(addresses, "j", i, 5).wait(PATIENCE_S), 0)
+        self.assertEqual(self.assert_cut(addresses, "--job", "j")["servers"], 3)
+        before = self.digest(addresses)
+        self.assertEqual(before[0][:2], ("pulse", 256))
+        self.end(command)
+        for servers, words in ((1, ()), (3, ()), (3, ("--replicas", "2")), (8, ())):
+            job = f"r{servers}{len(words)}"
+            command, addresses = self.several(servers, job, "--restore", self.folder, *words)
+            self.assertEqual(len(addresses.split(",")), servers)
+            self.assertEqual(self.counts(addresses, job), [5, 5, 0, 0])
+            self.assertEqual(self.digest(addresses), before)
+            if servers == 3 and not words:  # the seat has its rows, and another keeper goes on with them
+                victim = [pid for pid in children_of(command.pid) if pid != command.pid][0]
+                os.kill(victim, signal.SIGKILL)
+                self.wait_until(lambda: victim not in children_of(command.pid) and len(children_of(command.pid)) == 3, "no keeper comes")
+                self.assertEqual(self.digest(addresses), before)
+            self.end(command)
+
+    def test_seats_of_one_command_cut_again_and_again(self):
+        command, addresses = self.several(2, "j", "--shards", "16", "--cut-dir", self.folder, "--cut-every", "50ms", "--cut-keep", "2")
+        pulse = self.pulse(addresses, "j", 0)
+        self.wait_until(lambda: len(self.manifests()) == 2, "there are no two cuts")
+        first = self.manifests()
+        os.kill(children_of(children_of(command.pid)[1])[0], signal.SIGKILL)  # the command's first child makes the cuts
+        self.wait_until(lambda: self.manifests() and self.manifests()[0] > first[1], "the cuts do not go on")
+        cutter = children_of(command.pid)[0]
+        self.assertEqual(pulse.poll(), None)
+        pulse.kill()
+        self.end(command)
+        self.wait_until(lambda: not os.path.exists(f"/proc/{cutter}"), "the cuts do not end with the command")
+        command, addresses = self.several(3, "k", "--restore", self.folder)
+        self.assertTrue(self.counts(addresses, "k")[0])
+
+    def test_a_server_that_is_killed_while_it_restores_leaves_that_to_the_next_one(self):
+        _, address = self.serve("--log-level", "error", "--shards", "16")
+        self.assertEqual(self.pulse(address, "", 0, 3).wait(PATIENCE_S), 0)
+        made = self.assert_cut(address)
+        before = self.digest(address)
+        path = os.path.join(self.folder, f"cut-{made['cut']}-shard-0009")
+        for words in (("--no-spare",), ()):
+            os.rename(path, path + ".kept")
+            os.mkfifo(path)
+            keeper = self.start(MUSTER, "params", "serve", "--listen", "127.0.0.1:0", "--memory-max", self.memory, "--shards", "16", "--log-level", "error",
+                                "--restore", self.folder, *words)
+            with open(path + ".kept", "rb") as kept, open(path, "wb") as file:  # it checks all files, then reads them again
+                file.write(kept.read())
+            self.wait_until(lambda: not self.readers_of(path, keeper.pid), "the file is not read")
+            pipe = self.pipe_open(path)
+            self.wait_until(lambda: self.readers_of(path, keeper.pid), "the file is not read again")
+            os.kill(self.readers_of(path, keeper.pid)[0], signal.SIGKILL)
+            os.unlink(path)
+            os.rename(path + ".kept", path)
+            os.close(pipe)
+            address = keeper.stdout.readline().split()[1]
+            self.assertEqual(self.digest(address), before)
+            self.assertEqual(self.counts(address, ""), [3, 0, 0, 0])
+            keeper.terminate()
+            self.assertEqual(keeper.wait(PATIENCE_S), 0)
+
+    def readers_of(self, path, keeper):
+        """The children of the keeper that have the file open."""
+        found = []
+        for child in children_of(keeper):
+            folder = f"/proc/{child}/fd"
+            try:
+                found += [child for fd in os.listdir(folder) if os.readlink(os.path.join(folder, fd)) == path]
+            except OSError:
+                pass  # it has gone, or closed the file
+        return found
+
+    def pipe_open(self, path):
+        """The end to write to, once somebody opens the other one."""
+        opened = []
+
+        def is_opened():
+            try:
+                opened.append(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+            except OSError as error:
+                self.assertEqual(error.errno, errno.ENXIO)
+            return opened
+
+        self.wait_until(is_opened, f"nobody reads {path}")
+        return opened[0]
 
     def test_a_client_that_stands_still_ends_the_cut_by_name_and_holds_nobody_up(self):
         _, address = self.serve("--log-level", "error")

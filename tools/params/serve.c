@@ -3,17 +3,15 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <muster/address.h>
 #include <muster/registry.h>
 
 #include "common/command.h"
+#include "params/cutter.h"
 #include "params/servers.h"
 
 static const struct muster_option rows[] = {
@@ -126,7 +124,7 @@ static const struct muster_option rows[] = {
      .offset = offsetof(struct params_seat_settings, cut_folder),
      .value = "DIR",
      .help = "Cut all tables of the job to this folder again and again ('muster params cut', also for "
-             "its MUSTER_TLS_… variables). One server of a job has it."},
+             "its MUSTER_TLS_… variables). One server of a job has it, or one --servers."},
     {.name = "cut-every",
      .kind = MUSTER_OPTION_DURATION,
      .offset = offsetof(struct params_seat_settings, cut_every_ns),
@@ -225,46 +223,6 @@ static bool servers_check(const struct params_seat_settings *settings, int *ret_
     return true;
 }
 
-static void word_add(char *words[], size_t *count, const char *option, const char *value)
-{
-    size_t bytes = strlen(option) + strlen(value) + 1;
-
-    words[*count] = malloc(bytes);
-    if (words[*count] == NULL)
-        _exit(EXIT_OTHER);
-    snprintf(words[(*count)++], bytes, "%s%s", option, value);
-}
-
-/* The cuts are made by a process of their own, which the death of a server does not end. It ends with the keeper,
- * which takes no notice of it. */
-static bool cutter_start(const struct params_seat *seat)
-{
-    const struct params_seat_settings *settings = &seat->settings;
-    char *words[8], address[MUSTER_ADDRESS_TEXT_BYTES], every[32], keep[32];
-    pid_t keeper = getpid(), child;
-    size_t count = 0;
-
-    fflush(NULL);
-    child = fork();
-    if (child != 0)
-        return child > 0;
-    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != keeper || freopen("/dev/null", "w", stdout) == NULL)
-        _exit(EXIT_OTHER);
-    muster_address_format(&seat->address, address);
-    snprintf(every, sizeof(every), "%.6f", (double)settings->cut_every_ns / 1e9);
-    snprintf(keep, sizeof(keep), "%" PRIu64, settings->cut_keep);
-    word_add(words, &count, "cut", "");
-    word_add(words, &count, "--server=", settings->reach != NULL ? settings->reach : address);
-    word_add(words, &count, "--every=", every);
-    word_add(words, &count, "--keep=", keep);
-    if (settings->job != NULL)
-        word_add(words, &count, "--job=", settings->job);
-    word_add(words, &count, settings->cut_folder, "");
-    words[count] = NULL;
-    _exit(params_cut((int)count, words));
-}
-
 static bool cut_check(const struct params_seat_settings *settings, int *ret_exit)
 {
     if (settings->is_new_by_force && (settings->restore == NULL || settings->registry == NULL)) {
@@ -273,16 +231,24 @@ static bool cut_check(const struct params_seat_settings *settings, int *ret_exit
     }
     if (settings->cut_folder == NULL)
         return true;
-    if (settings->server_count > 1)
-        *ret_exit = command_refuse(params_serve_options.command,
-                                   "--cut-dir is for one server: run 'muster params cut --every' "
-                                   "beside --servers");
-    else if (access(settings->cut_folder, W_OK | X_OK) != 0)
-        *ret_exit = command_refuse(params_serve_options.command, "--cut-dir: the folder %s: %s",
-                                   settings->cut_folder, strerror(errno));
-    else
+    if (access(settings->cut_folder, W_OK | X_OK) == 0)
         return true;
+    *ret_exit = command_refuse(params_serve_options.command, "--cut-dir: the folder %s: %s",
+                               settings->cut_folder, strerror(errno));
     return false;
+}
+
+static bool cutter_start(struct params_seat *seat)
+{
+    const struct params_seat_settings settings = seat->settings;
+    char address[MUSTER_ADDRESS_TEXT_BYTES];
+    pid_t child = cutter_fork();
+
+    if (child != 0)
+        return child > 0;
+    muster_address_format(&seat->address, address);
+    params_seat_close(seat);
+    cutter_run(&settings, settings.reach != NULL ? settings.reach : address);
 }
 
 static int seat_run(const struct params_seat_settings *settings)

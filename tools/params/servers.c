@@ -19,6 +19,7 @@
 
 #include "common/command.h"
 #include "common/output.h"
+#include "params/cutter.h"
 
 #define NAME "params serve"
 /* So many keepers in a row that die before a server has the seat: the next one would die, too. */
@@ -188,6 +189,39 @@ static bool keeper_start(struct supervisor *supervisor, struct slot *slot)
     if (keeper->renew != NULL)
         params_seat_forget(&slot->seat);
     return true;
+}
+
+static char *addresses_join(const struct supervisor *supervisor)
+{
+    size_t bytes = supervisor->count * (SERVERS_ADDRESS_BYTES + 1u), used = 0;
+    char *joined = malloc(bytes);
+
+    if (joined == NULL)
+        output_no_memory();
+    for (uint32_t i = 0; i < supervisor->count; i++) {
+        const struct slot *slot = &supervisor->slots[i];
+        char address[MUSTER_ADDRESS_TEXT_BYTES];
+
+        used += (size_t)snprintf(joined + used, bytes - used, "%s%s", i > 0 ? "," : "",
+                                 slot->reach[0] != '\0'
+                                     ? slot->reach
+                                     : muster_address_format(&slot->seat.address, address));
+    }
+    return joined;
+}
+
+static void cutter_start(struct supervisor *supervisor, const struct params_seat_settings *settings)
+{
+    pid_t child = cutter_fork();
+    char *servers;
+
+    if (child < 0)
+        fprintf(stderr, "muster " NAME ": cuts cannot be started: %s\n", strerror(errno));
+    if (child != 0)
+        return;
+    servers = addresses_join(supervisor);
+    supervisor_close(supervisor);
+    cutter_run(settings, servers);
 }
 
 static void keepers_signal(const struct supervisor *supervisor, int number)
@@ -375,6 +409,8 @@ int servers_run(const struct params_seat_settings *settings)
         supervisor.code = command_fail(NAME, &error);
         service_tell_listen(NAME, "--listen", "--listen", &error);
     }
+    if (supervisor.code == EXIT_OK && settings->cut_folder != NULL)
+        cutter_start(&supervisor, settings);
     for (uint32_t i = 0; i < supervisor.count && supervisor.code == EXIT_OK; i++)
         supervisor.code = keeper_start(&supervisor, &supervisor.slots[i]) ? EXIT_OK : EXIT_OTHER;
     if (supervisor.code != EXIT_OK)

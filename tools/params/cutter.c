@@ -1,0 +1,58 @@
+/* Cuts are made by a process of their own, which the death of a server does not end. */
+#include "params/cutter.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "common/command.h"
+#include "params/params.h"
+
+static void word_add(char *words[], size_t *count, const char *option, const char *value)
+{
+    size_t bytes = strlen(option) + strlen(value) + 1;
+
+    words[*count] = malloc(bytes);
+    if (words[*count] == NULL)
+        _exit(EXIT_OTHER);
+    snprintf(words[(*count)++], bytes, "%s%s", option, value);
+}
+
+pid_t cutter_fork(void)
+{
+    pid_t parent = getpid(), child;
+
+    fflush(NULL);
+    child = fork();
+    if (child != 0)
+        return child;
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) /* it died before the line above */
+        _exit(EXIT_OTHER);
+    return 0;
+}
+
+/* The lines of cuts are not for those who wait for the ready line. */
+_Noreturn void cutter_run(const struct params_seat_settings *settings, const char *servers)
+{
+    char *words[8], every[32], keep[32];
+    size_t count = 0;
+
+    if (freopen("/dev/null", "w", stdout) == NULL)
+        _exit(EXIT_OTHER);
+    snprintf(every, sizeof(every), "%.6f", (double)settings->cut_every_ns / 1e9);
+    snprintf(keep, sizeof(keep), "%" PRIu64, settings->cut_keep);
+    word_add(words, &count, "cut", "");
+    word_add(words, &count, "--server=", servers);
+    word_add(words, &count, "--every=", every);
+    word_add(words, &count, "--keep=", keep);
+    if (settings->job != NULL)
+        word_add(words, &count, "--job=", settings->job);
+    word_add(words, &count, settings->cut_folder, "");
+    words[count] = NULL;
+    _exit(params_cut((int)count, words));
+}
