@@ -183,7 +183,7 @@ struct muster_params_intent {
     struct muster_incarnation id;
 };
 
-/** What the memory has of the cut that its first server was to restore. */
+/** The memory has none, a part or all of the cut that its first server was to restore. */
 enum muster_params_restoring {
     MUSTER_PARAMS_RESTORING_NONE,
     MUSTER_PARAMS_RESTORING_BEGUN, /* a part: the next server restores all of it again */
