@@ -130,15 +130,35 @@ void muster_params_grow_complete(struct muster_params_region *region,
     struct muster_params_store_table *table = &region->head->tables[intent->table];
     struct muster_params_index *index = &table->index[~table->index_state & 1];
 
-    muster_params_segment_take(region, intent->segment, intent->run, MUSTER_PARAMS_SEGMENT_INDEX,
-                               intent->table);
+    muster_params_segment_claim(region, intent->segment, intent->run, intent->table);
     index->offset = (uint64_t)intent->segment * MUSTER_PARAMS_SEGMENT_BYTES;
     index->bits = (uint32_t)intent->count;
     index->moved = 0;
-    MUSTER_PARAMS_STORE(&table->index_state, table->index_state | MUSTER_PARAMS_INDEX_GROWING);
+    MUSTER_PARAMS_STORE(&table->index_state, table->index_state | MUSTER_PARAMS_INDEX_PREPARING);
 }
 
-static bool index_grow(struct muster_params_region *region, struct muster_params_store_table *table)
+/* No intent is needed: nothing leads to a segment that is prepared, and an interrupted one is prepared again, all
+ * of them where only the last store is missing. */
+void muster_params_index_prepare(struct muster_params_region *region,
+                                 struct muster_params_store_table *table, uint32_t segments)
+{
+    struct muster_params_index *larger = &table->index[~table->index_state & 1];
+    uint32_t first = (uint32_t)(larger->offset / MUSTER_PARAMS_SEGMENT_BYTES);
+
+    if ((table->index_state & MUSTER_PARAMS_INDEX_PREPARING) == 0)
+        return;
+    for (; segments > 0 && larger->moved < run_of(larger->bits); segments--) {
+        muster_params_segment_prepare(region, first + larger->moved);
+        MUSTER_PARAMS_STORE(&larger->moved, larger->moved + 1);
+    }
+    if (larger->moved < run_of(larger->bits))
+        return;
+    MUSTER_PARAMS_STORE(&larger->moved, 0);
+    MUSTER_PARAMS_STORE(&table->index_state,
+                        (table->index_state & 1) | MUSTER_PARAMS_INDEX_GROWING);
+}
+
+static void index_grow(struct muster_params_region *region, struct muster_params_store_table *table)
 {
     uint32_t bits = table->index[table->index_state & 1].bits + 1;
     struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_GROW,
@@ -148,22 +168,41 @@ static bool index_grow(struct muster_params_region *region, struct muster_params
 
     intent.segment = muster_params_segment_find(region, intent.run);
     if (intent.segment == 0)
-        return false;
+        return;
     muster_params_intent_begin(region, &intent);
     muster_params_grow_complete(region, &region->head->intent);
     muster_params_intent_end(region);
-    return true;
+}
+
+/* One segment with each of as many rows, evenly, as take the smaller index from a half to five eighths; all that
+ * are left when the row would else be refused. */
+static void index_prepare_next(struct muster_params_region *region,
+                               struct muster_params_store_table *table)
+{
+    const struct muster_params_index *larger = &table->index[~table->index_state & 1];
+    uint64_t slots = slots_of(muster_params_index_newest(table)), run = run_of(larger->bits);
+    uint64_t due = (table->row_count - slots / 2) * run / (slots / 8) + 1;
+
+    if (table->row_count >= slots / 8 * 7)
+        muster_params_index_prepare(region, table, UINT32_MAX);
+    else if (larger->moved < due)
+        muster_params_index_prepare(region, table, 1);
 }
 
 enum muster_rc muster_params_index_reserve(struct muster_params_region *region,
                                            struct muster_params_store_table *table)
 {
-    uint64_t slots = slots_of(muster_params_index_newest(table));
-    bool is_growing = (table->index_state & MUSTER_PARAMS_INDEX_GROWING) != 0;
+    uint64_t slots;
 
     muster_params_index_step(region, table, STEP_PER_ROW);
-    if (table->row_count < slots / 2 || (!is_growing && index_grow(region, table)))
+    slots = slots_of(muster_params_index_newest(table));
+    if (table->row_count < slots / 2)
         return MUSTER_OK;
+    if (table->index_state <= 1)
+        index_grow(region, table);
+    if ((table->index_state & MUSTER_PARAMS_INDEX_PREPARING) != 0)
+        index_prepare_next(region, table);
+    slots = slots_of(muster_params_index_newest(table));
     return table->row_count < slots / 8 * 7 ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
 }
 

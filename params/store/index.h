@@ -1,6 +1,6 @@
-/* From a key to its row: open addressing with linear probing, at most half full while there is
- * memory for a larger index. That one is filled from the smaller one a few slots at a time;
- * meanwhile both are searched. */
+/* From a key to its row: open addressing with linear probing. While there is memory, one that is half full
+ * gets a larger one, whose memory is prepared a segment at a time, before the smaller one is five eighths
+ * full, and which is then filled from that a few slots at a time; meanwhile both are searched. */
 #ifndef MUSTER_PARAMS_INDEX_H
 #define MUSTER_PARAMS_INDEX_H
 
@@ -8,6 +8,7 @@
 
 #define MUSTER_PARAMS_INDEX_BITS_FIRST 17u
 #define MUSTER_PARAMS_INDEX_GROWING    2u
+#define MUSTER_PARAMS_INDEX_PREPARING  4u /* neither searched nor filled yet */
 
 static inline uint32_t muster_params_index_tag(uint64_t hash)
 {
@@ -86,6 +87,10 @@ void muster_params_index_remove(struct muster_params_region *region,
  * when there is no memory for one and this one is seven eighths full. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_index_reserve(struct muster_params_region *region,
                                                              struct muster_params_store_table *table);
+/** Prepare up to `segments` segments of the larger index, if there is one that lacks some; with the last one
+ * it begins to be filled. */
+void muster_params_index_prepare(struct muster_params_region *region,
+                                 struct muster_params_store_table *table, uint32_t segments);
 /** Move up to `slots` slots to the larger index, if there is one. */
 void muster_params_index_step(struct muster_params_region *region,
                               struct muster_params_store_table *table, uint32_t slots);

@@ -163,24 +163,23 @@ uint32_t muster_params_segment_find(const struct muster_params_region *region, u
     return 0;
 }
 
-static void segment_clear(struct muster_params_region *region, uint32_t segment, uint32_t run)
+static void segment_clear(struct muster_params_region *region, uint32_t segment, uint32_t run,
+                          bool is_used)
 {
     uint8_t *memory = muster_params_at(region, (uint64_t)segment * MUSTER_PARAMS_SEGMENT_BYTES);
 
     if (region->commit != NULL)
         region->commit(region->commit_data, memory, run * MUSTER_PARAMS_SEGMENT_BYTES);
-    if (segment < region->head->segment_end)
+    if (is_used)
         memset(memory, 0, run * MUSTER_PARAMS_SEGMENT_BYTES);
 }
 
 /* The bounds of used memory rise last: an interrupted call finds the segments still fresh. */
-void muster_params_segment_take(struct muster_params_region *region, uint32_t segment, uint32_t run,
-                                enum muster_params_segment_kind kind, uint32_t table)
+static void segment_mark(struct muster_params_region *region, uint32_t segment, uint32_t run,
+                         enum muster_params_segment_kind kind, uint32_t table, bool is_clear)
 {
     struct muster_params_region_head *head = region->head;
 
-    MUSTER_ASSERT(segment > 0 && segment + run <= head->segment_count);
-    segment_clear(region, segment, run);
     for (uint32_t i = segment; i < segment + run; i++) {
         struct muster_params_segment *one = &head->segments[i];
 
@@ -192,11 +191,32 @@ void muster_params_segment_take(struct muster_params_region *region, uint32_t se
         memset(one, 0, sizeof(*one));
         one->table = table;
         one->run = i == segment ? run : 0;
+        one->page_count = !is_clear && !is_fresh;
         MUSTER_PARAMS_STORE(&one->kind,
                             i == segment ? (uint32_t)kind : (uint32_t)MUSTER_PARAMS_SEGMENT_MORE);
     }
     if (segment + run > head->segment_end)
         MUSTER_PARAMS_STORE(&head->segment_end, segment + run);
+}
+
+void muster_params_segment_take(struct muster_params_region *region, uint32_t segment, uint32_t run,
+                                enum muster_params_segment_kind kind, uint32_t table)
+{
+    MUSTER_ASSERT(segment > 0 && segment + run <= region->head->segment_count);
+    segment_clear(region, segment, run, segment < region->head->segment_end);
+    segment_mark(region, segment, run, kind, table, true);
+}
+
+void muster_params_segment_claim(struct muster_params_region *region, uint32_t segment, uint32_t run,
+                                 uint32_t table)
+{
+    MUSTER_ASSERT(segment > 0 && segment + run <= region->head->segment_count);
+    segment_mark(region, segment, run, MUSTER_PARAMS_SEGMENT_INDEX, table, false);
+}
+
+void muster_params_segment_prepare(struct muster_params_region *region, uint32_t segment)
+{
+    segment_clear(region, segment, 1, region->head->segments[segment].page_count != 0);
 }
 
 void muster_params_segment_free(struct muster_params_region *region, uint32_t segment, uint32_t run)

@@ -60,7 +60,7 @@ enum muster_params_segment_kind {
 struct muster_params_segment {
     uint32_t kind;
     uint32_t table;
-    uint32_t page_count; /* ROWS: pages that have been given to shards */
+    uint32_t page_count; /* ROWS: pages that have been given to shards; INDEX, MORE: 1 if not yet cleared */
     uint32_t run;        /* of the first of a run: how many segments it has */
     struct muster_params_page pages[MUSTER_PARAMS_SEGMENT_PAGES];
 };
@@ -73,7 +73,7 @@ struct muster_params_segment {
 struct muster_params_index {
     uint64_t offset;
     uint32_t bits;  /* log2 of the slots; 0: none */
-    uint32_t moved; /* while a larger one is filled: slots that have been moved to it */
+    uint32_t moved; /* of a larger one: segments of it that are prepared, then slots that have been moved to it */
 };
 
 struct muster_params_shard {
@@ -100,7 +100,8 @@ struct muster_params_store_table {
     uint32_t is_by_round, is_round_mean, round_quorum;
     uint32_t admit_share; /* of 65,536 keys; 0: all get rows */
     uint64_t round_grace_ns;
-    /* Bit 0: which of index[] is in use; bit 1: the other one is being filled from it. */
+    /* Bit 0: which of index[] is in use; bit 1: the other one is being filled from it; bit 2: the memory of the
+     * other one is being prepared. */
     uint32_t index_state;
     uint32_t row_segment; /* pages come from this one; 0: none yet */
     struct muster_params_index index[2];
@@ -159,7 +160,7 @@ enum muster_params_intent_kind {
     MUSTER_PARAMS_INTENT_SEGMENT, /* a table gets a segment of rows */
     MUSTER_PARAMS_INTENT_PAGE,    /* a shard gets a page */
     MUSTER_PARAMS_INTENT_ROW,     /* a page gets a row */
-    MUSTER_PARAMS_INTENT_GROW,    /* a larger index is begun */
+    MUSTER_PARAMS_INTENT_GROW,    /* a larger index gets its segments */
     MUSTER_PARAMS_INTENT_GROWN,   /* the larger index is whole: the smaller one is given back */
     MUSTER_PARAMS_INTENT_SOURCES, /* a segment for more sources */
     MUSTER_PARAMS_INTENT_SOURCE,  /* a source gets a slot, or a new generation */
@@ -307,6 +308,12 @@ uint32_t muster_params_segment_find(const struct muster_params_region *region, u
 /** Idempotent: the run belongs to this table, its memory is zero. */
 void muster_params_segment_take(struct muster_params_region *region, uint32_t segment, uint32_t run,
                                 enum muster_params_segment_kind kind, uint32_t table);
+/** Idempotent: the run is the table's, for an index. Each of its segments must be prepared before it is used:
+ * to commit and clear a run of many takes longer than a turn may. */
+void muster_params_segment_claim(struct muster_params_region *region, uint32_t segment, uint32_t run,
+                                 uint32_t table);
+/** Idempotent: the memory of a claimed segment is committed, and zero. */
+void muster_params_segment_prepare(struct muster_params_region *region, uint32_t segment);
 /** Idempotent. */
 void muster_params_segment_free(struct muster_params_region *region, uint32_t segment,
                                 uint32_t run);

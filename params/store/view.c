@@ -111,7 +111,7 @@ static bool sight_take(const struct muster_params_view *view,
     uint32_t state = state_load(shared);
 
     *ret_sight = (struct sight){.removal_count = removal_count, .state = state};
-    if (state > (MUSTER_PARAMS_INDEX_GROWING | 1))
+    if (state > (MUSTER_PARAMS_INDEX_PREPARING | 1))
         return false;
     if ((state & MUSTER_PARAMS_INDEX_GROWING) != 0 &&
         !index_add(view, &shared->index[~state & 1], ret_sight))

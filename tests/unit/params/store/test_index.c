@@ -55,7 +55,7 @@ static const struct muster_params_row *find_row(const struct region_stand *stand
 
 /* --- Growth --- */
 
-#define KEYS 300000u
+#define KEYS 325000u
 
 /* The model is an array: how often the key of each number was pushed. */
 static void check_model(const struct region_stand *stand,
@@ -93,8 +93,8 @@ static void a_growing_index_agrees_with_a_model(void **state)
             model[again + i]++;
         }
         check_model(&stand, table, model, from % 997, 997);
-        assert_true(table->row_count <= UINT64_C(1)
-                                            << (muster_params_index_newest(table)->bits - 1));
+        assert_true(table->row_count <=
+                    (UINT64_C(5) << (muster_params_index_newest(table)->bits - 3)));
         if (from % 100000 == 0)
             region_stand_recover(&stand);
     }
@@ -108,6 +108,89 @@ static void a_growing_index_agrees_with_a_model(void **state)
     /* The head, the first index, five of rows, four of the index, one of sources. */
     assert_int_equal(muster_params_region_bytes_used(&stand.region), 12 * 2 * MIB);
     assert_int_equal(stand.region.segments_freed, 3); /* indexes of 18 and 19 bits */
+    region_stand_close(&stand);
+}
+
+struct commits {
+    size_t bytes;
+    unsigned count;
+};
+
+static void on_commit(void *data, void *memory, size_t bytes)
+{
+    struct commits *commits = data;
+
+    (void)memory;
+    commits->bytes += bytes;
+    commits->count++;
+}
+
+/* A segment of rows, and one of the larger index, which has four at last. */
+static void a_new_row_never_waits_for_more_than_two_segments(void **state)
+{
+    struct commits commits = {.bytes = 0};
+    struct region_stand stand;
+    struct muster_params_store_table *table;
+    struct muster_params_source *source;
+    size_t bytes_max = 0;
+
+    (void)state;
+    region_stand_open(&stand, 64 * MIB, 4);
+    table = counters_open(&stand);
+    source = region_source(&stand, 1);
+    stand.region.commit = on_commit;
+    stand.region.commit_data = &commits;
+    for (uint64_t i = 0; i < KEYS; i++) {
+        size_t before = commits.bytes;
+
+        assert_int_equal(push_keys(&stand, table, source, i + 1, i, 1), 0);
+        if (commits.bytes - before > bytes_max)
+            bytes_max = commits.bytes - before;
+    }
+
+    assert_int_equal(muster_params_index_newest(table)->bits, 20);
+    assert_in_range(bytes_max, 2 * MIB, 4 * MIB);
+    assert_true(commits.count >= 1 + 2 + 4); /* of indexes of 18, 19 and 20 bits */
+    region_stand_close(&stand);
+}
+
+/* The index of 2^19 slots is begun with 2^17 rows, and has two segments. */
+static void an_index_goes_into_memory_that_was_in_use(void **state)
+{
+    const uint64_t begun = UINT64_C(1) << 17;
+    struct region_stand stand;
+    struct muster_params_store_table *table;
+    struct muster_params_source *source;
+    uint64_t made = 0, sequence = 1;
+    uint32_t first, run;
+
+    (void)state;
+    region_stand_open(&stand, 32 * MIB, 1);
+    table = counters_open(&stand);
+    source = region_source(&stand, 1);
+    first = muster_params_segment_find(&stand.region, 1);
+    run = (uint32_t)stand.region.head->segment_count - first;
+    muster_params_segment_take(&stand.region, first, run, MUSTER_PARAMS_SEGMENT_ROWS, 0);
+    memset(stand.memory + first * 2 * MIB, 0xee, run * 2 * MIB);
+    muster_params_segment_free(&stand.region, first, run);
+    for (; table->index_state == 0 || made < begun; made += 16)
+        assert_int_equal(push_keys(&stand, table, source, sequence++, made, 16), 0);
+    while ((table->index_state & MUSTER_PARAMS_INDEX_PREPARING) == 0 ||
+           table->index[~table->index_state & 1].moved == 0)
+        assert_int_equal(push_keys(&stand, table, source, sequence++, made++, 1), 0);
+
+    for (unsigned process = 0; process < 2; process++) {
+        assert_null(find_row(&stand, table, made));
+        assert_non_null(find_row(&stand, table, made - 1));
+        region_stand_recover(&stand);
+    }
+    while ((table->index_state & MUSTER_PARAMS_INDEX_PREPARING) != 0)
+        assert_int_equal(push_keys(&stand, table, source, sequence++, made++, 1), 0);
+    assert_int_equal(muster_params_index_newest(table)->bits, 19);
+    for (uint64_t i = 0; i < made; i++)
+        if (find_row(&stand, table, i) == NULL)
+            fail_msg("key %llu is lost", (unsigned long long)i);
+    assert_null(find_row(&stand, table, made));
     region_stand_close(&stand);
 }
 
@@ -206,6 +289,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_growing_index_agrees_with_a_model),
+        cmocka_unit_test(a_new_row_never_waits_for_more_than_two_segments),
+        cmocka_unit_test(an_index_goes_into_memory_that_was_in_use),
         cmocka_unit_test(a_full_region_refuses_new_rows_and_goes_on_with_known_ones),
         cmocka_unit_test(an_index_that_cannot_grow_is_filled_to_seven_eighths),
         cmocka_unit_test(pushes_to_known_rows_fill_the_larger_index_too),

@@ -260,8 +260,8 @@ static void grown_work(struct region_stand *stand)
 }
 
 /* A larger index of `bits`, in segments behind all others. */
-static void index_grow(struct region_stand *stand, struct muster_params_store_table *table,
-                       uint32_t bits, uint32_t run)
+static void index_claim(struct region_stand *stand, struct muster_params_store_table *table,
+                        uint32_t bits, uint32_t run)
 {
     const struct muster_params_intent intent = {
         .kind = MUSTER_PARAMS_INTENT_GROW,
@@ -273,6 +273,13 @@ static void index_grow(struct region_stand *stand, struct muster_params_store_ta
     muster_params_intent_begin(&stand->region, &intent);
     muster_params_grow_complete(&stand->region, &stand->region.head->intent);
     muster_params_intent_end(&stand->region);
+}
+
+static void index_grow(struct region_stand *stand, struct muster_params_store_table *table,
+                       uint32_t bits, uint32_t run)
+{
+    index_claim(stand, table, bits, run);
+    muster_params_index_prepare(&stand->region, table, UINT32_MAX);
 }
 
 /* The index of 2^18 slots has a segment of its own, which is given back. */
@@ -294,6 +301,32 @@ static void an_index_is_replaced_wherever_the_process_is_killed(void **state)
     counts = kill_everywhere(&stand, grown_work);
     assert_true(counts.states > 80);
     assert_true(counts.recoveries > 0);
+    region_stand_close(&stand);
+}
+
+/* The last segment of a larger index is prepared, and rows move there. */
+static void prepare_work(struct region_stand *stand)
+{
+    struct muster_params_store_table *table = &stand->region.head->tables[0];
+
+    muster_params_index_prepare(&stand->region, table, 1);
+    muster_params_index_prepare(&stand->region, table, 1);
+    grow_work(stand);
+    muster_params_index_step(&stand->region, table, 64);
+}
+
+static void an_index_is_prepared_wherever_the_process_is_killed(void **state)
+{
+    struct region_stand stand;
+    struct kill_counts counts;
+
+    (void)state;
+    region_stand_open(&stand, REGION_BYTES, SHARDS);
+    grow_work(&stand);
+    index_claim(&stand, &stand.region.head->tables[0], 19, 2);
+    counts = kill_everywhere(&stand, prepare_work);
+    assert_true(counts.states > 60);
+    assert_int_equal(stand.region.head->tables[0].index_state, MUSTER_PARAMS_INDEX_GROWING);
     region_stand_close(&stand);
 }
 
@@ -445,6 +478,7 @@ int main(void)
         cmocka_unit_test(a_source_goes_wherever_the_process_is_killed),
         cmocka_unit_test(a_shard_gets_pages_wherever_the_process_is_killed),
         cmocka_unit_test(an_index_grows_wherever_the_process_is_killed),
+        cmocka_unit_test(an_index_is_prepared_wherever_the_process_is_killed),
         cmocka_unit_test(an_index_is_replaced_wherever_the_process_is_killed),
         cmocka_unit_test(a_row_is_removed_wherever_the_process_is_killed),
         cmocka_unit_test(rows_come_and_go_wherever_the_process_is_killed),
