@@ -164,16 +164,29 @@ static void send_reply(struct evhttp_request *request, struct muster_http_reply 
     char length[24];
 
     snprintf(length, sizeof(length), "%zu", evbuffer_get_length(reply->body));
-    (void)evhttp_add_header(headers, "Content-Type", reply->type);
-    (void)evhttp_add_header(headers, "Content-Length", length);
     /* A page shows the state of this moment; a proxy that kept it would show an old one. nosniff:
      * texts of the program must not be run as scripts by a browser. */
-    (void)evhttp_add_header(headers, "Cache-Control", "no-store");
-    (void)evhttp_add_header(headers, "X-Content-Type-Options", "nosniff");
+    if (evhttp_add_header(headers, "Content-Type", reply->type) != 0 ||
+        evhttp_add_header(headers, "Content-Length", length) != 0 ||
+        evhttp_add_header(headers, "Cache-Control", "no-store") != 0 ||
+        evhttp_add_header(headers, "X-Content-Type-Options", "nosniff") != 0)
+        reply->status = HTTP_INTERNAL;
     /* RFC 9110 9.3.2: the length is that of the page, the body is not sent. */
     if (evhttp_request_get_command(request) == EVHTTP_REQ_HEAD)
         (void)evbuffer_drain(reply->body, evbuffer_get_length(reply->body));
     evhttp_send_reply(request, reply->status, NULL, reply->body);
+}
+
+/* A query that cannot be parsed counts as none. False: there was no memory for it. */
+static bool parse_query(const char *query, struct evkeyvalq *ret_query)
+{
+    errno = 0;
+    if (query != NULL && evhttp_parse_query_str(query, ret_query) == 0)
+        return true;
+    if (query != NULL && errno == ENOMEM)
+        return false; /* it has been initialised */
+    (void)evhttp_parse_query_str("", ret_query);
+    return true;
 }
 
 static void on_request(struct evhttp_request *request, void *data)
@@ -189,10 +202,10 @@ static void on_request(struct evhttp_request *request, void *data)
         evhttp_send_error(request, HTTP_INTERNAL, NULL);
         return;
     }
-    /* A query that cannot be parsed counts as none; reply.query must be initialised in any case. */
-    if (query == NULL || evhttp_parse_query_str(query, &reply.query) != 0)
-        (void)evhttp_parse_query_str("", &reply.query);
-    fill_reply(server, path == NULL || path[0] == '\0' ? "/" : path, &reply);
+    if (parse_query(query, &reply.query))
+        fill_reply(server, path == NULL || path[0] == '\0' ? "/" : path, &reply);
+    else
+        muster_http_reply_set_status(&reply, HTTP_INTERNAL);
     send_reply(request, &reply);
     evhttp_clear_headers(&reply.query);
     evbuffer_free(reply.body);

@@ -3,6 +3,7 @@
 
 #include "careful_mem.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -166,7 +167,10 @@ void torture_arm_library(struct torture *torture)
 
 static bool is_library_refused(void)
 {
-    return of_libraries != NULL && of_libraries->is_of_libraries && torture_refuses(of_libraries);
+    if (of_libraries == NULL || !of_libraries->is_of_libraries || !torture_refuses(of_libraries))
+        return false;
+    errno = ENOMEM;
+    return true;
 }
 
 void *torture_malloc(size_t bytes)

@@ -237,6 +237,7 @@ static void run_tls_handshake(struct torture *torture, const void *data)
 
 #define PAGE       "a page of a status"
 #define ANSWER_MAX 2048
+#define ANSWER_TURNS 40 /* both sides are of this process: more than it takes */
 
 struct visit {
     struct test_env test;
@@ -249,8 +250,10 @@ struct visit {
 
 static void on_page(struct muster_http_page *page, struct muster_http_reply *reply)
 {
+    const char *mark = muster_http_reply_query(reply, "mark");
+
     (void)page;
-    muster_http_reply_add_header(reply, "X-Mark", muster_http_reply_query(reply, "mark"));
+    muster_http_reply_add_header(reply, "X-Mark", mark != NULL ? mark : "none");
     muster_http_reply_printf(reply, "%s", PAGE);
 }
 
@@ -267,21 +270,34 @@ static bool is_visit_over(void *data)
     return count == 0 || errno == ECONNRESET;
 }
 
-static void check_visit(struct visit *visit)
+static void visit_send(struct visit *visit, const char *text)
 {
-    static const char question[] =
-        "GET /page?mark=here HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    assert_int_equal(send(visit->fd, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
+}
+
+static void visit_dial(struct visit *visit)
+{
     union muster_sockaddr sockaddr;
     socklen_t length = muster_sockaddr_from(muster_http_server_address(visit->server), &sockaddr);
 
+    visit->bytes = 0;
     visit->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(connect(visit->fd, &sockaddr.any, length), 0);
-    assert_int_equal(send(visit->fd, question, sizeof(question) - 1, MSG_NOSIGNAL),
-                     (ssize_t)sizeof(question) - 1);
+}
+
+static bool is_answer_whole(const struct visit *visit)
+{
+    return strstr(visit->answer, "HTTP/1.1 200 ") != NULL &&
+           strstr(visit->answer, "X-Mark: here\r\n") != NULL &&
+           strstr(visit->answer, "\r\n\r\n" PAGE) != NULL;
+}
+
+static void check_visit(struct visit *visit)
+{
+    visit_dial(visit);
+    visit_send(visit, "GET /page?mark=here HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     test_env_run_until(&visit->test.env, is_visit_over, visit);
-    assert_non_null(strstr(visit->answer, "HTTP/1.1 200 "));
-    assert_non_null(strstr(visit->answer, "X-Mark: here\r\n"));
-    assert_non_null(strstr(visit->answer, "\r\n\r\n" PAGE));
+    assert_true(is_answer_whole(visit));
     close(visit->fd);
 }
 
@@ -318,6 +334,147 @@ static void run_http_server(struct torture *torture, const void *data)
     test_env_close(&visit.test);
 }
 
+static void visit_open(struct visit *visit, struct muster_http_page *page)
+{
+    struct muster_address any;
+    struct muster_error error;
+
+    *visit = (struct visit){.server = NULL};
+    test_env_open(&visit->test);
+    assert_int_equal(muster_metrics_open(visit->test.env.mem, &visit->test.env.metrics), MUSTER_OK);
+    assert_int_equal(muster_address_parse("127.0.0.1:0", &any, NULL), MUSTER_OK);
+    assert_int_equal(muster_http_server_open(&visit->test.env, &any, &visit->server, &error),
+                     MUSTER_OK);
+    muster_http_server_set_data(visit->server, visit);
+    assert_int_equal(muster_http_page_add(visit->server, page), MUSTER_OK);
+}
+
+static void visit_close(struct visit *visit)
+{
+    muster_http_server_close(visit->server, on_server_closed);
+    test_env_run_until(&visit->test.env, test_env_is_true, &visit->is_closed);
+    muster_metrics_close(visit->test.env.metrics);
+    test_env_close(&visit->test);
+}
+
+static bool has_page(void *data)
+{
+    return is_visit_over(data) || is_answer_whole(data);
+}
+
+static enum muster_rc check_fine(struct muster_health_check *check, struct muster_error *ret_error)
+{
+    (void)check;
+    (void)ret_error;
+    return MUSTER_OK;
+}
+
+struct question {
+    const char *name, *text;
+    const char *expected; /* part of the answer with memory */
+};
+
+/* An answer without a part of what it must have is not sent as one that is complete. */
+static void check_answer(const struct question *question, const char *answer)
+{
+    static const char *const headers[] = {"\r\nContent-Type: ", "\r\nContent-Length: ",
+                                          "\r\nCache-Control: no-store\r\n",
+                                          "\r\nX-Content-Type-Options: nosniff\r\n"};
+
+    if (strstr(answer, question->expected) == NULL)
+        fail_msg("%s", answer);
+    for (size_t i = 0; i < 4 && strstr(answer, " 200 ") != NULL; i++)
+        if (strstr(answer, headers[i]) == NULL)
+            fail_msg("%s is not in %s", headers[i] + 2, answer);
+}
+
+/* libevent takes a line that it has no memory for as one that is not complete, and waits: until the idle
+ * limit, or until the visitor leaves. */
+static void visit_wait(struct visit *visit, struct torture *torture)
+{
+    for (unsigned i = 0; i < ANSWER_TURNS && !is_visit_over(visit); i++) {
+        test_env_turn(&visit->test.env, 1);
+        disarm_at_last(torture);
+    }
+    torture_disarm(torture);
+    (void)shutdown(visit->fd, SHUT_WR); /* it may have been hung up already */
+    test_env_run_until(&visit->test.env, is_visit_over, visit);
+}
+
+/* The connection is there: 2.1.12 crashes when it accepts one without memory. */
+static void run_http_answer(struct torture *torture, const void *data)
+{
+    const struct question *question = data;
+    struct muster_http_page page = {.path = "/page", .on_request = on_page};
+    struct muster_health_check check = {.name = "disk", .check = check_fine};
+    struct muster_metric metric;
+    struct visit visit;
+
+    visit_open(&visit, &page);
+    muster_health_check_add(visit.server, &check);
+    muster_metric_init(&metric, visit.test.env.metrics, MUSTER_COUNTER, "muster_test_visits_total",
+                       "Visits of this test.", NULL);
+    muster_metric_add(&metric, 42);
+    visit_dial(&visit);
+    visit_send(&visit, "GET /page?mark=here HTTP/1.1\r\nHost: x\r\n\r\n");
+    test_env_run_until(&visit.test.env, has_page, &visit);
+    assert_true(is_answer_whole(&visit));
+
+    visit.bytes = 0;
+    torture_arm_library(torture);
+    visit_send(&visit, question->text);
+    visit_wait(&visit, torture);
+    close(visit.fd);
+    if (torture->refused == 0 || strstr(visit.answer, " 200 ") != NULL)
+        check_answer(question, visit.answer);
+    check_visit(&visit);
+    muster_metric_fini(&metric);
+    visit_close(&visit);
+}
+
+/* The request is in flight: half of it is there. */
+static void run_http_close(struct torture *torture, const void *data)
+{
+    struct muster_http_page page = {.path = "/page", .on_request = on_page};
+    struct visit visit;
+
+    (void)data;
+    visit_open(&visit, &page);
+    visit_dial(&visit);
+    visit_send(&visit, "GET /page?mark=here HTTP/1.1\r\nHost: x");
+    test_env_turn(&visit.test.env, ANSWER_TURNS);
+    torture_arm_library(torture);
+    visit_send(&visit, "\r\nAccept: ");
+    test_env_turn(&visit.test.env, 1);
+    muster_http_server_close(visit.server, on_server_closed);
+    test_env_run_until(&visit.test.env, test_env_is_true, &visit.is_closed);
+    torture_disarm(torture);
+    assert_true(is_visit_over(&visit));
+    assert_int_equal(visit.bytes, 0);
+    close(visit.fd);
+    muster_metrics_close(visit.test.env.metrics);
+    test_env_close(&visit.test);
+}
+
+static void an_http_server_without_memory_answers_the_next_visit(void **state)
+{
+    static const struct question questions[] = {
+        {"http, a page", "GET /page?mark=here HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+         "X-Mark: here\r\n"},
+        {"http, metrics", "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+         "\nmuster_test_visits_total 42\n"},
+        {"http, health", "HEAD /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+         "HTTP/1.1 200 "},
+        {"http, absent", "GET /absent HTTP/1.0\r\n\r\n", "HTTP/1.0 404 "},
+        {"http, no request", "what is this\r\n\r\n", ""},
+        {"http, a method", "DELETE /page HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+         "HTTP/1.1 501 "},
+    };
+
+    (void)state;
+    TORTURE_RUN_ROWS(run_http_answer, questions);
+}
+
 static void want_of_memory_in_a_library_is_an_error(void **state)
 {
     static const struct torture_scenario scenarios[] = {
@@ -326,6 +483,7 @@ static void want_of_memory_in_a_library_is_an_error(void **state)
         {"watch", run_watch, NULL, 0, 0},
         {"joined loop", run_joined_loop, NULL, 0, 0},
         {"http server", run_http_server, NULL, 0, 0},
+        {"http server, closing", run_http_close, NULL, 0, 0},
         {"tls, opening", run_tls_open, NULL, 0, RUNS_MAX},
         {"tls, handshake", run_tls_handshake, NULL, 0, RUNS_MAX},
     };
@@ -370,6 +528,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(want_of_memory_in_a_library_is_an_error, torture_tell),
+        cmocka_unit_test_teardown(an_http_server_without_memory_answers_the_next_visit,
+                                  torture_tell),
     };
     const struct fake_cert_options options = {
         .name = "memory", .alt_names = "DNS:localhost", .is_timeless = true};
