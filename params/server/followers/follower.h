@@ -79,8 +79,9 @@ bool muster_params_follower_has(const struct muster_params_follower *follower, u
                                 const uint16_t *shards, uint32_t shard_count);
 /** A learner of the shard has all of it. For muster_params_decide. */
 bool muster_params_follower_is_ready(const void *server, uint32_t shard, uint32_t place);
-/** A copy of the shard is not as this server's. For muster_params_decide. */
+/** The copy of the shard is known to be as this server's. For muster_params_decide. */
 bool muster_params_follower_is_whole(const void *server, uint32_t shard, uint32_t place);
+/** It is known not to be. */
 bool muster_params_follower_is_stale(const void *server, uint32_t shard, uint32_t place);
 /** Some learner is ready, or some copy is stale: this server alone knows it. */
 bool muster_params_followers_have_news(const struct muster_params_server *server);

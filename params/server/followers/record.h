@@ -58,7 +58,7 @@ MUSTER_MUST_CHECK bool muster_params_copy_piece(struct muster_params_server *ser
                                                 struct muster_list *ret_records,
                                                 uint32_t *ret_count);
 
-/** Send the record over the follower's link, now or once there is one. Takes record. (follower.c) */
+/** Send the record over the follower's link, now or once there is one. Takes record. (follower_send.c) */
 void muster_params_follower_append(struct muster_params_follower *follower,
                                    struct muster_params_record *record);
 

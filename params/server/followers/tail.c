@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "params/server/core/bits.h"
 #include "params/server/followers/record.h"
 
 #define SWEEP_COUNT 64u
@@ -13,16 +14,12 @@ struct muster_params_tail_entry {
     struct muster_params_tail_origin origin;
     struct muster_incarnation source; /* a slot gets another source when one is forgotten */
     uint64_t stamp;
-    struct muster_params_push push;      /* lies in payload; of turned rows only slot, source, sequence, table */
+    struct muster_params_push
+        push; /* lies in payload; of turned rows only slot, source, sequence, table */
     struct muster_params_turned *turned; /* NULL: it is a push. Lies in payload */
     uint32_t turned_count;
     void *payload;
 };
-
-static bool bit_is_set(const uint8_t *bits, uint32_t shard)
-{
-    return (bits[shard / 8] & 1u << shard % 8) != 0;
-}
 
 enum muster_rc muster_params_tail_init(struct muster_params_server *server)
 {
@@ -167,12 +164,12 @@ void muster_params_tail_floor(struct muster_params_server *server,
     struct muster_params_tail *tail = &server->tail;
     uint32_t at = 0;
 
-    while (at < tail->floor_count &&
-           !muster_incarnation_is_equal(&tail->floors[at].leader, leader))
+    while (at < tail->floor_count && !muster_incarnation_is_equal(&tail->floors[at].leader, leader))
         at++;
     if (at == tail->floor_count && at < MUSTER_PARAMS_TAIL_FLOORS)
         tail->floor_count++;
-    else if (at == MUSTER_PARAMS_TAIL_FLOORS) /* one that is gone: its entries go when they are settled */
+    else if (at ==
+             MUSTER_PARAMS_TAIL_FLOORS) /* one that is gone: its entries go when they are settled */
         at = (uint32_t)(tail->stamp % MUSTER_PARAMS_TAIL_FLOORS);
     tail->floors[at] = (struct muster_params_tail_floor){.leader = *leader, .number = number};
 }
@@ -184,8 +181,7 @@ static bool entry_is_dead(const struct muster_params_server *server,
 
     if (!muster_incarnation_is_equal(&entry->source, &entry->push.source->id))
         return true;
-    if (entry->origin.number != 0 &&
-        entry->origin.number <= floor_of(tail, &entry->origin))
+    if (entry->origin.number != 0 && entry->origin.number <= floor_of(tail, &entry->origin))
         return true;
     for (uint32_t i = 0; entry->turned == NULL && i < entry->push.run_count; i++) {
         if (tells_of(tail, entry, muster_params_run_shard(&entry->push.runs[i])))
@@ -221,7 +217,7 @@ static uint32_t turned_of(const struct muster_params_tail *tail,
     for (uint32_t i = 0; i < entry->turned_count; i++) {
         const struct muster_params_turned *turned = &entry->turned[i];
 
-        if (turned->shard == UINT32_MAX || !bit_is_set(shards, turned->shard) ||
+        if (turned->shard == UINT32_MAX || !muster_params_bit_is_set(shards, turned->shard) ||
             !tells_of(tail, entry, turned->shard))
             continue;
         if (ret_turned != NULL)
@@ -245,8 +241,7 @@ static struct muster_params_record *entry_record(struct muster_params_server *se
     *ret_is_empty = false;
     if (entry->turned == NULL) {
         *ret_is_empty = !muster_params_push_has_runs(&entry->push, &filter);
-        return *ret_is_empty ? NULL
-                             : muster_params_filtered_record(server, &entry->push, &filter);
+        return *ret_is_empty ? NULL : muster_params_filtered_record(server, &entry->push, &filter);
     }
     count = turned_of(tail, entry, shards, NULL);
     *ret_is_empty = count == 0;

@@ -5,17 +5,13 @@
 
 #include <string.h>
 
+#include "params/server/core/bits.h"
 #include "params/server/followers/follower.h"
 #include "params/server/followers/record.h"
 #include "params/server/followers/tail.h"
 #include "params/server/leaders/copied.h"
 #include "params/server/state/round.h"
 #include "params/server/state/rows.h"
-
-static bool bit_is_set(const uint8_t *bits, uint32_t i)
-{
-    return (bits[i / 8] & 1u << i % 8) != 0;
-}
 
 /* --- What another copy has --- */
 
@@ -43,7 +39,7 @@ static bool run_is_wanted(void *data, uint32_t shard)
 
     for (uint32_t i = 0; i < push->run_count; i++) {
         if (muster_params_run_shard(&push->runs[i]) == shard)
-            return bit_is_set(wanted->shards, shard) &&
+            return muster_params_bit_is_set(wanted->shards, shard) &&
                    (push->source->positions[shard] != 0 ||
                     (push->runs[i].shard & MUSTER_PARAMS_RUN_FIRST) != 0);
     }
@@ -61,9 +57,9 @@ static bool rows_adopt(struct muster_params_server *server, struct muster_params
     struct wanted wanted = {.shards = shards, .push = &whole};
     struct muster_error error;
 
-    *ret_is_sound = muster_params_rows_unpack(payload + MUSTER_PARAMS_TAIL_HEAD_BYTES, bytes, true, shard_count,
-                                              table_width, push->table, &frame,
-                                              &error) == MUSTER_OK;
+    *ret_is_sound =
+        muster_params_rows_unpack(payload + MUSTER_PARAMS_TAIL_HEAD_BYTES, bytes, true, shard_count,
+                                  table_width, push->table, &frame, &error) == MUSTER_OK;
     if (!*ret_is_sound)
         return false;
     push->clock = (uint32_t)frame.clock;
@@ -97,7 +93,7 @@ static bool turned_adopt(struct muster_params_server *server, const struct muste
     for (uint32_t i = 0; i < count; i++) {
         if (!muster_params_turned_is_sound(server, push->table, &turned[i]))
             return false;
-        if (!bit_is_set(shards, turned[i].shard))
+        if (!muster_params_bit_is_set(shards, turned[i].shard))
             turned[i].shard = UINT32_MAX;
         else if (!muster_params_turnover_follow(server->region, push->table, push->source,
                                                 push->sequence, &turned[i]))
@@ -132,13 +128,13 @@ static bool names_learn(struct muster_params_server *server,
 }
 
 static bool tail_adopt(struct muster_params_server *server,
-                              const struct muster_frame_header *header, void *payload,
-                              const uint8_t *shards)
+                       const struct muster_frame_header *header, void *payload,
+                       const uint8_t *shards)
 {
-    struct muster_params_push push = {
-        .is_refused = (header->flags & MUSTER_PARAMS_COPY_IS_REFUSED) != 0,
-        .is_copy = true,
-        .is_adopted = true};
+    struct muster_params_push push = {.is_refused =
+                                          (header->flags & MUSTER_PARAMS_COPY_IS_REFUSED) != 0,
+                                      .is_copy = true,
+                                      .is_adopted = true};
     uint32_t bytes = header->payload_bytes - (uint32_t)MUSTER_PARAMS_TAIL_HEAD_BYTES;
     bool is_sound = names_learn(server, header, payload, &push), is_taken = false;
 
@@ -179,7 +175,7 @@ static void tails_adopt(struct muster_params_server *server)
 static bool shard_waits(const struct muster_params_server *server, uint32_t shard)
 {
     MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node) {
-        if (bit_is_set(follower->asking, shard))
+        if (muster_params_bit_is_set(follower->asking, shard))
             return true;
     }
     return false;
@@ -193,7 +189,7 @@ static bool shards_collect(const struct muster_params_server *server, uint8_t *r
     for (uint32_t shard = 0; shard < server->map->shard_count; shard++) {
         if (!server->unite.is_open[shard] || shard_waits(server, shard))
             continue;
-        ret_shards[shard / 8] |= (uint8_t)(1u << shard % 8);
+        muster_params_bit_set(ret_shards, shard);
         has_some = true;
     }
     return has_some;
@@ -237,12 +233,13 @@ static void copies_ask_again(struct muster_params_follower *follower, const uint
     struct muster_params_server *server = follower->server;
 
     for (uint32_t shard = 0; shard < server->map->shard_count; shard++) {
-        if (!bit_is_set(shards, shard) || !bit_is_set(follower->asked, shard))
+        if (!muster_params_bit_is_set(shards, shard) ||
+            !muster_params_bit_is_set(follower->asked, shard))
             continue;
         muster_params_follower_check(follower, shard, MUSTER_PARAMS_COPY_IS_LAST);
-        if (bit_is_set(differing, shard))
+        if (muster_params_bit_is_set(differing, shard))
             server->shard_records[shard] = server->record_count;
-        follower->differs[shard / 8] &= (uint8_t)~(1u << shard % 8);
+        muster_params_bit_clear(follower->differs, shard);
     }
 }
 
@@ -258,7 +255,7 @@ static uint32_t shards_count(const uint8_t *shards)
 static void shards_close(struct muster_params_server *server, const uint8_t *shards)
 {
     for (uint32_t shard = 0; shard < server->map->shard_count; shard++) {
-        if (!bit_is_set(shards, shard))
+        if (!muster_params_bit_is_set(shards, shard))
             continue;
         server->unite.is_open[shard] = false;
         server->unite.open_count--;
@@ -310,8 +307,8 @@ static void on_task(struct muster_task *task)
 
 enum muster_rc muster_params_unite_init(struct muster_params_server *server)
 {
-    server->unite.is_open = muster_mem_alloc_zero(server->env->mem,
-                                                  server->region->head->shard_count, sizeof(bool));
+    server->unite.is_open =
+        muster_mem_alloc_zero(server->env->mem, server->region->head->shard_count, sizeof(bool));
     muster_list_init(&server->unite.told);
     muster_task_init(&server->unite.task, on_task, server);
     return server->unite.is_open != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;

@@ -1,0 +1,90 @@
+/* The copy of a shard, one at a time, in pieces. */
+#include "params/server/followers/follower_internal.h"
+
+/* Pieces that are on their way; more wait for the follower. */
+#define COPYING_MAX 16u
+
+static void piece_send(struct muster_params_follower *follower)
+{
+    struct muster_params_server *server = follower->server;
+    struct muster_list records;
+    uint32_t count = 0;
+
+    muster_list_init(&records);
+    if (!muster_params_copy_piece(server, &follower->cursor, &records, &count)) {
+        muster_params_follower_break(follower, "no memory for the copy of a shard");
+        return;
+    }
+    follower->copying += count;
+    follower->is_copying = !follower->cursor.is_over;
+    while (!muster_list_is_empty(&records)) {
+        struct muster_params_record *record =
+            MUSTER_CONTAINER_OF(records.next, struct muster_params_record, node);
+
+        muster_list_remove(&record->node);
+        muster_params_follower_append(follower, record);
+        if (!follower->is_met) /* the rest of the copy is of no use */
+            break;
+    }
+    muster_params_records_free(server, &records);
+    if (follower->is_copying && follower->copying < COPYING_MAX)
+        muster_task_post(&follower->copy, server->env->loop);
+}
+
+void muster_params_follower_learn_next(struct muster_params_follower *follower)
+{
+    struct muster_params_server *server = follower->server;
+
+    if (follower->copying > 0 || follower->is_copying || !follower->is_met)
+        return;
+    for (uint32_t shard = 0; shard < server->map->shard_count; shard++) {
+        if (!muster_params_bit_is_set(follower->wanted, shard) ||
+            muster_params_bit_is_set(follower->begun, shard) || server->unite.is_open[shard])
+            continue;
+        muster_params_bit_set(follower->begun, shard);
+        muster_params_bit_clear(follower->refused, shard);
+        server->shard_followers[shard] |= muster_params_follower_mask(follower);
+        follower->is_copying = true;
+        follower->cursor = (struct muster_params_copy_cursor){.shard = shard};
+        piece_send(follower);
+        return;
+    }
+}
+
+void muster_params_follower_on_copy(struct muster_task *task)
+{
+    struct muster_params_follower *follower = task->data;
+
+    if (!follower->is_copying || !follower->is_met)
+        return;
+    if (muster_params_bit_is_set(follower->begun, follower->cursor.shard)) {
+        piece_send(follower);
+        return;
+    }
+    follower->is_copying = false; /* it is no learner any more */
+    muster_params_follower_learn_next(follower);
+}
+
+/* A learner that was given up amid its copy, and is one again, has missed what was pushed meanwhile: its copy begins
+ * anew. */
+void muster_params_copy_record_done(struct muster_params_follower *follower, uint32_t shard)
+{
+    MUSTER_ASSERT(follower->copying > 0);
+    follower->copying--;
+    if (follower->is_copying)
+        muster_task_post(&follower->copy, follower->server->env->loop);
+    if (follower->copying > 0 || follower->is_copying)
+        return;
+    if (muster_params_bit_is_set(follower->begun, shard) &&
+        !muster_params_bit_is_set(follower->refused, shard))
+        muster_params_bit_set(follower->ready, shard);
+    muster_params_follower_learn_next(follower);
+    if (follower->copying == 0 && !follower->is_copying) /* one map for all that it has learned */
+        muster_task_post(&follower->server->decide, follower->server->env->loop);
+}
+
+void muster_params_followers_learn(struct muster_params_server *server)
+{
+    MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node)
+        muster_params_follower_learn_next(follower);
+}

@@ -1,0 +1,63 @@
+/* Between the files of a follower, lowest first: follower_break.c gives a link up, follower_send.c sends records over
+ * it, follower_copy.c the copies of shards, follower_ask.c asks whether copies are the same, follower_link.c hears what
+ * the follower says. */
+#ifndef MUSTER_PARAMS_SERVER_FOLLOWER_INTERNAL_H
+#define MUSTER_PARAMS_SERVER_FOLLOWER_INTERNAL_H
+
+#include "params/server/core/bits.h"
+#include "params/server/followers/follower.h"
+#include "params/server/followers/record.h"
+
+static inline uint64_t muster_params_follower_mask(const struct muster_params_follower *follower)
+{
+    return (uint64_t)1 << follower->bit;
+}
+
+/* --- follower_break.c --- */
+
+/** The link is gone, and what it has told: all records that are not done come again over the next one. */
+void muster_params_follower_drop_link(struct muster_params_follower *follower);
+/** The same, and there is another one soon. */
+void muster_params_follower_break(struct muster_params_follower *follower, const char *reason);
+/** Whoever waits on a silent link counts from here on. */
+void muster_params_follower_await(struct muster_params_follower *follower);
+/** Frees record, as soon as the link gives it back. */
+void muster_params_record_done(struct muster_params_record *record);
+
+/* --- follower_send.c --- */
+
+/** Send the record, and before it the source and the tables that the link has not told. False: no memory. */
+MUSTER_MUST_CHECK bool muster_params_record_send(struct muster_params_follower *follower,
+                                                 struct muster_params_record *record);
+bool muster_params_follower_knows_source(const struct muster_params_follower *follower,
+                                         uint64_t slot);
+
+/* --- follower_copy.c --- */
+
+/** Begin the copy of the next shard that is wanted, unless one is under way. */
+void muster_params_follower_learn_next(struct muster_params_follower *follower);
+void muster_params_follower_on_copy(struct muster_task *task); /* for follower->copy */
+/** The follower has done a record of the copy of this shard. */
+void muster_params_copy_record_done(struct muster_params_follower *follower, uint32_t shard);
+
+/* --- follower_ask.c --- */
+
+/** Ask whether the copy is as this server's, unless it has been asked. */
+void muster_params_copy_ask(struct muster_params_follower *follower, uint32_t shard);
+/** Questions and answers about the shard do not count any more. */
+void muster_params_copy_unask(struct muster_params_follower *follower, uint32_t shard);
+/** Tell it over a new link which of its copies are stale. False: no memory. */
+MUSTER_MUST_CHECK bool muster_params_follower_tell_stale(struct muster_params_follower *follower);
+/** It has acknowledged the question: its answer is complete. */
+void muster_params_copy_checked(struct muster_params_follower *follower, uint32_t shard);
+/** COPY_DIFFERS, COPY_FULL, COPY_TAIL. */
+void muster_params_copy_differs(struct muster_params_follower *follower, uint32_t shard);
+void muster_params_copy_full(struct muster_params_follower *follower, uint32_t shard);
+void muster_params_copy_tail(struct muster_params_follower *follower,
+                             const struct muster_frame_header *header);
+
+/* --- follower_link.c --- */
+
+void muster_params_follower_connect(struct muster_params_follower *follower);
+
+#endif
