@@ -128,9 +128,6 @@ static void on_drained(struct muster_params_server *server, enum muster_rc rc)
     struct service *service = muster_params_server_data(server);
 
     seat_of(service)->is_undrained = rc != MUSTER_OK;
-    if (rc != MUSTER_OK)
-        MUSTER_LOG(service->env, ERROR, "params_not_drained", "reason",
-                   "not all shards could be given to other servers within --drain-timeout");
     muster_params_server_close(server, on_closed);
 }
 

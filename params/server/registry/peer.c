@@ -126,6 +126,7 @@ void muster_params_peer_put(struct muster_params_registration *registration,
                        record.server.address);
     }
     peer_unwatch(peer);
+    muster_params_departure_note(&registration->departures, &record.server);
     peer->record = record;
     peer->mod_revision = kv->mod_revision;
     peer_watch(peer);

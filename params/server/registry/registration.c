@@ -9,17 +9,6 @@ _Static_assert(MUSTER_PARAMS_REPLICAS_MAX == MUSTER_PARAMS_COPIES_MAX, "the map 
 
 /* --- Leaving --- */
 
-/* A learner counts: the next map, which may be on its way, may say that it is a copy. */
-static bool map_has_server(const struct muster_params_map *map, uint32_t place)
-{
-    for (uint32_t shard = 0; shard < map->shard_count; shard++) {
-        if (muster_params_map_is_copy(map, shard, place) ||
-            muster_params_map_is_learner(map, shard, place))
-            return true;
-    }
-    return false;
-}
-
 /* Whether the registry shows a server that does not leave; not this one, where except is its id. */
 static bool somebody_stays(const struct muster_params_registration *registration,
                            const struct muster_incarnation *except)
@@ -39,14 +28,46 @@ bool muster_params_registration_has_heir(const struct muster_params_server *serv
     return somebody_stays(server->registration, &server->registration->record.server.id);
 }
 
+static bool is_registered(const void *data, const struct muster_incarnation *id)
+{
+    return muster_params_peer_find(data, id) != NULL;
+}
+
+const struct muster_params_map_server *muster_params_registration_missing(
+    const struct muster_params_server *server)
+{
+    struct muster_params_registration *registration = server->registration;
+
+    return registration == NULL || server->map == NULL
+               ? NULL
+               : muster_params_departure_missing(&registration->departures, server->map,
+                                                 is_registered, registration);
+}
+
+/* Nobody could take its shards now, but a server that is dead may come back, and have its own part of the rows. */
+static bool has_nobody(struct muster_params_registration *registration)
+{
+    const struct muster_params_map_server *missing;
+
+    if (somebody_stays(registration, NULL))
+        return false;
+    missing = muster_params_registration_missing(registration->server);
+    if (missing != NULL && !registration->is_waiting)
+        MUSTER_LOG(registration->server->env, WARN, "params_drain_waits", "server",
+                   missing->address);
+    registration->is_waiting = missing != NULL;
+    return missing == NULL;
+}
+
 /* It has nothing that others could need, or there is nobody who could take it. */
-static bool is_drained(const struct muster_params_registration *registration)
+static bool is_drained(struct muster_params_registration *registration)
 {
     const struct muster_params_server *server = registration->server;
     const struct muster_params_map *map = server->map;
 
-    return registration->is_known && (!somebody_stays(registration, NULL) || map == NULL ||
-                                      !map_has_server(map, server->place));
+    return registration->is_known &&
+           (map == NULL || !muster_params_map_has_server(map, server->place) ||
+            has_nobody(registration));
 }
 
 static void drain_check(struct muster_params_registration *registration)

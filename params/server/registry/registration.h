@@ -4,6 +4,7 @@
 #define MUSTER_PARAMS_REGISTRATION_H
 
 #include "params/server/core/server_internal.h"
+#include "params/wire/map.h"
 
 /** Gives server->registration. Borrows options during the call; the server listens. Errors:
  * INVALID_ARGUMENT, RESOURCE_EXHAUSTED, those of muster_registry_open. */
@@ -12,6 +13,10 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_registration_open(
     struct muster_error *ret_error);
 /** Whether the registry shows another server that does not leave. */
 bool muster_params_registration_has_heir(const struct muster_params_server *server);
+/** A server of the map that has shards, is not registered, and has not said that it leaves; NULL: there is none.
+ * Borrows from the map. */
+const struct muster_params_map_server *muster_params_registration_missing(
+    const struct muster_params_server *server);
 /** "HOST:PORT" by which others, and this server itself, connect to it. Borrowed. */
 const char *muster_params_registration_reach(const struct muster_params_server *server);
 typedef void muster_params_registration_fn(struct muster_params_server *server);

@@ -7,6 +7,7 @@
 
 #include <muster/registry.h>
 
+#include "params/server/registry/departure.h"
 #include "params/server/registry/registration.h"
 #include "params/wire/server_record.h"
 
@@ -65,6 +66,8 @@ struct muster_params_registration {
     struct muster_task look; /* whether it has given all away */
     bool is_our_turn;
     muster_params_registration_fn *left; /* NULL: it does not leave, or has */
+    bool is_waiting; /* to leave, for a server that is dead */
+    struct muster_params_departures departures;
     muster_params_registration_fn *closed;
     bool is_closing;
 };

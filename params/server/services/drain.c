@@ -5,7 +5,6 @@
 #include "params/server/registry/registration.h"
 #include "params/server/services/params_service.h"
 
-#define SHARDS_LEFT "not all shards could be given to other servers in time"
 
 /* A client that has asked for the drain, and waits for its end. */
 struct drain_call {
@@ -21,13 +20,34 @@ static void drain_call_free(struct drain_call *call)
     muster_mem_free(call->server->env->mem, call);
 }
 
+static void shards_left(const struct muster_params_server *server, enum muster_rc rc,
+                        struct muster_error *ret_error)
+{
+    const struct muster_params_map_server *missing = muster_params_registration_missing(server);
+
+    if (missing != NULL)
+        muster_error_set(ret_error, rc,
+                         "not all shards could be given to other servers in time: the one at %s, "
+                         "which has shards, too, is not there",
+                         missing->address);
+    else
+        muster_error_set(ret_error, rc,
+                         "not all shards could be given to other servers in time");
+}
+
 /* The clients are answered before the program closes the server. */
 static void drain_end(struct muster_params_server *server, enum muster_rc rc)
 {
     muster_params_drained_fn *drained = server->drained;
 
+    struct muster_error error = {.rc = MUSTER_OK};
+
     server->drained = NULL;
     muster_timer_stop(&server->drain_deadline);
+    if (rc != MUSTER_OK) {
+        shards_left(server, rc, &error);
+        MUSTER_LOG(server->env, ERROR, "params_not_drained", "reason", error.text);
+    }
     while (!muster_list_is_empty(&server->drain_calls)) {
         struct drain_call *call =
             MUSTER_CONTAINER_OF(server->drain_calls.next, struct drain_call, node);
@@ -39,7 +59,7 @@ static void drain_end(struct muster_params_server *server, enum muster_rc rc)
         if (rc == MUSTER_OK)
             (void)muster_params_v1_params_drain_reply(rpc, &response);
         else
-            muster_rpc_finish(rpc, rc, SHARDS_LEFT);
+            muster_rpc_finish(rpc, rc, error.text);
     }
     drained(server, rc);
 }

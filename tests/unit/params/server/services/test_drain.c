@@ -19,6 +19,7 @@
 #include <muster/params_drain.h>
 
 #include "params/server/core/server_internal.h"
+#include "params/server/registry/registration.h"
 #include "params/server/seat/seat.h"
 
 #define SERVERS 2u
@@ -72,9 +73,9 @@ static void on_member_closed(struct muster_params_server *server)
     member->is_closed = true;
 }
 
-static void member_open(struct scene *scene, uint32_t i, muster_params_server_fn *asked)
+/* A server in the memory that is there. */
+static void member_serve(struct scene *scene, uint32_t i, muster_params_server_fn *asked)
 {
-    const struct muster_params_seat_options seat = {.shard_count = SHARDS};
     struct member *member = &scene->members[i];
     struct muster_address address;
     struct muster_params_server_options options = {.job = "test",
@@ -84,11 +85,7 @@ static void member_open(struct scene *scene, uint32_t i, muster_params_server_fn
                                                    .on_drain = asked};
     struct muster_error error;
 
-    member->scene = scene;
-    member->memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_true(member->memory != MAP_FAILED);
-    if (muster_address_parse_listen("127.0.0.1:0", &address, &error) != MUSTER_OK ||
-        muster_params_seat_wrap(member->memory, BYTES, &seat, &member->seat, &error) != MUSTER_OK)
+    if (muster_address_parse_listen("127.0.0.1:0", &address, &error) != MUSTER_OK)
         fail_msg("%s", error.text);
     options.seat = member->seat;
     if (muster_params_server_open(&scene->test.env, &options, &member->server, &error) != MUSTER_OK)
@@ -96,14 +93,38 @@ static void member_open(struct scene *scene, uint32_t i, muster_params_server_fn
     muster_params_server_set_data(member->server, member);
 }
 
+static void member_open(struct scene *scene, uint32_t i, muster_params_server_fn *asked)
+{
+    const struct muster_params_seat_options seat = {.shard_count = SHARDS};
+    struct member *member = &scene->members[i];
+    struct muster_error error;
+
+    member->scene = scene;
+    member->memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(member->memory != MAP_FAILED);
+    if (muster_params_seat_wrap(member->memory, BYTES, &seat, &member->seat, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+    member_serve(scene, i, asked);
+}
+
+/* Its memory stays. */
+static void member_stop(struct scene *scene, uint32_t i)
+{
+    struct member *member = &scene->members[i];
+
+    if (member->server == NULL)
+        return;
+    member->is_closed = false;
+    muster_params_server_close(member->server, on_member_closed);
+    test_env_run_until(&scene->test.env, test_env_is_true, &member->is_closed);
+    member->server = NULL;
+}
+
 static void member_close(struct scene *scene, uint32_t i)
 {
     struct member *member = &scene->members[i];
 
-    if (member->server != NULL) {
-        muster_params_server_close(member->server, on_member_closed);
-        test_env_run_until(&scene->test.env, test_env_is_true, &member->is_closed);
-    }
+    member_stop(scene, i);
     muster_params_seat_free(member->seat);
     munmap(member->memory, BYTES);
 }
@@ -290,6 +311,66 @@ static void a_server_that_is_alone_is_drained_at_once(void **state)
     params_stand_close(&stand);
 }
 
+/* --- All servers that are alive drain --- */
+
+static bool is_first_missing(void *data)
+{
+    const struct muster_params_server *server = ((const struct scene *)data)->members[1].server;
+    const struct muster_params_map_server *missing = muster_params_registration_missing(server);
+
+    return missing != NULL &&
+           muster_incarnation_is_equal(&missing->id, &server->map->servers[1 - server->place].id);
+}
+
+static void second_drain(struct scene *scene)
+{
+    scene->members[1].asked = 0;
+    on_drain(scene->members[1].server);
+}
+
+static bool is_second_drained(void *data)
+{
+    return ((const struct scene *)data)->members[1].is_drained;
+}
+
+/* Its rows would be gone while the dead one still has its own. */
+static void a_server_does_not_end_before_a_dead_one_that_has_shards_is_back(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, 2, on_drain);
+    member_stop(&scene, 0);
+    test_env_run_until(&scene.test.env, is_first_missing, &scene);
+
+    second_drain(&scene);
+    test_env_turn(&scene.test.env, 100);
+    assert_false(scene.members[1].is_drained);
+
+    member_serve(&scene, 0, on_drain);
+    test_env_run_until(&scene.test.env, is_second_drained, &scene);
+    for (uint32_t shard = 0; shard < SHARDS; shard++)
+        assert_false(muster_params_map_is_copy(scene.members[1].server->map, shard,
+                                               scene.members[1].server->place));
+    scene_close(&scene);
+}
+
+/* Both leave: the second does not wait for the first, which is in the map still. */
+static void a_server_that_has_left_is_not_waited_for(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, 2, on_drain);
+    on_drain(scene.members[0].server);
+    second_drain(&scene);
+    test_env_run_until(&scene.test.env, is_drained, &scene);
+    member_stop(&scene, 0);
+    test_env_run_until(&scene.test.env, is_second_drained, &scene);
+
+    scene_close(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +378,8 @@ int main(void)
         cmocka_unit_test(what_cannot_be_drained_is_told),
         cmocka_unit_test(a_server_that_is_alone_is_drained_at_once),
         cmocka_unit_test(a_server_drains_though_the_client_goes_away),
+        cmocka_unit_test(a_server_does_not_end_before_a_dead_one_that_has_shards_is_back),
+        cmocka_unit_test(a_server_that_has_left_is_not_waited_for),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
