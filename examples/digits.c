@@ -3,6 +3,8 @@
  *
  *   muster run -n 4 -- digits --data examples/data/digits.csv
  *
+ * Started by itself it trains alone, with the same calls: for a first look, or under a debugger.
+ *
  * Every worker holds the same weights and takes its share of each batch. Workers may die and come
  * back at any time: the others go on, and whoever returns gets the current weights from them. All
  * that this program has to do for it is the loop in train_model(): begin, gradient, all_reduce, update,
@@ -348,7 +350,7 @@ static const struct muster_option rows[] = {
 
 static const struct muster_options options = {
     .command = "digits",
-    .usage = "[options], under 'muster run -n 4 --'",
+    .usage = "[options], under 'muster run -n 4 --' or alone",
     .about = "Train a classifier of hand-written digits.",
     .rows = rows,
     .row_count = sizeof(rows) / sizeof(rows[0]),
@@ -405,9 +407,13 @@ int main(int argc, char **argv)
         rc = muster_strategy_register(strategy, "velocity", &state[1]);
     if (rc == MUSTER_OK)
         rc = train_model(strategy, &net, &velocity, &train_set, &settings);
-    if (rc == MUSTER_OK)
-        muster_strategy_report_result(strategy, "accuracy", measure_accuracy(&net, &test_set));
-    else
+    if (rc == MUSTER_OK) {
+        double accuracy = measure_accuracy(&net, &test_set);
+
+        muster_strategy_report_result(strategy, "accuracy", accuracy);
+        if (muster_strategy_is_alone(strategy)) /* without a launcher that shows results */
+            printf("accuracy %.4f\n", accuracy);
+    } else
         fprintf(stderr, "digits: %s\n", muster_strategy_error(strategy)->text);
     muster_strategy_close(strategy);
     return rc == MUSTER_OK ? 0 : 1;

@@ -8,6 +8,8 @@
 #include <muster/http.h>
 #include <muster/resolver.h>
 
+#include "training/place_role.h"
+
 /* Platforms with an API may be slow while they create the machines of a cluster. */
 #define RESOLVE_TIMEOUT_NS (60 * MUSTER_NS_PER_S)
 #define REMEDY_BYTES       220
@@ -86,29 +88,49 @@ uint32_t muster_replica_place_count(struct muster_resolver *resolver,
     return is_known ? size : count_training_tasks(spec);
 }
 
-/* Where the number of tasks is known, their addresses need not be. */
-static enum muster_rc count_tasks(struct muster_resolver *resolver,
-                                  const struct muster_cluster_spec *spec, const char *task_type,
-                                  int64_t task_id, uint32_t *ret_count,
-                                  struct muster_error *ret_error)
+/* The number of ranks is told, and no jobs: those that train are numbered by rank. */
+static void set_role_by_rank(struct muster_replica_place *place, int64_t rank, uint32_t size)
+{
+    place->expected_count = size;
+    place->id_in_cluster = (uint32_t)rank;
+    place->is_chief = rank == 0;
+}
+
+static bool is_training_job(const char *task_type)
+{
+    return strcmp(task_type, "evaluator") != 0 && strcmp(task_type, "ps") != 0;
+}
+
+/* Where the number of tasks is known, their addresses need not be. An evaluator need not be listed. */
+static enum muster_rc find_role(struct muster_resolver *resolver,
+                                const struct muster_strategy_role *role,
+                                struct muster_replica_place *place, struct muster_error *ret_error)
 {
     struct muster_error error = {0};
     const char *address;
     bool is_known = false;
-    enum muster_rc rc = muster_resolver_world_size(resolver, &is_known, ret_count, ret_error);
+    uint32_t size = 0;
+    enum muster_rc rc = muster_resolver_world_size(resolver, &is_known, &size, ret_error);
 
-    if (rc != MUSTER_OK || is_known)
-        return rc;
-    rc = muster_cluster_spec_task_address(spec, task_type, task_id, &address, &error);
     if (rc != MUSTER_OK)
-        return muster_error_set(ret_error, rc,
-                                "this process is said to be task %s:%lld (%s), but %s; correct "
-                                "what the resolver '%s' reads",
-                                task_type, (long long)task_id,
-                                muster_resolver_source(resolver, MUSTER_FACT_TASK_ID), error.text,
-                                muster_resolver_name(resolver));
-    *ret_count = count_training_tasks(spec);
-    return MUSTER_OK;
+        return rc;
+    if (is_known && is_training_job(role->task_type)) {
+        set_role_by_rank(place, role->task_id, size);
+        return MUSTER_OK;
+    }
+    if (strcmp(role->task_type, "evaluator") != 0)
+        rc = muster_cluster_spec_task_address(role->cluster, role->task_type, role->task_id,
+                                              &address, &error);
+    if (rc == MUSTER_OK)
+        rc = muster_replica_place_set_role(place, resolver->env->mem, role, &error);
+    if (rc == MUSTER_OK)
+        return MUSTER_OK;
+    return muster_error_set(ret_error, rc,
+                            "this process is said to be task %s:%lld (%s), but %s; correct "
+                            "what the resolver '%s' reads",
+                            role->task_type, (long long)role->task_id,
+                            muster_resolver_source(resolver, MUSTER_FACT_TASK_ID), error.text,
+                            muster_resolver_name(resolver));
 }
 
 static enum muster_rc tell_no_task(const struct muster_resolver *resolver, const char *uri,
@@ -158,41 +180,62 @@ static enum muster_rc place_in_spec(struct muster_resolver *resolver, const char
                                     struct muster_replica_place *place,
                                     struct muster_error *ret_error)
 {
+    struct muster_strategy_role role = {.cluster = spec};
     struct muster_mem *mem = resolver->env->mem;
     char *task_type = NULL;
     bool has_task_id = false;
-    int64_t task_id = 0;
     enum muster_rc rc = muster_resolver_task_type(resolver, &task_type, ret_error);
 
     if (rc == MUSTER_OK)
-        rc = muster_resolver_task_id(resolver, &has_task_id, &task_id, ret_error);
+        rc = muster_resolver_task_id(resolver, &has_task_id, &role.task_id, ret_error);
     if (rc == MUSTER_OK && (task_type == NULL || !has_task_id))
         rc = tell_no_task(resolver, uri, spec, ret_error);
+    role.task_type = task_type;
     if (rc == MUSTER_OK)
-        rc = count_tasks(resolver, spec, task_type, task_id, &place->expected_count, ret_error);
+        rc = find_role(resolver, &role, place, ret_error);
     if (rc == MUSTER_OK) {
         snprintf(place->task_type, sizeof(place->task_type), "%s", task_type);
-        place->task_index = (uint32_t)task_id;
+        place->task_index = (uint32_t)role.task_id;
         read_address(resolver, spec, place);
     }
     muster_mem_free(mem, task_type);
     return rc;
 }
 
-static enum muster_rc find_by_resolver(struct muster_env *env, const char *uri,
+void muster_replica_place_be_alone(struct muster_replica_place *ret_place)
+{
+    *ret_place = (struct muster_replica_place){
+        .task_type = "worker", .expected_count = 1, .is_alone = true, .is_chief = true};
+}
+
+/* TensorFlow's local mode: TF_CONFIG is there, and describes no cluster. */
+static bool is_local(const struct muster_resolver *resolver, const struct muster_cluster_spec *spec)
+{
+    return strcmp(muster_resolver_name(resolver), "tf_config") == 0 &&
+           muster_cluster_spec_is_empty(spec);
+}
+
+static enum muster_rc find_by_resolver(struct muster_env *env, const char *uri, bool may_be_alone,
                                        struct muster_replica_place *place,
                                        struct muster_error *ret_error)
 {
     struct muster_resolver *resolver = NULL;
     struct muster_cluster_spec *spec = NULL;
     bool is_closed = false;
-    enum muster_rc rc = muster_resolver_open(env, uri, NULL, &resolver, ret_error);
+    struct muster_error error = {.rc = MUSTER_OK};
+    enum muster_rc rc = muster_resolver_open(env, uri, NULL, &resolver, &error);
 
+    if (rc == MUSTER_NOT_FOUND && may_be_alone && strcmp(uri, "auto:") == 0) {
+        muster_replica_place_be_alone(place); /* no platform has left a mark */
+        return MUSTER_OK;
+    }
     if (rc != MUSTER_OK)
-        return rc;
+        return muster_error_set(ret_error, rc, "%s", error.text);
     resolver->data = &is_closed;
     rc = ask_cluster(env, resolver, &spec, ret_error);
-    if (rc == MUSTER_OK)
+    if (rc == MUSTER_OK && may_be_alone && is_local(resolver, spec))
+        muster_replica_place_be_alone(place);
+    else if (rc == MUSTER_OK)
         rc = place_in_spec(resolver, uri, spec, place, ret_error);
     muster_cluster_spec_unref(spec);
     muster_resolver_close(resolver, on_closed);
@@ -220,7 +263,7 @@ static void ignore_exchange(struct muster_http_tracer *tracer,
 }
 
 /* Platforms with an API need an HTTP client. */
-static enum muster_rc find_with_http(struct muster_env *env, const char *uri,
+static enum muster_rc find_with_http(struct muster_env *env, const char *uri, bool may_be_alone,
                                      struct muster_replica_place *place,
                                      struct muster_error *ret_error)
 {
@@ -228,12 +271,12 @@ static enum muster_rc find_with_http(struct muster_env *env, const char *uri,
     enum muster_rc rc;
 
     if (env->http != NULL)
-        return find_by_resolver(env, uri, place, ret_error);
+        return find_by_resolver(env, uri, may_be_alone, place, ret_error);
     rc = muster_http_curl_open(env, NULL, &env->http, ret_error);
     if (rc != MUSTER_OK)
         return rc;
     env->http->tracer = &end.tracer;
-    rc = find_by_resolver(env, uri, place, ret_error);
+    rc = find_by_resolver(env, uri, may_be_alone, place, ret_error);
     muster_http_close(env->http, on_http_closed);
     while (!end.is_closed)
         muster_loop_turn(env->loop, UINT64_MAX);
@@ -250,18 +293,18 @@ static bool is_numbered_by_launcher(struct muster_vars *vars)
 }
 
 /* No resolver is named: the environment shows which one to ask. */
-static enum muster_rc find_by_environment(struct muster_env *env,
+static enum muster_rc find_by_environment(struct muster_env *env, bool may_be_alone,
                                           struct muster_replica_place *place,
                                           struct muster_error *ret_error)
 {
     enum muster_rc rc;
 
     if (muster_vars_get(env->vars, "TF_CONFIG") != NULL && !is_numbered_by_launcher(env->vars))
-        return find_by_resolver(env, "tf_config:", place, ret_error);
+        return find_by_resolver(env, "tf_config:", may_be_alone, place, ret_error);
     if (muster_vars_get(env->vars, "RANK") != NULL ||
         muster_vars_get(env->vars, "WORLD_SIZE") != NULL)
-        return find_by_resolver(env, "torchrun:", place, ret_error);
-    rc = find_with_http(env, "auto:", place, ret_error);
+        return find_by_resolver(env, "torchrun:", false, place, ret_error);
+    rc = find_with_http(env, "auto:", may_be_alone, place, ret_error);
     if (rc == MUSTER_NOT_FOUND && place->expected_count == 0)
         return muster_error_set(
             ret_error, MUSTER_FAILED_PRECONDITION,
@@ -272,13 +315,13 @@ static enum muster_rc find_by_environment(struct muster_env *env,
 }
 
 enum muster_rc muster_replica_place_find(struct muster_env *env, const char *resolver,
-                                         struct muster_replica_place *ret_place,
+                                         bool may_be_alone, struct muster_replica_place *ret_place,
                                          struct muster_error *ret_error)
 {
     struct muster_replica_place place = {.expected_count = 0};
     const char *uri = resolver != NULL ? resolver : muster_vars_get(env->vars, "MUSTER_RESOLVER");
-    enum muster_rc rc = uri != NULL ? find_with_http(env, uri, &place, ret_error)
-                                    : find_by_environment(env, &place, ret_error);
+    enum muster_rc rc = uri != NULL ? find_with_http(env, uri, may_be_alone, &place, ret_error)
+                                    : find_by_environment(env, may_be_alone, &place, ret_error);
 
     if (rc == MUSTER_OK)
         *ret_place = place;

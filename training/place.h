@@ -11,20 +11,28 @@ struct muster_replica_place {
     uint32_t task_index;
     uint32_t expected_count; /* tasks that train together */
     char address[MUSTER_HOST_TEXT_BYTES +
-                 8]; /* of this task, as the resolver tells it; "": it does not */
-    bool is_sole;    /* no other task has the same address */
+                 8];        /* of this task, as the resolver tells it; "": it does not */
+    bool is_sole;           /* no other task has the same address */
+    bool is_alone;          /* an evaluator, or nothing describes a cluster: it needs no registry */
+    bool is_chief;          /* see muster_strategy_role_is_chief */
+    uint32_t id_in_cluster; /* among those that train together */
 };
+
+/** The only task of a cluster that nobody has described: worker 0, and the chief. */
+void muster_replica_place_be_alone(struct muster_replica_place *ret_place);
 
 /**
  * Ask the resolver (URI, may be NULL), else the one that MUSTER_RESOLVER names, else TF_CONFIG, else
  * RANK and WORLD_SIZE, else auto:. Turns env's loop until the answer is there; opens an HTTP client
- * for that time where env has none.
+ * for that time where env has none. may_be_alone (no registry is named either): where nothing describes
+ * a cluster, and where TF_CONFIG describes an empty one, this process is alone.
  *
- * Errors: INVALID_ARGUMENT, NOT_FOUND (task outside the cluster), FAILED_PRECONDITION (nothing says
+ * Errors: INVALID_ARGUMENT (also a task that does not train, or a cluster against the rules of
+ * muster_strategy_role), NOT_FOUND (task outside the cluster), FAILED_PRECONDITION (nothing says
  * it); the text names the culprit and the remedy.
  */
 MUSTER_MUST_CHECK enum muster_rc muster_replica_place_find(struct muster_env *env,
-                                                           const char *resolver,
+                                                           const char *resolver, bool may_be_alone,
                                                            struct muster_replica_place *ret_place,
                                                            struct muster_error *ret_error);
 

@@ -74,6 +74,46 @@ static void arm_failpoint(struct muster_strategy *strategy)
     muster_node_set_shm_failpoint(strategy->node, on_shm_point, strategy);
 }
 
+/* The place of this process, and the registry that goes with it: its own where it is alone, or the only
+ * task of a cluster that nobody has given a registry. */
+static enum muster_rc find_registry(struct muster_strategy *strategy, const char *resolver,
+                                    struct muster_node_options *node,
+                                    struct muster_error *ret_error)
+{
+    struct muster_replica_place *place = &strategy->place;
+    enum muster_rc rc = muster_replica_place_find(strategy->env, resolver, node->registry == NULL,
+                                                  place, ret_error);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    if (place->is_alone || (node->registry == NULL && place->expected_count == 1)) {
+        place->is_alone = true;
+        node->min_members = 0;
+        rc = muster_local_registry_open(&strategy->local, strategy->env, ret_error);
+        node->registry = strategy->local.endpoint;
+    }
+    if (rc == MUSTER_OK && node->registry == NULL)
+        return muster_error_set(
+            ret_error, MUSTER_FAILED_PRECONDITION,
+            "no registry: start this program with `muster run -n N -- PROGRAM`, or set "
+            "MUSTER_REGISTRY=HOST:PORT");
+    node->task_type = place->task_type;
+    node->task_index = place->task_index;
+    node->expected_count = place->expected_count;
+    return rc;
+}
+
+/* The others reach a process that is alone at no address. */
+static enum muster_rc find_address(struct muster_strategy *strategy,
+                                   struct muster_node_options *node, struct muster_error *ret_error)
+{
+    if (strategy->place.is_alone)
+        return MUSTER_OK; /* 127.0.0.1, a free port */
+    return muster_training_find_address(
+        strategy->env, &strategy->place,
+        node->start_timeout_ns != 0 ? node->start_timeout_ns : START_TIMEOUT_NS, node, ret_error);
+}
+
 static enum muster_rc open_node(struct muster_strategy *strategy,
                                 const struct muster_strategy_options *options,
                                 struct muster_error *ret_error)
@@ -82,7 +122,6 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
     const char *resolver = options->resolver != NULL
                                ? options->resolver
                                : muster_vars_get(env->vars, "MUSTER_RESOLVER");
-    struct muster_replica_place place;
     struct muster_node_options node = {
         .env = env,
         .registry = options->registry != NULL ? options->registry
@@ -96,35 +135,23 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
 
     node.communication = options->communication;
     node.plan.is_reproducible = node.plan.is_reproducible || options->is_reproducible;
+    if (node.job == NULL)
+        node.job = "default";
     if (rc == MUSTER_OK)
         rc = muster_training_take_incarnation(&node, &strategy->has_incarnation, ret_error);
     if (rc == MUSTER_OK)
-        rc = muster_replica_place_find(env, resolver, &place, ret_error);
-    if (rc != MUSTER_OK)
-        return rc;
-    if (node.registry == NULL)
-        return muster_error_set(
-            ret_error, MUSTER_FAILED_PRECONDITION,
-            "no registry: start this program with `muster run -n N -- PROGRAM`, or set "
-            "MUSTER_REGISTRY=HOST:PORT");
-    if (node.job == NULL)
-        node.job = "default";
-    node.task_type = place.task_type;
-    node.task_index = place.task_index;
-    node.expected_count = place.expected_count;
-    rc = muster_strategy_open_trace(strategy, ret_error);
-    if (rc != MUSTER_OK)
-        return rc;
-    rc = muster_training_find_address(
-        env, &place, node.start_timeout_ns != 0 ? node.start_timeout_ns : START_TIMEOUT_NS, &node,
-        ret_error);
+        rc = find_registry(strategy, resolver, &node, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_strategy_open_trace(strategy, ret_error);
+    if (rc == MUSTER_OK)
+        rc = find_address(strategy, &node, ret_error);
     if (rc == MUSTER_OK)
         rc = muster_node_open(&node, &strategy->node, ret_error);
     for (unsigned turn = 0; rc != MUSTER_OK && turn < CLEAN_UP_TURNS; turn++)
         muster_loop_turn(env->loop, 0); /* what it had opened closes */
     if (rc == MUSTER_OK)
         rc = muster_strategy_open_recorder(strategy, &node, ret_error);
-    if (rc == MUSTER_OK && resolver != NULL)
+    if (rc == MUSTER_OK && resolver != NULL && !strategy->place.is_alone)
         muster_expectation_open(&strategy->expectation, env, resolver, strategy->node);
     if (rc == MUSTER_OK)
         arm_failpoint(strategy);

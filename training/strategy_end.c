@@ -241,6 +241,15 @@ static void leave_node(struct muster_strategy *strategy)
     close_node(strategy);
 }
 
+/* The node was its only client. */
+static void close_local(struct muster_strategy *strategy)
+{
+    if (strategy->local.server == NULL)
+        return;
+    muster_local_registry_stop(&strategy->local);
+    muster_strategy_wait_until(strategy, muster_strategy_is_true, &strategy->local.is_closed);
+}
+
 /* Everything is closed by now, in the reverse order of open. */
 static void strategy_free(struct muster_strategy *strategy)
 {
@@ -251,6 +260,7 @@ static void strategy_free(struct muster_strategy *strategy)
         muster_mem_free(env->mem, (char *)(uintptr_t)strategy->tensors[i].name);
     muster_mem_free(env->mem, strategy->tensors);
     muster_view_unref(strategy->view);
+    muster_local_registry_free(&strategy->local);
     if (strategy->has_incarnation)
         muster_training_give_incarnation();
     muster_strategy_close_trace(strategy);
@@ -278,6 +288,7 @@ void muster_strategy_close(struct muster_strategy *strategy)
     muster_expectation_close(&strategy->expectation);
     if (strategy->node != NULL)
         leave_node(strategy);
+    close_local(strategy);
     muster_strategy_close_device(strategy);
     muster_list_op_fini(&strategy->list);
     if (strategy->exit_wake != NULL)

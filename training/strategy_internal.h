@@ -16,6 +16,7 @@
 #include "training/activity.h"
 #include "training/expectation.h"
 #include "training/failpoint.h"
+#include "training/local_registry.h"
 #include "training/place.h"
 #include "training/report.h"
 
@@ -80,6 +81,8 @@ struct muster_strategy {
     struct muster_report *report;
     struct muster_expectation expectation;
     struct muster_failpoint failpoint;
+    struct muster_local_registry local; /* of a process that trains alone */
+    struct muster_replica_place place;  /* its part in the cluster */
     struct muster_error error;
 
     bool has_incarnation; /* the launcher's, until it is freed */

@@ -42,6 +42,7 @@
 #include <muster/static_group.h>
 #include <muster/status.h>
 #include <muster/strategy.h>
+#include <muster/strategy_role.h>
 #include <muster/stream.h>
 #include <muster/stub.h>
 #include <muster/tls.h>

@@ -11,8 +11,18 @@
 
 case_fn *case_handler(const char *kind)
 {
-    if (strcmp(kind, "ClusterSpec") == 0)
-        return case_cluster_spec;
+    static const struct {
+        const char *kind;
+        case_fn *handler;
+    } plain[] = {
+        {"ClusterSpec", case_cluster_spec},
+        {"CommunicationOptions", case_communication},
+        {"cluster_rules", case_cluster_rules},
+    };
+
+    for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++)
+        if (strcmp(kind, plain[i].kind) == 0)
+            return plain[i].handler;
     return case_resolver_find(kind) != NULL ? case_resolver : NULL;
 }
 

@@ -107,7 +107,9 @@ json_t *case_cloud_open(struct case_run *run, struct case_cloud **ret_cloud);
 /** NULL is accepted. Files are removed. */
 void case_cloud_close(struct case_run *run, struct case_cloud *cloud);
 
+case_fn case_cluster_rules;
 case_fn case_cluster_spec;
+case_fn case_communication;
 /** Open the resolver, judge the construction, make the calls, close. */
 case_fn case_resolver;
 

@@ -21,6 +21,7 @@ class Puppet:
     def __init__(self, registry, rank, size, prefix=(), **variables):
         env = dict(CLEAN, MUSTER_REGISTRY=registry, RANK=str(rank), WORLD_SIZE=str(size))
         env.update({k: str(v) for k, v in variables.items()})
+        env = {k: v for k, v in env.items() if variables.get(k, v) is not None}
         self.rank = rank
         self.child = subprocess.Popen([*prefix, os.path.join(PROGRAMS, "puppet")], env=env, text=True, bufsize=1,
                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

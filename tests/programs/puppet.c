@@ -677,6 +677,21 @@ static void command_options(const struct words *words)
            muster_strategy_is_reproducible(strategy));
 }
 
+static void command_role(const struct words *words)
+{
+    struct muster_input_context input = muster_strategy_input_context(strategy);
+
+    (void)words;
+    printf("ok type=%s index=%u chief=%d id=%u count=%u alone=%d checkpoint=%d summary=%d "
+           "pipelines=%u pipeline=%u replicas=%u\n",
+           muster_strategy_task_type(strategy), muster_strategy_task_index(strategy),
+           muster_strategy_is_chief(strategy), muster_strategy_id_in_cluster(strategy),
+           muster_strategy_worker_count(strategy), muster_strategy_is_alone(strategy),
+           muster_strategy_should_checkpoint(strategy),
+           muster_strategy_should_save_summary(strategy), input.num_input_pipelines,
+           input.input_pipeline_id, input.num_replicas_in_sync);
+}
+
 static void command_digest(const struct words *words)
 {
     char text[MUSTER_DIGEST_TEXT_BYTES];
@@ -852,6 +867,7 @@ static const struct {
     {"barrier", command_barrier, true},
     {"commit", command_commit, true},
     {"options", command_options, true},
+    {"role", command_role, true},
     {"digest", command_digest, true},
     {"abandon", command_abandon, true},
     {"exit", command_exit, false},

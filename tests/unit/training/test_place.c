@@ -39,6 +39,7 @@ struct row {
         *place; /* "TYPE:INDEX of COUNT at ADDRESS", and " alone" where no other has the address */
     enum muster_rc rc;
     const char *error;
+    bool may_be_alone; /* without a registry */
 };
 
 #define CLUSTER(tasks) "{\"cluster\":{" tasks "},\"task\":{\"type\":\"worker\",\"index\":1}}"
@@ -51,11 +52,16 @@ struct row {
 /* The variables come last. */
 #define FOUND(name_, resolver_, place_, ...)                                                       \
     {                                                                                              \
-        name_, {__VA_ARGS__}, resolver_, place_, MUSTER_OK, ""                                     \
+        name_, {__VA_ARGS__}, resolver_, place_, MUSTER_OK, "", false                              \
+    }
+/* Without a registry. */
+#define ALONE(name_, resolver_, place_, ...)                                                       \
+    {                                                                                              \
+        name_, {__VA_ARGS__}, resolver_, place_, MUSTER_OK, "", true                               \
     }
 #define REFUSED(name_, resolver_, rc_, error_, ...)                                                \
     {                                                                                              \
-        name_, {__VA_ARGS__}, resolver_, NULL, rc_, error_                                         \
+        name_, {__VA_ARGS__}, resolver_, NULL, rc_, error_, false                                  \
     }
 
 static const struct row rows[] = {
@@ -93,8 +99,16 @@ static const struct row rows[] = {
     FOUND("a Slurm step", "slurm:jobs=worker:3&tasks_per_node=1&gpus_per_node=0",
           "worker:1 of 3 at n2:8888 alone", {"SLURM_PROCID", "1"},
           {"SLURM_STEP_NODELIST", "n[1-3]"}),
-    FOUND("who does not train", "static:ps=a:1?task_type=ps&task_id=0", "ps:0 of 0 at a:1",
-          {NULL, NULL}),
+    ALONE("nothing at all, without a registry", NULL, "worker:0 of 1 at ", {NULL, NULL}),
+    ALONE("an empty TF_CONFIG, without a registry", NULL, "worker:0 of 1 at ", {"TF_CONFIG", "{}"}),
+    ALONE("a cluster is a cluster without a registry, too", NULL, "worker:1 of 2 at c:1 alone",
+          {"TF_CONFIG", TWO}),
+    REFUSED("who does not train", "static:worker=b:1;ps=a:1?task_type=ps&task_id=0",
+            MUSTER_INVALID_ARGUMENT,
+            "this process is said to be task ps:0 (set by the caller), but the task is ps:0, and a ps does "
+            "not train: open strategies in chief, worker and evaluator tasks; correct what the "
+            "resolver 'static' reads",
+            {NULL, NULL}),
     REFUSED("nothing at all", NULL, MUSTER_FAILED_PRECONDITION,
             "RANK is not set, nor anything else that describes a cluster: start this program with "
             "`muster "
@@ -173,7 +187,7 @@ static void each_environment_gives_its_place(void **state)
         test_vars_init(&vars, row->vars);
         test.env.vars = &vars.vars;
 
-        rc = muster_replica_place_find(&test.env, row->resolver, &place, &error);
+        rc = muster_replica_place_find(&test.env, row->resolver, row->may_be_alone, &place, &error);
 
         fail_if(rc != row->rc, "%s: %s (%s)", row->name, muster_rc_name(rc), error.text);
         snprintf(text, sizeof(text), "%s:%u of %u at %s%s", place.task_type, place.task_index,
@@ -184,6 +198,90 @@ static void each_environment_gives_its_place(void **state)
         assert_int_equal(error.rc, rc);
         assert_int_equal(place.expected_count == 0 && place.task_type[0] == '\0', rc != MUSTER_OK);
         assert_null(test.env.http); /* it was there for the question only */
+        test_env_close(&test);
+    }
+}
+
+/* --- roles --- */
+
+static void each_task_knows_its_part(void **state)
+{
+    static const struct {
+        const char *uri;
+        struct test_var vars[3];
+        uint32_t count, id;
+        bool is_chief, is_alone;
+    } roles[] = {
+        {"static:chief=c:1;worker=a:1,b:1?task_type=worker&task_id=1", {{NULL, NULL}}, 3, 2, 0, 0},
+        {"static:chief=c:1;worker=a:1,b:1?task_type=chief&task_id=0", {{NULL, NULL}}, 3, 0, 1, 0},
+        {"static:worker=a:1,b:1;ps=p:1?task_type=worker&task_id=0", {{NULL, NULL}}, 2, 0, 1, 0},
+        {"static:master=c:1;worker=a:1?task_type=master&task_id=0", {{NULL, NULL}}, 2, 0, 1, 0},
+        {"static:worker=a:1;coordinator=c:1?task_type=worker&task_id=0",
+         {{NULL, NULL}},
+         1,
+         0,
+         1,
+         0},
+        {"static:{\"worker\":{\"1\":\"a:1\",\"7\":\"b:1\"}}?task_type=worker&task_id=7",
+         {{NULL, NULL}},
+         2,
+         1,
+         0,
+         0},
+        {"static:worker=a:1,b:1?task_type=evaluator&task_id=0", {{NULL, NULL}}, 1, 0, 1, 1},
+        {"torchrun:", {{"RANK", "3"}, {"WORLD_SIZE", "5"}}, 5, 3, 0, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++) {
+        struct muster_replica_place place = {.expected_count = 0};
+        struct muster_error error = {.rc = MUSTER_OK};
+        struct test_vars vars;
+        struct test_env test;
+
+        test_env_open(&test);
+        test_vars_init(&vars, roles[i].vars);
+        test.env.vars = &vars.vars;
+        fail_if(muster_replica_place_find(&test.env, roles[i].uri, false, &place, &error) !=
+                    MUSTER_OK,
+                "%s: %s", roles[i].uri, error.text);
+        fail_if(place.expected_count != roles[i].count || place.id_in_cluster != roles[i].id ||
+                    place.is_chief != roles[i].is_chief || place.is_alone != roles[i].is_alone,
+                "%s: %u of %u%s%s", roles[i].uri, place.id_in_cluster, place.expected_count,
+                place.is_chief ? ", chief" : "", place.is_alone ? ", alone" : "");
+        test_env_close(&test);
+    }
+}
+
+static void a_cluster_against_the_rules_is_refused(void **state)
+{
+    static const struct {
+        const char *uri, *error;
+    } refused[] = {
+        {"static:chief=a:1,b:1;worker=c:1?task_type=worker&task_id=0",
+         "'chief' must have one task"},
+        {"static:chief=a:1;master=b:1?task_type=chief&task_id=0", "'chief' must have one task"},
+        {"static:evaluator=a:1,b:1;worker=c:1?task_type=evaluator&task_id=0",
+         "'evaluator' must have one task"},
+        {"static:worker=a:1;trainer=b:1?task_type=worker&task_id=0", "got 'trainer'"},
+        {"static:trainer=b:1?task_type=trainer&task_id=0", "got 'trainer'"},
+    };
+    static const struct test_var none[] = {{NULL, NULL}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        struct muster_replica_place place = {.expected_count = 0};
+        struct muster_error error = {.rc = MUSTER_OK};
+        struct test_vars vars;
+        struct test_env test;
+
+        test_env_open(&test);
+        test_vars_init(&vars, none);
+        test.env.vars = &vars.vars;
+        fail_if(muster_replica_place_find(&test.env, refused[i].uri, false, &place, &error) !=
+                        MUSTER_INVALID_ARGUMENT ||
+                    strstr(error.text, refused[i].error) == NULL,
+                "%s: %s", refused[i].uri, error.text);
         test_env_close(&test);
     }
 }
@@ -207,7 +305,8 @@ static void an_address_has_room_or_is_left_out(void **state)
         test_env_open(&test);
         test_vars_init(&vars, list);
         test.env.vars = &vars.vars;
-        assert_int_equal(muster_replica_place_find(&test.env, NULL, &place, NULL), MUSTER_OK);
+        assert_int_equal(muster_replica_place_find(&test.env, NULL, false, &place, NULL),
+                         MUSTER_OK);
         assert_string_equal(place.address, longer == 0 ? address : "");
         assert_int_equal(place.is_sole, longer == 0);
         test_env_close(&test);
@@ -229,14 +328,16 @@ static void a_client_is_opened_where_there_is_none(void **state)
     test_vars_init(&vars, none);
     test.env.vars = &vars.vars;
     test.env.http = &client;
-    assert_int_equal(muster_replica_place_find(
-                         &test.env, "static:worker=a:1?task_type=worker&task_id=0", &place, &error),
+    assert_int_equal(muster_replica_place_find(&test.env,
+                                               "static:worker=a:1?task_type=worker&task_id=0",
+                                               false, &place, &error),
                      MUSTER_OK);
     assert_ptr_equal(test.env.http, &client);
     test.env.http = NULL;
     test.mem.fail_at = 1;
-    assert_int_equal(muster_replica_place_find(
-                         &test.env, "static:worker=a:1?task_type=worker&task_id=0", &place, &error),
+    assert_int_equal(muster_replica_place_find(&test.env,
+                                               "static:worker=a:1?task_type=worker&task_id=0",
+                                               false, &place, &error),
                      MUSTER_RESOURCE_EXHAUSTED);
     assert_null(test.env.http);
     test_env_close(&test);
@@ -306,13 +407,13 @@ static void the_uri_of_the_remedy_gives_a_place(void **state)
         test_env_open(&test);
         test_vars_init(&vars, vars_of_tf);
         test.env.vars = &vars.vars;
-        assert_int_equal(muster_replica_place_find(&test.env, uris[i], &place, &error),
+        assert_int_equal(muster_replica_place_find(&test.env, uris[i], false, &place, &error),
                          MUSTER_INVALID_ARGUMENT);
         remedy = strstr(error.text, "as in ");
         assert_non_null(remedy);
 
-        fail_if(muster_replica_place_find(&test.env, remedy + strlen("as in "), &place, NULL) !=
-                    MUSTER_OK,
+        fail_if(muster_replica_place_find(&test.env, remedy + strlen("as in "), false, &place,
+                                          NULL) != MUSTER_OK,
                 "the remedy does not work: %s", error.text);
 
         assert_int_not_equal(place.expected_count, 0);
@@ -323,6 +424,8 @@ static void the_uri_of_the_remedy_gives_a_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_environment_gives_its_place),
+                                       cmocka_unit_test(each_task_knows_its_part),
+                                       cmocka_unit_test(a_cluster_against_the_rules_is_refused),
                                        cmocka_unit_test(an_address_has_room_or_is_left_out),
                                        cmocka_unit_test(a_client_is_opened_where_there_is_none),
                                        cmocka_unit_test(tasks_that_train_are_counted),

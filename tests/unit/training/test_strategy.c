@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <muster/hash.h>
+#include <muster/strategy_role.h>
 
 #include "job_stage.h"
 #include "test_env.h"
@@ -48,7 +49,6 @@ struct bad_variable {
 static void what_is_said_badly_opens_nothing(void **state)
 {
     static const struct bad_variable rows[] = {
-        {"MUSTER_REGISTRY", NULL, MUSTER_FAILED_PRECONDITION, "no registry: start this program"},
         {"MUSTER_LOG_LEVEL", "loud", MUSTER_INVALID_ARGUMENT, "MUSTER_LOG_LEVEL"},
         {"MUSTER_TLS_PEERS", "a", MUSTER_INVALID_ARGUMENT, "MUSTER_TLS_PEERS without"},
         {"MUSTER_KILL", "step=", MUSTER_INVALID_ARGUMENT, "MUSTER_KILL"},
@@ -75,6 +75,34 @@ static void what_is_said_badly_opens_nothing(void **state)
 
         if (rc != rows[i].rc || strstr(error.text, rows[i].text) == NULL || strategy != NULL)
             fail_msg("%s: %d %s", rows[i].name, (int)rc, error.text);
+        job_stage_close(&stage);
+    }
+}
+
+/* One task of several needs a registry; the only one of a cluster has its own. */
+static void the_only_task_needs_no_registry(void **state)
+{
+    (void)state;
+    for (unsigned size = 1; size <= 2; size++) {
+        struct muster_strategy *strategy = NULL;
+        struct muster_error error = {.rc = MUSTER_OK};
+        enum muster_rc rc;
+
+        job_stage_open(&stage, 0, size);
+        unsetenv("MUSTER_REGISTRY");
+        rc = muster_strategy_open(NULL, &strategy, &error);
+        if (size == 2) {
+            assert_int_equal(rc, MUSTER_FAILED_PRECONDITION);
+            assert_non_null(strstr(error.text, "no registry: start this program"));
+        } else {
+            assert_int_equal(rc, MUSTER_OK);
+            assert_true(muster_strategy_is_alone(strategy));
+            assert_int_equal(muster_strategy_input_context(strategy).num_input_pipelines, 1);
+            assert_true(muster_strategy_should_checkpoint(strategy));
+            assert_int_equal(job_begin(strategy), 1);
+            job_commit(strategy);
+        }
+        muster_strategy_close(strategy);
         job_stage_close(&stage);
     }
 }
@@ -419,6 +447,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_said_badly_opens_nothing),
+        cmocka_unit_test(the_only_task_needs_no_registry),
         cmocka_unit_test(options_come_before_variables),
         cmocka_unit_test(a_process_of_a_launcher_has_one_strategy_at_a_time),
         CASE(tensors_are_registered_before_the_first_begin_by_names_of_their_own, set_up_alone),
