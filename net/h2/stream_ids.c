@@ -20,7 +20,8 @@ bool muster_h2_ids_open(struct muster_h2_ids *ids, int32_t id)
         ids->highest = id;
         return true;
     }
-    for (uint32_t i = 0; i < MUSTER_H2_GAPS_MAX && i < ids->gap_count; i++) {
+    /* A place of the ring that is empty is the gap from 0 to 0, where no client's id lies. */
+    for (uint32_t i = 0; i < MUSTER_H2_GAPS_MAX; i++) {
         if (id >= ids->gaps[i].first && id <= ids->gaps[i].last)
             return false;
     }

@@ -219,17 +219,14 @@ static void on_fetch_end(struct muster_task *task)
 
 /* Life. */
 
-/* The cancelled questions are answered by their own tasks: it comes round again until they are
- * through. */
+/* The cancelled questions have been answered: by the end of the fetch, or by their own tasks, which
+ * were posted before this one. */
 static void on_close_task(struct muster_task *task)
 {
     struct muster_credentials *credentials = task->data;
 
-    MUSTER_ASSERT(credentials->is_closed);
-    if (credentials->is_fetching || !muster_list_is_empty(&credentials->waiting)) {
-        muster_task_post(task, credentials->env->loop);
-        return;
-    }
+    MUSTER_ASSERT(credentials->is_closed && !credentials->is_fetching);
+    MUSTER_ASSERT(muster_list_is_empty(&credentials->waiting));
     if (credentials->closed != NULL)
         credentials->closed(credentials);
     credentials->ops->free(credentials);

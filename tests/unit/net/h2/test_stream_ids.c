@@ -58,12 +58,23 @@ static void so_many_gaps_are_known(void **state)
         assert_false(muster_h2_ids_open(&ids, 1 + 4 * i));
 }
 
+static void ids_in_order_leave_no_gap(void **state)
+{
+    struct muster_h2_ids ids = {.highest = 0};
+
+    (void)state;
+    for (int32_t i = 0; i < 2 * MUSTER_H2_GAPS_MAX; i++)
+        assert_true(muster_h2_ids_open(&ids, 3 + 2 * i));
+    assert_false(muster_h2_ids_open(&ids, 1)); /* the only one, and not forgotten */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_id_below_the_highest_is_new_only_if_it_was_opened),
         cmocka_unit_test(ids_that_were_ended_last_are_known),
         cmocka_unit_test(so_many_gaps_are_known),
+        cmocka_unit_test(ids_in_order_leave_no_gap),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

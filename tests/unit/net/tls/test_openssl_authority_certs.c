@@ -138,15 +138,33 @@ static void a_leaf_is_for_both_ends_and_signs_nothing(void **state)
     X509_free(ca);
 }
 
+/* An environment without a host has no clock. */
+static void without_another_clock_the_system_s_counts(void **state)
+{
+    struct scene *scene = *state;
+    const struct muster_tls_subject subject = {.name = "x", .life_s = 3600};
+    X509 *cert;
+
+    scene->env.host = NULL;
+    cert = cert_issue(scene, &subject);
+
+    assert_int_equal(X509_cmp_current_time(X509_get0_notBefore(cert)), -1);
+    assert_int_equal(X509_cmp_current_time(X509_get0_notAfter(cert)), 1);
+    X509_free(cert);
+}
+
+#define CERTS 32 /* a bit is the same in all of them by chance once in 4 thousand million times */
+
 /* CA/Browser Forum 7.1: at least 64 bits that nobody can foretell. */
 static void no_two_serial_numbers_or_keys_are_the_same(void **state)
 {
     struct scene *scene = *state;
     const struct muster_tls_subject subject = {.name = "x", .life_s = 60};
-    X509 *certs[8];
-    int bits_max = 0;
+    X509 *certs[CERTS];
+    int bits_max = 0, bits_min = 127;
+    bool has_even = false;
 
-    for (size_t i = 0; i < 8; i++) {
+    for (size_t i = 0; i < CERTS; i++) {
         BIGNUM *serial;
 
         certs[i] = cert_issue(scene, &subject);
@@ -154,6 +172,8 @@ static void no_two_serial_numbers_or_keys_are_the_same(void **state)
         assert_false(BN_is_negative(serial));
         assert_in_range(BN_num_bits(serial), 64, 127);
         bits_max = BN_num_bits(serial) > bits_max ? BN_num_bits(serial) : bits_max;
+        bits_min = BN_num_bits(serial) < bits_min ? BN_num_bits(serial) : bits_min;
+        has_even = has_even || !BN_is_odd(serial);
         BN_free(serial);
         for (size_t k = 0; k < i; k++) {
             assert_int_not_equal(ASN1_INTEGER_cmp(X509_get0_serialNumber(certs[i]),
@@ -163,8 +183,8 @@ static void no_two_serial_numbers_or_keys_are_the_same(void **state)
                 EVP_PKEY_eq(X509_get0_pubkey(certs[i]), X509_get0_pubkey(certs[k])), 1);
         }
     }
-    assert_true(bits_max > 120);
-    for (size_t i = 0; i < 8; i++)
+    assert_true(bits_max > 120 && bits_min < 127 && has_even);
+    for (size_t i = 0; i < CERTS; i++)
         X509_free(certs[i]);
 }
 
@@ -418,6 +438,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(an_authority_signs_leaves_and_nothing_else),
         CASE(a_leaf_is_for_both_ends_and_signs_nothing),
+        CASE(without_another_clock_the_system_s_counts),
         CASE(no_two_serial_numbers_or_keys_are_the_same),
         CASE(a_leaf_has_the_names_that_were_asked_for),
         CASE(names_that_would_be_several_are_refused),
