@@ -310,8 +310,7 @@ size_t muster_proto_scan_strip(const ProtobufCMessageDescriptor *descriptor, con
             varint_write_padded(out + written - field.length_bytes, field.length_bytes, inner);
             written += inner;
         } else {
-            if (field.payload_bytes > 0)
-                memcpy(out + written, field.payload, field.payload_bytes);
+            memcpy(out + written, field.payload, field.payload_bytes);
             written += field.payload_bytes;
         }
     }

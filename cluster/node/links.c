@@ -362,7 +362,7 @@ static void take_resuming_link(struct muster_node *node, struct muster_peer_link
              muster_link_heal_accept(&peer->heal, link, accepted, &error) != MUSTER_OK)
         on_down(link, &error);
     else if (link == NULL && (peer == NULL || peer->link == NULL) &&
-             muster_peer_link_begin_late(accepted) == MUSTER_OK)
+             muster_peer_link_begin_late(accepted))
         take_control_link(node, accepted);
     else if (link == NULL)
         muster_peer_link_answer(accepted, MUSTER_LINK_IS_UNKNOWN);

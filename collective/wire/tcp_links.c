@@ -309,7 +309,7 @@ static bool begins_late(struct muster_wire_peer *peer, struct muster_peer_link *
         return false;
     is_free = is_of_set(peer, hello) ? peer->stripes[hello->stripe].link == NULL
                                      : !muster_wire_is_linked(peer);
-    if (!is_free || muster_peer_link_begin_late(link) != MUSTER_OK)
+    if (!is_free || !muster_peer_link_begin_late(link))
         return false;
     if (!is_of_set(peer, hello)) {
         muster_wire_drop_links(peer);

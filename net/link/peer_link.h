@@ -191,9 +191,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_peer_link_reopen(struct muster_peer_link
 MUSTER_MUST_CHECK enum muster_rc muster_peer_link_take_over(struct muster_peer_link *link,
                                                             struct muster_peer_link *with);
 /** An accepted link that says RESUME becomes the session that it names, from its beginning: the
- * connection broke before this side had heard of it. FAILED_PRECONDITION: the peer has heard of
- * this side. The peer gives up if it knows that something had arrived here. */
-MUSTER_MUST_CHECK enum muster_rc muster_peer_link_begin_late(struct muster_peer_link *link);
+ * connection broke before this side had heard of it. False (nothing has happened): the peer has
+ * heard of this side. The peer gives up if it knows that something had arrived here. */
+MUSTER_MUST_CHECK bool muster_peer_link_begin_late(struct muster_peer_link *link);
 enum muster_link_answer {
     MUSTER_LINK_IS_KNOWN = 0,
     MUSTER_LINK_IS_UNKNOWN = 1,

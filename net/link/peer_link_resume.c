@@ -246,15 +246,15 @@ void muster_peer_link_hear_answer(struct muster_peer_link *link,
     link_resume(link, answer->received);
 }
 
-enum muster_rc muster_peer_link_begin_late(struct muster_peer_link *link)
+bool muster_peer_link_begin_late(struct muster_peer_link *link)
 {
     MUSTER_ASSERT(link->state == MUSTER_LINK_READY && !link->is_opener);
     if (link->peer.received != 0)
-        return MUSTER_FAILED_PRECONDITION;
+        return false;
     link->session = link->peer.session;
     link->connection = link->peer.connection;
     submit_link_frame(link, MUSTER_LINK_FRAME_ANSWER, MUSTER_LINK_IS_KNOWN, 0, on_told);
-    return MUSTER_OK;
+    return true;
 }
 
 static void on_answered(struct muster_stream_write *write, enum muster_rc rc)

@@ -20,6 +20,7 @@ enum answer {
     NO_HASHES,
     OTHER_TENSORS,
     UNREADABLE,
+    CUT_OFF,    /* after its first byte */
     REFUSED,    /* with the row's code, on every link */
     LATER,      /* UNAVAILABLE, on the first link */
     LATER_VIEW, /* the manifest says so, on the first link */
@@ -104,6 +105,8 @@ static void send_manifest(struct muster_peer_link *link, enum answer answer)
                      MUSTER_OK);
     if (answer == UNREADABLE)
         memset(bytes, 0xff, size);
+    if (answer == CUT_OFF)
+        size = 1;
     send_frame(link, header, bytes, size);
     muster_mem_free(stand.test.env.mem, bytes);
 }
@@ -307,6 +310,7 @@ static const struct row rows[] = {
     {"no hashes", NO_HASHES, TRUE, 0, MUSTER_DATA_LOSS, "a manifest of another state"},
     {"other tensors", OTHER_TENSORS, TRUE, 0, MUSTER_INVALID_ARGUMENT, "\"others\""},
     {"what cannot be read", UNREADABLE, TRUE, 0, MUSTER_INVALID_ARGUMENT, "worker:0: "},
+    {"a single byte", CUT_OFF, TRUE, 0, MUSTER_INVALID_ARGUMENT, "worker:0: "},
     {"it refuses", REFUSED, TRUE, MUSTER_INVALID_ARGUMENT, MUSTER_INVALID_ARGUMENT,
      "worker:0 refuses: so"},
     {"it is past", REFUSED, TRUE, MUSTER_OUT_OF_RANGE, MUSTER_UNAVAILABLE,
