@@ -10,6 +10,7 @@
 #include "scene_case.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "params/server/state/round.h"
@@ -331,6 +332,33 @@ static void a_round_without_memory_is_closed_later(void **state)
     }
 }
 
+/* The decision has its place in a table of its own, and other tables take all that there is. */
+static void a_round_whose_decision_cannot_be_kept_stays_open(void **state)
+{
+    struct scene *scene = *state;
+    struct muster_params_server *server = scene->stand.server;
+    char name[32];
+    struct muster_params_schema schema = sums;
+    struct muster_params_store_table *table;
+    struct muster_error error;
+
+    sources_push(scene);
+    schema.name = name;
+    schema.is_by_round = schema.is_round_mean = false;
+    for (unsigned i = 0; i <= MUSTER_PARAMS_TABLES_MAX; i++) {
+        (void)snprintf(name, sizeof(name), "table%u", i);
+        if (muster_params_table_open(server->region, &schema, &table, &error) != MUSTER_OK)
+            break;
+    }
+    for (uint32_t source = 0; source < SOURCES; source++)
+        clock_tick(scene, source, 1, 1);
+    test_env_turn(&scene->stand.test.env, 20);
+
+    assert_null(rounds_of(scene)->pending);
+    assert_int_equal(rounds_of(scene)->open, 0);
+    assert_true(muster_timer_is_started(&server->round_timer)); /* there may be room later */
+}
+
 /* It does not count as one that has opened the table, so that its link is given up and it comes again. */
 static void a_client_that_cannot_be_told_of_a_round_does_not_join(void **state)
 {
@@ -427,6 +455,7 @@ int main(void)
         CASE(rounds_that_are_not_known_are_not_told),
         cmocka_unit_test(a_round_without_memory_is_closed_later),
         CASE(a_server_that_is_not_opened_leaves_its_memory_alone),
+        CASE(a_round_whose_decision_cannot_be_kept_stays_open),
         CASE(a_client_that_cannot_be_told_of_a_round_does_not_join),
         cmocka_unit_test(a_server_of_a_job_comes_back_without_a_map),
     };
