@@ -19,13 +19,11 @@ bool muster_token_bucket_take(struct muster_token_bucket *bucket, uint64_t now_n
 
     MUSTER_ASSERT(bucket->tokens <= bucket->burst && now_ns >= bucket->filled_ns);
     fresh = (now_ns - bucket->filled_ns) / step_ns;
-    if (fresh > 0) {
-        if (fresh >= bucket->burst - bucket->tokens)
-            bucket->tokens = bucket->burst;
-        else
-            bucket->tokens += (uint32_t)fresh;
-        bucket->filled_ns += fresh * step_ns; /* the part of a token that is left counts next time */
-    }
+    if (fresh >= bucket->burst - bucket->tokens)
+        bucket->tokens = bucket->burst;
+    else
+        bucket->tokens += (uint32_t)fresh;
+    bucket->filled_ns += fresh * step_ns; /* the part of a token that is left counts next time */
     if (bucket->tokens == 0)
         return false;
     bucket->tokens--;

@@ -57,6 +57,7 @@ static void a_deadline_with_a_connection_says_that_no_answer_came(void **state)
 
     (void)state;
     params_client_scene_open(&scene);
+    muster_error_set(&scene.params->error, MUSTER_UNAVAILABLE, "another server is away");
     params_call_push(&late, scene.table, 1, params_client_scene_deadline(&scene));
     params_call_pull(&early, scene.table, 1,
                      muster_loop_after_ns(scene.env->loop, MUSTER_NS_PER_MS));
