@@ -1,6 +1,6 @@
 /* gzip of single messages, there and back, and hostile. */
 #include "careful_mem.h"
-#include "test_env.h"
+#include "torture.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -192,25 +192,24 @@ static void what_is_no_whole_member_is_refused(void **state)
                      MUSTER_DATA_LOSS);
 }
 
+static void run_gzip(struct torture *torture, const void *data)
+{
+    struct fixture *fixture = (struct fixture *)(uintptr_t)data;
+    struct muster_bytes plain = {NULL, 0};
+    enum muster_rc rc;
+
+    torture_arm_limited(torture, &fixture->mem);
+    rc = plain_pack(fixture, PLAIN_BYTES, PLAIN_BYTES);
+    if (rc == MUSTER_OK)
+        rc = plain_unpack(fixture, fixture->packed_bytes, PLAIN_BYTES, &plain);
+    torture_disarm(torture);
+    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    muster_mem_free(&fixture->mem.mem, (void *)(uintptr_t)plain.data);
+}
+
 static void every_failed_allocation_is_told(void **state)
 {
-    struct fixture *fixture = *state;
-    struct muster_bytes plain = {NULL, 0};
-    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
-
-    for (uint64_t at = 1; rc != MUSTER_OK; at++) {
-        fixture->mem.fail_at = at;
-        rc = plain_pack(fixture, PLAIN_BYTES, PLAIN_BYTES);
-        assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
-    }
-    rc = MUSTER_RESOURCE_EXHAUSTED;
-    for (uint64_t at = 1; rc != MUSTER_OK; at++) {
-        fixture->mem.fail_at = at;
-        rc = plain_unpack(fixture, fixture->packed_bytes, PLAIN_BYTES, &plain);
-        assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
-    }
-    fixture->mem.fail_at = 0;
-    muster_mem_free(&fixture->mem.mem, (void *)(uintptr_t)plain.data);
+    torture_run(&(struct torture_scenario){.name = "gzip", .run = run_gzip, .data = *state});
 }
 
 int main(void)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "assertion_count.h"
+#include "torture.h"
 
 #include "net/grpc/client/channel_internal.h"
 
@@ -615,27 +616,32 @@ static void a_loan_comes_back_from_a_cancelled_call(void **state)
     assert_int_equal(second.released, 1);
 }
 
-static void a_loan_that_cannot_be_taken_is_not_returned(void **state)
+/* A loan that cannot be taken is not returned. */
+static void run_loan(struct torture *torture, const void *data)
 {
-    struct rpc_fixture *fixture = *state;
+    struct rpc_fixture *fixture = (struct rpc_fixture *)(uintptr_t)data;
     struct rpc_probe probe = {.done = 0};
     struct loan_probe loan = {.loan = {.data = &loan}};
     const struct iovec pieces[] = {{(void *)(uintptr_t) "a", 1}, {(void *)(uintptr_t) "b", 1}};
+    enum muster_rc rc;
 
     rpc_probe_begin(&probe, fixture, "Unary");
-    for (uint64_t at = 1; at <= 4; at++) {
-        fixture->test.mem.fail_at = at;
-        assert_int_equal(muster_call_send_loan(&probe.call, &loan.loan, pieces, 2, on_released),
-                         MUSTER_RESOURCE_EXHAUSTED);
-    }
-    fixture->test.mem.fail_at = 0;
+    torture_arm_limited(torture, &fixture->test.mem);
+    rc = muster_call_send_loan(&probe.call, &loan.loan, pieces, 2, on_released);
+    torture_disarm(torture);
+    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
     muster_call_half_close(&probe.call);
     assert_int_equal(muster_call_send_loan(&probe.call, &loan.loan, pieces, 2, on_released),
                      MUSTER_FAILED_PRECONDITION);
     rpc_probe_wait(&probe, fixture);
     test_env_turn(fixture->env, 4);
 
-    assert_int_equal(loan.released, 0);
+    assert_int_equal(loan.released, rc == MUSTER_OK);
+}
+
+static void a_loan_that_cannot_be_taken_is_not_returned(void **state)
+{
+    torture_run(&(struct torture_scenario){.name = "loan", .run = run_loan, .data = *state});
 }
 
 struct unary_probe {

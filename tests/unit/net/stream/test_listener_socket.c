@@ -1,5 +1,5 @@
 /* Listening and connecting on sockets: addresses, options, unix paths, shortages. */
-#include "test_env.h"
+#include "torture.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -681,23 +681,35 @@ static void burst_of_connections_is_accepted_completely(void **state)
     assert_int_equal(fixture->accepted_count, CLIENTS);
 }
 
-static void lack_of_memory_is_told_and_leaks_nothing(void **state)
+static void run_listen(struct torture *torture, const void *data)
 {
-    struct fixture *fixture = *state;
+    struct fixture *fixture = (struct fixture *)(uintptr_t)data;
     struct muster_address address = address_of("127.0.0.1:0");
     struct muster_error error;
-    struct dial client;
-    uint64_t at;
+    struct dial client = {.done_count = 0};
+    enum muster_rc rc;
 
-    for (at = 1; at <= 2; at++) {
-        fixture->test.mem.fail_at = at;
-        assert_int_equal(try_listen(fixture, &address, &error), MUSTER_RESOURCE_EXHAUSTED);
-        fixture->test.mem.fail_at = at;
-        assert_int_equal(muster_connect_start(&client.connect, fixture->test.env.net, &address,
-                                              NULL, UINT64_MAX, on_connect),
-                         MUSTER_RESOURCE_EXHAUSTED);
+    client.connect.data = &client;
+    torture_arm_limited(torture, &fixture->test.mem);
+    rc = try_listen(fixture, &address, &error);
+    if (rc == MUSTER_OK) {
+        address = *muster_listener_address(fixture->listener);
+        rc = muster_connect_start(&client.connect, fixture->test.env.net, &address, NULL,
+                                  UINT64_MAX, on_connect);
     }
-    fixture->test.mem.fail_at = 0;
+    torture_disarm(torture);
+    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    if (rc == MUSTER_OK) {
+        test_env_run_until(&fixture->test.env, is_done, &client);
+        close_stream(fixture, client.connect.stream);
+    }
+    if (fixture->listener != NULL)
+        close_listener(fixture);
+}
+
+static void lack_of_memory_is_told_and_leaks_nothing(void **state)
+{
+    torture_run(&(struct torture_scenario){.name = "listen", .run = run_listen, .data = *state});
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

@@ -552,26 +552,6 @@ static void a_method_path_can_be_served_once(void **state)
                      MUSTER_ALREADY_EXISTS);
 }
 
-static void running_out_of_memory_fails_calls_and_leaks_nothing(void **state)
-{
-    struct rpc_fixture *fixture = *state;
-
-    for (uint64_t at = 1; at < 120; at++) {
-        struct rpc_probe probe = {.done = 0};
-        enum muster_rc rc;
-
-        fixture->test.mem.fail_at = at;
-        rc = rpc_probe_start(&probe, fixture, "Unary", rpc_fixture_after_ms(fixture, 2000));
-        if (rc == MUSTER_OK) {
-            (void)!muster_call_send(&probe.call, "x", 1);
-            rpc_probe_end(&probe, fixture);
-        }
-        fixture->test.mem.fail_at = 0;
-        if (at % 8 == 0)
-            fixture_redial(fixture, "127.0.0.1:", &quick);
-    }
-}
-
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, rpc_scene_tear_down)
@@ -602,7 +582,6 @@ int main(void)
         CASE(a_bad_target_is_refused_with_a_reason),
         CASE(an_authority_that_is_too_long_is_refused),
         CASE(a_method_path_can_be_served_once),
-        CASE(running_out_of_memory_fails_calls_and_leaks_nothing),
     };
 
     return cmocka_run_group_tests(channel, NULL, NULL);

@@ -1,6 +1,7 @@
 /* Stubs of tests/proto/stub_sample.proto: each kind of method there and back, and what cannot be
  * read. */
 #include "rpc_fixture.h"
+#include "torture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -421,31 +422,30 @@ static void a_path_that_a_service_has_twice_is_refused(void **state)
     assert_int_equal(guide->fixture.server->methods.count, before);
 }
 
-static void want_of_memory_adds_nothing(void **state)
+static void run_add(struct torture *torture, const void *data)
 {
     static const struct muster_rpc_method others[] = {
         {.path = "/a/A"}, {.path = "/a/B"}, {.path = "/a/C"},
         {.path = "/a/D"}, {.path = "/a/E"}, {.path = "/a/F"}}; /* then the table is nearly full */
-    struct guide *guide = *state;
-    struct muster_mem_limited *mem = &guide->fixture.test.mem;
+    struct guide *guide = (struct guide *)(uintptr_t)data;
     struct muster_rpc_server *server = NULL;
-    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
-    uint64_t fail_at = 1;
+    enum muster_rc rc;
 
     assert_int_equal(muster_rpc_server_open(guide->fixture.env, NULL, &server), MUSTER_OK);
     assert_int_equal(muster_rpc_server_add(server, others, 6, NULL), MUSTER_OK);
-    for (; rc == MUSTER_RESOURCE_EXHAUSTED; fail_at++) {
-        assert_int_equal(server->methods.count, 6);
-        mem->fail_at = fail_at;
-        rc = sample_guide_v1_route_guide_service_add(server, &handlers, NULL);
-        mem->fail_at = 0;
-    }
+    torture_arm_limited(torture, &guide->fixture.test.mem);
+    rc = sample_guide_v1_route_guide_service_add(server, &handlers, NULL);
+    torture_disarm(torture);
 
-    assert_int_equal(rc, MUSTER_OK);
-    assert_int_equal(server->methods.count, 10);
-    assert_true(fail_at > 2);
+    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    assert_int_equal(server->methods.count, rc == MUSTER_OK ? 10 : 6);
     muster_rpc_server_close(server, 0, NULL);
     test_env_turn(guide->fixture.env, 5);
+}
+
+static void want_of_memory_adds_nothing(void **state)
+{
+    torture_run(&(struct torture_scenario){.name = "service", .run = run_add, .data = *state});
 }
 
 static void a_request_that_cannot_be_read_is_internal(void **state)
