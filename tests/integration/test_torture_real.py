@@ -4,7 +4,7 @@
 usage: test_torture_real.py [CLASS…], or --seeds 1..500 [--scenario NAME] [--jobs N] for many; a folder with what was said stays of each
 seed that fails.
 """
-# Entries of ctest: Registry Job Coordinator Tasks Calls CallsTls Params Files Resumed TwoLaunchers
+# Entries of ctest: Registry Job Coordinator Tasks Calls CallsTls Params ParamsJob Files Resumed TwoLaunchers OutsideRegistry
 import functools
 import json
 import os
@@ -243,6 +243,28 @@ def params(world):
         server.stop()
 
 
+def params_job(world):
+    """Servers that keep replicas for each other, one of them, the registry or the client fails: a push that was acknowledged counts once."""
+    world.draw_faults({"muster": (2500, 500), "params_ledger": (400, 100)})
+    count = world.rng.choice((2, 3))
+    fails = world.rng.choice(("registry", *range(count)))
+    registry_server, registry_address = serve(world, world.folder / "registry.db", has_faults=fails == "registry")
+    if registry_address is None:
+        return
+    command = (MUSTER, "params", "serve", "--listen", "127.0.0.1:0", "--memory-max", "64M", "--job", "j", "--replicas", "2", "--expect", count,
+               "--registry", registry_address)
+    servers, addresses = zip(*[listen(world, f"params{rank}", *command, has_faults=fails == rank) for rank in range(count)])
+    if None not in addresses:
+        client = world.start("client", PARAMS_LEDGER, ",".join(addresses), "j", 0, PUSHES)
+        check_pushes(client.end(), client.out())
+        said = ask_until_answered(world, registry_server if fails == "registry" else servers[fails], PARAMS_LEDGER, ",".join(addresses), "j", 1, PUSHES)
+        if said is not None:
+            check_pushes(0, said)
+    for server in (*servers, registry_server):
+        if server.child.poll() is None:
+            server.stop()
+
+
 def check_pushes(code, said):
     assert code != 0 or re.search(r"(?m)^done \d+ lost 0 doubled 0 ", said), f"it ends with 0, and says {said!r}"
     assert not re.search(r"(?m)^done .*(?:lost|doubled) [1-9]", said), f"pushes are lost, or count twice: {said!r}"
@@ -360,7 +382,25 @@ def check_serves(world, data):
     assert server.stop() == 0
 
 
-SCENARIOS = [registry, job, coordinator, task_server, calls, calls_tls, params, files, resumed, two_launchers]
+def outside_registry(world):
+    """A job whose registry is another process: the launcher, a worker or the registry fails."""
+    world.draw_faults({"muster": (3000, 1000), "stepper": (1500, 500)})
+    fails = world.rng.choice(("registry", "launcher", "both"))
+    registry_server, address = serve(world, world.folder / "registry.db", has_faults=fails != "launcher")
+    if address is None:
+        return
+    launcher = world.start("launcher", MUSTER, "run", "-n", WORKERS, "--job", "one", "--registry", address, "--min-members-timeout", "5", "--",
+                           STEPPER, STEPS, has_faults=fails != "registry" or world.plan["FAULTS_PROGRAMS"] == "stepper")
+    code = launcher.end()
+    done, late = check_totals([launcher])
+    if code == 0 and not is_output_lost(launcher):
+        assert done | late == {str(rank) for rank in range(WORKERS)}, f"it ends with 0, and only {done} did the work"
+    if registry_server.child.poll() is None:
+        registry_server.stop()
+    check_serves(world, world.folder / "registry.db")
+
+
+SCENARIOS = [registry, job, coordinator, task_server, calls, calls_tls, params, params_job, files, resumed, two_launchers, outside_registry]
 
 
 class Registry(unittest.TestCase):
@@ -414,6 +454,11 @@ class Params(unittest.TestCase):
         run_seeds(self, params, (51,))
 
 
+class ParamsJob(unittest.TestCase):
+    def test_a_push_counts_once_on_the_servers_that_are_left(self):
+        run_seeds(self, params_job, range(1, 9))
+
+
 class Files(unittest.TestCase):
     def test_a_file_is_whole_or_not_there(self):
         run_seeds(self, files, range(1, 9))
@@ -439,6 +484,11 @@ class TwoLaunchers(unittest.TestCase):
     def test_what_once_failed(self):
         """A refusal without a word; a board's peer that was released twice."""
         run_seeds(self, two_launchers, (9, 48))
+
+
+class OutsideRegistry(unittest.TestCase):
+    def test_a_job_does_its_work_or_says_why_not(self):
+        run_seeds(self, outside_registry, range(1, 7))
 
 
 if __name__ == "__main__":

@@ -165,22 +165,24 @@ static bool ledger_run(struct ledger *ledger, const struct muster_params_options
                                                        .row_elements = ELEMENTS,
                                                        .wire_dtype = MUSTER_F32,
                                                        .optimizer = MUSTER_PARAMS_ADD};
-    bool is_right;
+    bool is_right = ledger_await(
+        ledger,
+        muster_params_open(ledger->env, options, on_params, &ledger->params, &ledger->op.error),
+        "opening");
 
-    if (!ledger_await(ledger,
-                      muster_params_open(ledger->env, options, on_params, &ledger->params,
-                                         &ledger->op.error),
-                      "opening"))
-        return false;
     ledger->op.data = ledger;
-    if (!ledger_await(ledger,
-                      muster_params_table_start(&ledger->op, ledger->params, &schema,
-                                                &ledger->table, deadline_of(ledger), on_op),
-                      "the table"))
+    is_right = is_right && ledger_await(ledger,
+                                        muster_params_table_start(&ledger->op, ledger->params,
+                                                                  &schema, &ledger->table,
+                                                                  deadline_of(ledger), on_op),
+                                        "the table");
+    if (is_right) {
+        puts("begun");
+        fflush(stdout);
+        is_right = ledger_push(ledger) && ledger_compare(ledger);
+    }
+    if (ledger->params == NULL)
         return false;
-    puts("begun");
-    fflush(stdout);
-    is_right = ledger_push(ledger) && ledger_compare(ledger);
     muster_params_close(ledger->params, deadline_of(ledger), on_params);
     return ledger_await(ledger, MUSTER_OK, "closing") && is_right;
 }
@@ -189,15 +191,20 @@ int main(int argc, char **argv)
 {
     static struct ledger ledger;
     struct muster_params_options options = {.data = &ledger};
+    enum muster_rc rc;
     bool is_right;
 
     if (argc != 5) {
         fprintf(stderr, "usage: params_ledger SERVERS JOB ELEMENT PUSHES\n");
         return 2;
     }
-    if (muster_env_system_open(NULL, &ledger.env) != MUSTER_OK ||
-        muster_net_system_open(ledger.env, &ledger.env->net) != MUSTER_OK)
+    rc = muster_env_system_open(NULL, &ledger.env);
+    if (rc == MUSTER_OK)
+        rc = muster_net_system_open(ledger.env, &ledger.env->net);
+    if (rc != MUSTER_OK) {
+        fprintf(stderr, "params_ledger: no event loop or network: %s\n", muster_rc_text(rc));
         return 1;
+    }
     options.server = argv[1];
     options.job = argv[2];
     ledger.element = (unsigned)strtoul(argv[3], NULL, 10) % ELEMENTS;
