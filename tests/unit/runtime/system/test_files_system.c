@@ -19,9 +19,10 @@
 
 /* Calls that fail once: an errno; -1: nothing is done, and 0 returned; 0: none. */
 static struct {
-    int read, write, close, rename;
+    int read, write, close, rename, sync;
     unsigned inherited; /* opened so that programs get it */
 } failing;
+static size_t unsynced, unsynced_max; /* bytes that were written since a part of a file was synced */
 
 /* True: it is to return *ret_result. */
 static bool call_fails(int *failure, ssize_t *ret_result)
@@ -58,7 +59,19 @@ ssize_t write(int fd, const void *bytes, size_t count)
 {
     ssize_t result;
 
+    unsynced += count;
+    unsynced_max = unsynced > unsynced_max ? unsynced : unsynced_max;
     return call_fails(&failing.write, &result) ? result : syscall(SYS_write, fd, bytes, count);
+}
+
+int sync_file_range(int fd, off64_t at, off64_t count, unsigned flags)
+{
+    ssize_t result;
+
+    unsynced = 0;
+    return call_fails(&failing.sync, &result)
+               ? (int)result
+               : (int)syscall(SYS_sync_file_range, fd, at, count, flags);
 }
 
 /* It is closed all the same. */
@@ -265,6 +278,41 @@ static void calls_that_fail_are_told_and_interruptions_are_not(void **state)
     }
 }
 
+#define LARGE (((size_t)2 << 20) + 5)
+
+static void a_large_file_goes_to_the_disk_in_pieces(void **state)
+{
+    static const struct {
+        int failure, sys;
+    } rows[] = {{0, 0}, {EIO, EIO}, {ENOSPC, ENOSPC}, {ENOSYS, 0}, {EINVAL, 0}, {EPERM, 0}};
+    char *large = test_malloc(LARGE);
+
+    (void)state;
+    memset(large, 'x', LARGE);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char *text;
+        size_t bytes;
+
+        assert_int_equal(muster_files_write(test.env.files, path, "old", 3), MUSTER_OK);
+        unsynced = unsynced_max = 0;
+        failing.sync = rows[i].failure;
+        assert_int_equal(muster_files_write(test.env.files, path, large, LARGE),
+                         muster_rc_from_errno(rows[i].sys));
+        assert_int_equal(failing.sync, 0);
+        assert_in_range(unsynced_max, 1, 512 << 10);
+        if (rows[i].sys != 0) {
+            check_content("old", 3);
+            continue;
+        }
+        assert_int_equal(
+            muster_files_read(test.env.files, test.env.mem, path, LARGE, &text, &bytes), MUSTER_OK);
+        assert_int_equal(bytes, LARGE);
+        assert_memory_equal(text, large, LARGE);
+        muster_mem_free(test.env.mem, text);
+    }
+    test_free(large);
+}
+
 /* By a program that another thread starts meanwhile. */
 static void no_file_is_inherited(void **state)
 {
@@ -366,6 +414,7 @@ int main(void)
         CASE(a_read_without_memory_is_refused),
         CASE(a_write_that_fails_leaves_the_old_file),
         CASE(calls_that_fail_are_told_and_interruptions_are_not),
+        CASE(a_large_file_goes_to_the_disk_in_pieces),
         CASE(no_file_is_inherited),
         CASE(a_folder_is_not_replaced),
         CASE(a_path_that_is_too_long_is_refused),
