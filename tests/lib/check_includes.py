@@ -104,7 +104,7 @@ INNER = {
 # Internal headers of the library that a file of the command includes: the model plays the library's own plans.
 TOOLS_SEE_INTERNAL = {"tools/bench/model.c": "collective/plan/steps.h",
                       "tools/bench/params_proto.c": "proto/params.muster.h",
-                      "tools/bench/publish.c": "params/publication/model.h",
+                      "tools/bench/publish_result.c": "params/publication/model.h",
                       "tools/params/cut_files.c": "params/snapshot/snapshot.h"}
 
 # Resolvers may include these internal headers of net: look-ups, the HTTP and gRPC clients, credentials and base64.

@@ -22,7 +22,7 @@ PLACES = {
     "include/muster": ".h",
     "proto/google/protobuf": ".proto LICENSE README.md",
     "tests": "CMakeLists.txt",
-    "tests/bench": ".c",
+    "tests/bench": ".c publish_hosts",
     "tests/bench/peers": ".c .h .py build-rpc params_table rpc_table table",
     "tests/bench/peers/params": ".c .cc .py",
     "tests/bench/peers/rpc/**": ".c .cc .go .mod .rs .toml .lock",

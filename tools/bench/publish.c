@@ -3,62 +3,52 @@
 #include "bench/publish.h"
 
 #include "bench/bench.h"
-#include "bench/samples.h"
 #include "common/command.h"
 #include "common/output.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <math.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <muster/registry_server.h>
 #include <muster/stream.h>
 
-#include "params/publication/model.h"
-
 #define FILES_BASE       64u
 #define FILES_PER_READER 8u
 #define PATIENCE_NS      (60 * MUSTER_NS_PER_S)
 #define LOOK_NS          (1 * MUSTER_NS_PER_MS)
-#define CHUNK_BYTES      (256u << 10)
-#define PROBE_BYTES      ((size_t)64 << 20)
-#define PROBE_PIECE      ((size_t)256 << 10)
+#define LINK_MBIT_MAX    1e6
 
-struct publish_settings {
-    uint64_t readers, bytes, versions, kills, seed;
-    double changed;
-    bool is_json;
-};
+static bool address_check(const char *text, struct muster_error *ret_error)
+{
+    char with_port[MUSTER_ADDRESS_TEXT_BYTES];
+    struct muster_address address;
 
-struct bench_publish {
-    const struct publish_settings *settings;
-    struct muster_env *env;
-    struct muster_registry_store *store;
-    struct muster_registry_server *registry;
-    char endpoint[MUSTER_ADDRESS_TEXT_BYTES];
-    struct muster_publication *publication;
-    struct muster_publication_op op;
-    int slots_fd;
-    struct bench_publish_slot *slots;
-    pid_t *pids;
-    float *weights;
-    uint64_t count, random, version;
-    uint8_t digest[MUSTER_HASH128_BYTES];
-    bool is_opened, is_done, is_closed;
-    enum muster_rc rc;
-    struct muster_timer look, kill; /* look wakes the loop so that the slots are looked at */
-    uint64_t kill_count;
-    struct bench_samples all_ms, killed_ms, wire_bytes;
-    uint64_t stale;
-};
+    snprintf(with_port, sizeof(with_port), "%.128s:0", text);
+    if (muster_address_parse(with_port, &address, ret_error) == MUSTER_OK)
+        return true;
+    muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "must be an IP address, got \"%.80s\"",
+                     text);
+    return false;
+}
+
+static bool namespace_check(const char *text, struct muster_error *ret_error)
+{
+    if (access(text, R_OK) == 0)
+        return true;
+    muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                     "must be the file of a network namespace, got \"%.80s\": %s", text,
+                     strerror(errno));
+    return false;
+}
 
 static const struct muster_option rows[] = {
     {.name = "readers",
@@ -95,6 +85,28 @@ static const struct muster_option rows[] = {
      .fallback = "0",
      .max = 100000,
      .help = "SIGKILLs of a reader in the middle of a version; it is started again."},
+    {.name = "address",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct publish_settings, address),
+     .fallback = "127.0.0.1",
+     .check = address_check,
+     .value = "ADDRESS",
+     .help =
+         "Where the publisher and its registry listen; readers listen where they reach it from."},
+    {.name = "namespace",
+     .kind = MUSTER_OPTION_TEXTS,
+     .offset = offsetof(struct publish_settings, namespaces),
+     .check = namespace_check,
+     .value = "FILE",
+     .help =
+         "A network namespace (/run/netns/NAME) for readers, which are spread over all that are "
+         "given."},
+    {.name = "link-mbit",
+     .kind = MUSTER_OPTION_REAL,
+     .offset = offsetof(struct publish_settings, link_mbit),
+     .fallback = "0",
+     .unit = "Mbit/s",
+     .help = "Speed of each host's link, for the bound; 0: that of one stream of this machine."},
     {.name = "seed",
      .kind = MUSTER_OPTION_NUMBER,
      .offset = offsetof(struct publish_settings, seed),
@@ -126,6 +138,24 @@ static uint64_t publish_draw(struct bench_publish *bench, uint64_t bound)
 
 /* --- The readers --- */
 
+/* In the child. */
+static bool namespace_enter(const struct bench_publish *bench, uint32_t place)
+{
+    const struct muster_option_texts *namespaces = &bench->settings->namespaces;
+    const char *path;
+    int fd;
+    bool is_there;
+
+    if (namespaces->count == 0)
+        return true;
+    path = namespaces->values[place % namespaces->count];
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    is_there = fd >= 0 && setns(fd, CLONE_NEWNET) == 0;
+    if (!is_there)
+        perror(path);
+    return is_there;
+}
+
 static bool reader_spawn(struct bench_publish *bench, uint32_t place)
 {
     char fd[16], readers[16], number[16];
@@ -139,6 +169,8 @@ static bool reader_spawn(struct bench_publish *bench, uint32_t place)
     bench->pids[place] = fork();
     if (bench->pids[place] != 0)
         return bench->pids[place] > 0;
+    if (!namespace_enter(bench, place))
+        _exit(EXIT_OTHER);
     execl("/proc/self/exe", "muster", "bench", "publish-reader", bench->endpoint, fd, readers,
           number, (char *)NULL);
     _exit(EXIT_OTHER);
@@ -349,83 +381,6 @@ static bool versions_measure(struct bench_publish *bench)
     return true;
 }
 
-/* --- The bound --- */
-
-static void probe_write(int fd, const uint8_t *piece)
-{
-    for (size_t sent = 0; sent < PROBE_BYTES;) {
-        ssize_t count = write(fd, piece, PROBE_PIECE);
-
-        if (count <= 0)
-            _exit(EXIT_OTHER);
-        sent += (size_t)count;
-    }
-    _exit(EXIT_OK);
-}
-
-/* Bytes per second of one stream between two processes of this machine. */
-static double stream_bytes_per_s(const struct bench_publish *bench)
-{
-    uint8_t *piece = calloc(1, PROBE_PIECE);
-    uint64_t begin_ns = muster_loop_clock_ns(bench->env->loop);
-    size_t received = 0;
-    int fds[2];
-    ssize_t count;
-    pid_t pid;
-
-    if (piece == NULL || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
-        free(piece);
-        return 1e9;
-    }
-    fflush(NULL);
-    pid = fork();
-    if (pid == 0)
-        probe_write(fds[1], piece);
-    close(fds[1]);
-    while ((count = read(fds[0], piece, PROBE_PIECE)) > 0)
-        received += (size_t)count;
-    close(fds[0]);
-    if (pid > 0)
-        (void)waitpid(pid, NULL, 0);
-    free(piece);
-    return (double)received / ((double)(muster_loop_clock_ns(bench->env->loop) - begin_ns) / 1e9);
-}
-
-static void result_print(struct bench_publish *bench)
-{
-    const struct publish_settings *settings = bench->settings;
-    double wire_bytes = bench_samples_quantile(&bench->wire_bytes, 0.5),
-           per_s = stream_bytes_per_s(bench);
-    const struct muster_publication_load load = {
-        .host_count = (uint32_t)settings->readers,
-        .bytes = (uint64_t)(wire_bytes / (double)settings->readers),
-        .chunk_bytes = CHUNK_BYTES,
-        .bytes_per_s = per_s};
-    struct muster_publication_stats stats;
-    uint64_t torn = 0, stale = bench->stale;
-
-    for (uint64_t i = 0; i < settings->readers; i++) {
-        torn += atomic_load(&bench->slots[i].torn);
-        stale += atomic_load(&bench->slots[i].stale);
-    }
-    muster_publication_stats(bench->publication, &stats);
-    printf("{\"bench\":\"publish\",\"readers\":%" PRIu64 ",\"bytes\":%" PRIu64
-           ",\"changed_percent\":%g,\"versions\":%" PRIu64 ",\"wire_bytes\":%.0f"
-           ",\"publisher_bytes\":%" PRIu64 ",\"all_ms\":%.3f,\"all_ms_max\":%.3f",
-           settings->readers, settings->bytes, settings->changed, bench->version, wire_bytes,
-           stats.bytes_sent / bench->version, bench_samples_quantile(&bench->all_ms, 0.5),
-           bench_samples_quantile(&bench->all_ms, 1));
-    printf(",\"lower_bound_ms\":%.3f,\"stream_gb_per_s\":%.3f,\"kills\":%" PRIu64,
-           muster_publication_lower_bound_s(&load) * 1e3, per_s / 1e9, bench->kill_count);
-    if (bench->kill_count > 0)
-        printf(",\"killed_ms\":{\"median\":%.3f,\"p90\":%.3f,\"max\":%.3f}",
-               bench_samples_quantile(&bench->killed_ms, 0.5),
-               bench_samples_quantile(&bench->killed_ms, 0.9),
-               bench_samples_quantile(&bench->killed_ms, 1));
-    printf(",\"torn\":%" PRIu64 ",\"stale\":%" PRIu64 "}\n", torn, stale);
-    bench->stale = stale + torn;
-}
-
 /* --- The course --- */
 
 static void on_publication(struct muster_publication *publication, enum muster_rc rc)
@@ -439,7 +394,8 @@ static void on_publication(struct muster_publication *publication, enum muster_r
 static enum muster_rc publication_open(struct bench_publish *bench, struct muster_error *ret_error)
 {
     const struct muster_registry_store_options store = {.path = NULL};
-    const struct muster_registry_server_options server = {.listen = "127.0.0.1:0"};
+    char any_port[MUSTER_ADDRESS_TEXT_BYTES];
+    const struct muster_registry_server_options server = {.listen = any_port};
     struct muster_address listen;
     const struct muster_publication_options options = {
         .name = BENCH_PUBLISH_NAME,
@@ -451,13 +407,14 @@ static enum muster_rc publication_open(struct bench_publish *bench, struct muste
     enum muster_rc rc =
         muster_registry_store_open(bench->env->mem, &store, &bench->store, ret_error);
 
+    snprintf(any_port, sizeof(any_port), "%s:0", bench->settings->address);
     if (rc == MUSTER_OK)
         rc = muster_registry_server_open(bench->env, bench->store, &server, &bench->registry,
                                          ret_error);
     if (rc != MUSTER_OK)
         return rc;
     muster_address_format(muster_registry_server_address(bench->registry), bench->endpoint);
-    rc = muster_address_parse("127.0.0.1:0", &listen, ret_error);
+    rc = muster_address_parse(any_port, &listen, ret_error);
     if (rc == MUSTER_OK)
         rc = muster_publication_open(bench->env, &options, on_publication, &bench->publication,
                                      ret_error);
@@ -473,7 +430,7 @@ static int publish_measure(struct bench_publish *bench)
     is_good = is_good && publish_await(bench, are_connected, "the start of the readers") &&
               versions_measure(bench);
     if (is_good)
-        result_print(bench);
+        bench_publish_print(bench);
     for (uint32_t i = 0; i < bench->settings->readers; i++)
         reader_kill(bench, i);
     return is_good && bench->stale == 0 && output_flush() ? EXIT_OK : EXIT_OTHER;
@@ -548,6 +505,10 @@ int bench_publish(int argc, char **argv)
     if (!(settings.changed >= 0 && settings.changed <= 100))
         return command_refuse(bench_publish_options.command,
                               "--changed must be from 0 to 100, got %g", settings.changed);
+    if (!(settings.link_mbit >= 0 && settings.link_mbit <= LINK_MBIT_MAX))
+        return command_refuse(bench_publish_options.command,
+                              "--link-mbit must be from 0 to %g, got %g", LINK_MBIT_MAX,
+                              settings.link_mbit);
     if (!command_has_files(bench_publish_options.command,
                            FILES_BASE + FILES_PER_READER * settings.readers))
         return EXIT_OTHER;

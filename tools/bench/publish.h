@@ -6,7 +6,11 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include <muster/options.h>
 #include <muster/publication.h>
+#include <muster/registry_server.h>
+
+#include "bench/samples.h"
 
 #define BENCH_PUBLISH_NAME "bench"
 
@@ -20,5 +24,38 @@ struct bench_publish_slot {
 
 /** The memory of `readers` slots, by a descriptor that child processes inherit. NULL: not possible. */
 struct bench_publish_slot *bench_publish_slots(int fd, uint32_t readers);
+
+struct publish_settings {
+    uint64_t readers, bytes, versions, kills, seed;
+    double changed, link_mbit;
+    const char *address;
+    struct muster_option_texts namespaces;
+    bool is_json;
+};
+
+struct bench_publish {
+    const struct publish_settings *settings;
+    struct muster_env *env;
+    struct muster_registry_store *store;
+    struct muster_registry_server *registry;
+    char endpoint[MUSTER_ADDRESS_TEXT_BYTES];
+    struct muster_publication *publication;
+    struct muster_publication_op op;
+    int slots_fd;
+    struct bench_publish_slot *slots;
+    pid_t *pids;
+    float *weights;
+    uint64_t count, random, version;
+    uint8_t digest[MUSTER_HASH128_BYTES];
+    bool is_opened, is_done, is_closed;
+    enum muster_rc rc;
+    struct muster_timer look, kill; /* look wakes the loop so that the slots are looked at */
+    uint64_t kill_count;
+    struct bench_samples all_ms, killed_ms, wire_bytes;
+    uint64_t stale;
+};
+
+/** One line of JSON. Adds versions that were torn to bench->stale. */
+void bench_publish_print(struct bench_publish *bench);
 
 #endif

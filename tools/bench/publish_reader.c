@@ -4,12 +4,15 @@
 #include "bench/bench.h"
 #include "common/command.h"
 
+#include <netdb.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <muster/stream.h>
 
@@ -59,6 +62,45 @@ static void on_version(struct muster_reader *reader)
     muster_task_post(&publish->check, publish->env->loop);
 }
 
+/* The address of this process on its way to the registry. */
+static bool own_host(const struct muster_endpoint *registry, char ret_host[MUSTER_HOST_TEXT_BYTES])
+{
+    const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_DGRAM};
+    struct sockaddr_storage own;
+    socklen_t bytes = sizeof(own);
+    struct addrinfo *found = NULL;
+    bool is_known;
+    int fd;
+
+    if (getaddrinfo(registry->host, "9", &hints, &found) != 0)
+        return false;
+    fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    is_known = fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
+               getsockname(fd, (struct sockaddr *)&own, &bytes) == 0 &&
+               getnameinfo((struct sockaddr *)&own, bytes, ret_host, MUSTER_HOST_TEXT_BYTES, NULL,
+                           0, NI_NUMERICHOST) == 0;
+    freeaddrinfo(found);
+    if (fd >= 0)
+        close(fd);
+    return is_known;
+}
+
+/* A free port there. */
+static enum muster_rc listen_choose(const char *registry, struct muster_address *ret_listen,
+                                    struct muster_error *ret_error)
+{
+    char host[MUSTER_HOST_TEXT_BYTES], text[MUSTER_HOST_TEXT_BYTES + 8];
+    struct muster_endpoint endpoint;
+    enum muster_rc rc = muster_endpoint_parse(registry, 0, &endpoint, ret_error);
+
+    if (rc == MUSTER_OK && !own_host(&endpoint, host))
+        rc = muster_error_set(ret_error, MUSTER_UNAVAILABLE, "there is no way to %s", registry);
+    if (rc != MUSTER_OK)
+        return rc;
+    snprintf(text, sizeof(text), strchr(host, ':') != NULL ? "[%s]:0" : "%s:0", host);
+    return muster_address_parse(text, ret_listen, ret_error);
+}
+
 /* argv: publish-reader REGISTRY FD READERS PLACE */
 int bench_publish_reader(int argc, char **argv)
 {
@@ -84,9 +126,10 @@ int bench_publish_reader(int argc, char **argv)
     options.host_key = host_key;
     options.registry = argv[1];
     if (muster_env_system_open(NULL, &publish.env) != MUSTER_OK ||
-        muster_net_system_open(publish.env, &publish.env->net) != MUSTER_OK ||
-        muster_address_parse("127.0.0.1:0", &listen, &error) != MUSTER_OK)
+        muster_net_system_open(publish.env, &publish.env->net) != MUSTER_OK)
         return EXIT_OTHER;
+    if (listen_choose(argv[1], &listen, &error) != MUSTER_OK)
+        return command_fail("bench publish", &error);
     muster_task_init(&publish.check, on_check, &publish);
     if (muster_reader_open(publish.env, &options, on_version, &publish.reader, &error) != MUSTER_OK)
         return command_fail("bench publish", &error);
