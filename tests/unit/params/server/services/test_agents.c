@@ -224,7 +224,7 @@ static void an_errand_whose_client_has_failed_is_begun_once_more(void **state)
     struct scene *scene = *state;
     struct muster_params_origin origin = source_open(scene, 1);
     struct work push = push_of(1, 7, 1), hopeless = push_of(2, 7, 1);
-    const struct agent_client *client = agent_find(scene->agents, &origin)->client;
+    const struct muster_params_agent_client *client = agent_find(scene->agents, &origin)->client;
 
     push.start_rcs[0] = MUSTER_FAILED_PRECONDITION;
     assert_int_equal(work_hand(scene, &origin, &push), MUSTER_OK);
@@ -387,7 +387,7 @@ static void a_source_goes_on_after_its_agent_was_freed(void **state)
 
     assert_int_equal(work_hand(scene, &origin, &first), MUSTER_OK);
     assert_int_equal(work_await(scene, &first), MUSTER_OK);
-    agent_free(agent_find(scene->agents, &origin));
+    muster_params_agent_free(agent_find(scene->agents, &origin));
     muster_timer_stop(&scene->agents->sweep);
     assert_int_equal(scene->agents->count, 0);
     assert_int_equal(work_hand(scene, &origin, &second), MUSTER_OK);
