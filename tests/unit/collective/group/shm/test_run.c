@@ -461,9 +461,42 @@ static void an_operation_without_a_result_takes_its_announcement_back(void **sta
     op_scene_close(&scene);
 }
 
+static struct muster_run *only_run(uint32_t member)
+{
+    struct muster_list *runs = &op_ring.members[member].group->lanes[0].runs;
+
+    assert_false(muster_list_is_empty(runs));
+    return MUSTER_CONTAINER_OF(runs->next, struct muster_run, node);
+}
+
+/* An operation of its group may wait for the slot that the delivery gives back. */
+static void a_turn_that_only_delivers_has_moved_something(void **state)
+{
+    const struct op_scene scene = {MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 2, 8, 0, false};
+    struct muster_group *group;
+
+    (void)state;
+    open_scene(&scene);
+    op_scene_start(&scene);
+    for (unsigned turns = 0; turns < 20; turns++)
+        for (uint32_t member = 0; member < 2; member++)
+            (void)muster_shm_step(only_run(member));
+    group = op_ring.members[0].group;
+    assert_int_equal(only_run(0)->state, MUSTER_RUN_COMPLETE);
+    assert_false(muster_shm_step(only_run(0)));
+    group->shm->is_short = true;
+
+    assert_true(group->shm_poller.on_poll(&group->shm_poller));
+    assert_false(group->shm->is_short);
+    op_scene_run(2);
+    op_scene_check_result(&scene, 0, 0);
+    op_scene_close(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_turn_that_only_delivers_has_moved_something),
         cmocka_unit_test(a_death_is_told_while_an_operation_waits),
         cmocka_unit_test_setup(small_all_reduce_has_one_outcome_wherever_a_member_dies,
                                reset_counts),

@@ -207,6 +207,58 @@ static bool is_answered(void *data)
     return *(const enum muster_rc *)data != MUSTER_INTERNAL;
 }
 
+/* A question that is cancelled between the answer about this machine and the turn that takes it. */
+struct late_cancel {
+    struct muster_http_tracer tracer;
+    struct muster_task task;
+    struct muster_env *env;
+    struct muster_resolve *resolve;
+};
+
+static void on_exchange(struct muster_http_tracer *tracer,
+                        const struct muster_http_exchange *exchange)
+{
+    struct late_cancel *late = tracer->data;
+
+    if (strstr(exchange->url, "network-interfaces/0/ip") != NULL)
+        muster_task_post(&late->task, late->env->loop);
+}
+
+static void on_late(struct muster_task *task)
+{
+    muster_resolve_cancel(((struct late_cancel *)task->data)->resolve);
+}
+
+static void a_question_that_is_cancelled_late_starts_no_coordinator(void **state)
+{
+    struct cloud_fixture *f = *state;
+    struct server server = {.port = 4321};
+    struct muster_tpu_resolver_options options = {.client.tpu = "grpc://a:1",
+                                                  .coordinator_name = "c",
+                                                  .start_server = start_server,
+                                                  .start_server_data = &server};
+    enum muster_rc rc = MUSTER_INTERNAL;
+    struct muster_resolve resolve = {.what = MUSTER_RESOLVE_MASTER, .data = &rc};
+    struct late_cancel late = {.env = f->env, .resolve = &resolve};
+    struct muster_resolver *resolver;
+
+    cloud_fixture_set_var(f, "GCE_METADATA_HOST", "{{hostport}}");
+    cloud_fixture_script(f, "[{\"response\":{\"headers\":{\"Metadata-Flavor\":\"Google\"},"
+                            "\"body\":\"10.9.9.9\"}}]");
+    resolver = open_resolver(f, &options);
+    late.tracer = (struct muster_http_tracer){.data = &late, .on_exchange = on_exchange};
+    muster_task_init(&late.task, on_late, &late);
+    f->env->http->tracer = &late.tracer;
+    resolve.deadline_ns = cloud_fixture_in_s(f, 30);
+    assert_int_equal(muster_resolve_start(&resolve, resolver, keep_code), MUSTER_OK);
+    test_env_run_until(f->env, is_answered, &rc);
+    f->env->http->tracer = NULL;
+
+    assert_int_equal(rc, MUSTER_CANCELLED);
+    assert_int_equal(server.starts, 0);
+    close_resolver(resolver);
+}
+
 /* The resolver has memory of its own: the played cloud needs some, too. */
 static void lack_of_memory_for_a_coordinator_is_told_as_such(void **state)
 {
@@ -650,6 +702,7 @@ int main(void)
         CASE(the_contrib_form_looks_at_health),
         CASE(a_full_resource_name_needs_no_metadata),
         CASE(the_coordinator_is_started_once_and_copies_share_it),
+        CASE(a_question_that_is_cancelled_late_starts_no_coordinator),
         CASE(questions_side_by_side_start_one_coordinator),
         cmocka_unit_test(lack_of_memory_for_a_coordinator_is_told_as_such),
         CASE(the_jobs_of_a_cluster_def_are_sorted),
