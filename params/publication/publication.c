@@ -214,6 +214,7 @@ static void on_where(void *owner, struct muster_publication_client *client, uint
         sources_tell(publication, client, version);
 }
 
+/* Also as it joins: a reader whose link was lost may have the version already. */
 static void on_have(void *owner, struct muster_publication_client *client)
 {
     (void)client;
@@ -229,8 +230,11 @@ static void on_gone(void *owner, struct muster_publication_client *client)
         step_post(publication);
 }
 
-static const struct muster_publication_door_events door_events = {
-    .on_missing = on_missing, .on_where = on_where, .on_have = on_have, .on_gone = on_gone};
+static const struct muster_publication_door_events door_events = {.on_missing = on_missing,
+                                                                  .on_join = on_have,
+                                                                  .on_where = on_where,
+                                                                  .on_have = on_have,
+                                                                  .on_gone = on_gone};
 
 /* --- The key --- */
 
