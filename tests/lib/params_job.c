@@ -37,6 +37,7 @@ enum muster_rc params_job_member_try(struct params_job *job, uint32_t i)
                                                    .registry = job->registry.endpoints,
                                                    .replicas = job->replicas,
                                                    .restore = job->restore,
+                                                   .on_drain = job->on_drain,
                                                    .failed = on_failed,
                                                    .restored = on_restored,
                                                    .server_count = job->count};
@@ -59,7 +60,7 @@ enum muster_rc params_job_member_try(struct params_job *job, uint32_t i)
     return MUSTER_OK;
 }
 
-static void member_serve(struct params_job *job, uint32_t i)
+void params_job_member_serve(struct params_job *job, uint32_t i)
 {
     assert_int_equal(params_job_member_try(job, i), MUSTER_OK);
 }
@@ -79,7 +80,7 @@ void params_job_member_prepare(struct params_job *job, uint32_t i)
 void params_job_member_open(struct params_job *job, uint32_t i)
 {
     params_job_member_prepare(job, i);
-    member_serve(job, i);
+    params_job_member_serve(job, i);
 }
 
 static bool have_map(void *data)
@@ -126,8 +127,10 @@ static void on_member_closed(struct muster_params_server *server)
     member->is_closed = true;
 }
 
-static void member_stop(struct params_job *job, struct params_job_member *member)
+void params_job_member_stop(struct params_job *job, uint32_t i)
 {
+    struct params_job_member *member = &job->members[i];
+
     muster_params_server_close(member->server, on_member_closed);
     test_env_run_until(job->env, test_env_is_true, &member->is_closed);
     muster_params_seat_free(member->seat);
@@ -136,8 +139,8 @@ static void member_stop(struct params_job *job, struct params_job_member *member
 
 void params_job_member_restart(struct params_job *job, uint32_t i)
 {
-    member_stop(job, &job->members[i]);
-    member_serve(job, i);
+    params_job_member_stop(job, i);
+    params_job_member_serve(job, i);
 }
 
 void params_job_member_close(struct params_job *job, uint32_t i)
@@ -146,7 +149,7 @@ void params_job_member_close(struct params_job *job, uint32_t i)
 
     if (member->server == NULL)
         return;
-    member_stop(job, member);
+    params_job_member_stop(job, i);
     munmap(member->memory, BYTES);
 }
 

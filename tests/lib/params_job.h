@@ -19,6 +19,9 @@ struct params_job_member {
     char address[MUSTER_ADDRESS_TEXT_BYTES];
     bool is_closed;
     bool has_failed; /* to restore */
+    bool is_drained; /* the case's, as the next two */
+    unsigned asked;  /* to drain */
+    void *data;
     unsigned restored_count;
 };
 
@@ -28,7 +31,8 @@ struct params_job {
     struct registry_pair registry;
     struct params_job_member members[PARAMS_JOB_SERVERS_MAX];
     uint32_t count, replicas;
-    const char *restore; /* of servers that are opened; NULL: none */
+    const char *restore;               /* of servers that are opened; NULL: none */
+    muster_params_server_fn *on_drain; /* likewise */
 };
 
 /** So many servers, which have a map of PARAMS_CALLER_SHARDS shards. The caller has no channel yet. */
@@ -43,7 +47,10 @@ void params_job_close(struct params_job *job);
 void params_job_member_prepare(struct params_job *job, uint32_t member);
 enum muster_rc params_job_member_try(struct params_job *job, uint32_t member);
 void params_job_member_close(struct params_job *job, uint32_t member);
-/** The server is gone at once, and another one begins in its memory. */
+/** The server is gone at once. Its memory stays, and params_job_member_serve begins another one in it. */
+void params_job_member_stop(struct params_job *job, uint32_t member);
+void params_job_member_serve(struct params_job *job, uint32_t member);
+/** Both. */
 void params_job_member_restart(struct params_job *job, uint32_t member);
 /** The caller's next calls go to this server. */
 void params_job_dial(struct params_job *job, uint32_t member);
