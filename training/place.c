@@ -215,12 +215,41 @@ static bool is_local(const struct muster_resolver *resolver, const struct muster
            muster_cluster_spec_is_empty(spec);
 }
 
+static enum muster_rc ask_place(struct muster_resolver *resolver, const char *uri,
+                                bool may_be_alone, struct muster_replica_place *place,
+                                struct muster_error *ret_error)
+{
+    struct muster_cluster_spec *spec = NULL;
+    enum muster_rc rc = ask_cluster(resolver->env, resolver, &spec, ret_error);
+
+    if (rc == MUSTER_OK && may_be_alone && is_local(resolver, spec))
+        muster_replica_place_be_alone(place);
+    else if (rc == MUSTER_OK)
+        rc = place_in_spec(resolver, uri, spec, place, ret_error);
+    muster_cluster_spec_unref(spec);
+    return rc;
+}
+
+enum muster_rc muster_replica_place_ask(struct muster_resolver *resolver, bool may_be_alone,
+                                        struct muster_replica_place *ret_place,
+                                        struct muster_error *ret_error)
+{
+    struct muster_replica_place place = {.expected_count = 0};
+    char uri[40]; /* shows how it is named; its options are the program's */
+    enum muster_rc rc;
+
+    snprintf(uri, sizeof(uri), "%s:", muster_resolver_name(resolver));
+    rc = ask_place(resolver, uri, may_be_alone, &place, ret_error);
+    if (rc == MUSTER_OK)
+        *ret_place = place;
+    return rc;
+}
+
 static enum muster_rc find_by_resolver(struct muster_env *env, const char *uri, bool may_be_alone,
                                        struct muster_replica_place *place,
                                        struct muster_error *ret_error)
 {
     struct muster_resolver *resolver = NULL;
-    struct muster_cluster_spec *spec = NULL;
     bool is_closed = false;
     struct muster_error error = {.rc = MUSTER_OK};
     enum muster_rc rc = muster_resolver_open(env, uri, NULL, &resolver, &error);
@@ -232,12 +261,7 @@ static enum muster_rc find_by_resolver(struct muster_env *env, const char *uri, 
     if (rc != MUSTER_OK)
         return muster_error_set(ret_error, rc, "%s", error.text);
     resolver->data = &is_closed;
-    rc = ask_cluster(env, resolver, &spec, ret_error);
-    if (rc == MUSTER_OK && may_be_alone && is_local(resolver, spec))
-        muster_replica_place_be_alone(place);
-    else if (rc == MUSTER_OK)
-        rc = place_in_spec(resolver, uri, spec, place, ret_error);
-    muster_cluster_spec_unref(spec);
+    rc = ask_place(resolver, uri, may_be_alone, place, ret_error);
     muster_resolver_close(resolver, on_closed);
     while (!is_closed)
         muster_loop_turn(env->loop, UINT64_MAX);

@@ -36,8 +36,14 @@ MUSTER_MUST_CHECK enum muster_rc muster_replica_place_find(struct muster_env *en
                                                            struct muster_replica_place *ret_place,
                                                            struct muster_error *ret_error);
 
-struct muster_cluster_spec;
 struct muster_resolver;
+/** The same of an open resolver, on its own loop, which is turned. */
+MUSTER_MUST_CHECK enum muster_rc muster_replica_place_ask(struct muster_resolver *resolver,
+                                                          bool may_be_alone,
+                                                          struct muster_replica_place *ret_place,
+                                                          struct muster_error *ret_error);
+
+struct muster_cluster_spec;
 /** How many tasks train together: the world size where the resolver knows it, else the chief,
  * master and worker tasks of its cluster. 0: not known. */
 uint32_t muster_replica_place_count(struct muster_resolver *resolver,

@@ -81,8 +81,11 @@ static enum muster_rc find_registry(struct muster_strategy *strategy, const char
                                     struct muster_error *ret_error)
 {
     struct muster_replica_place *place = &strategy->place;
-    enum muster_rc rc = muster_replica_place_find(strategy->env, resolver, node->registry == NULL,
-                                                  place, ret_error);
+    enum muster_rc rc = strategy->opened_resolver != NULL
+                            ? muster_replica_place_ask(strategy->opened_resolver,
+                                                       node->registry == NULL, place, ret_error)
+                            : muster_replica_place_find(strategy->env, resolver,
+                                                        node->registry == NULL, place, ret_error);
 
     if (rc != MUSTER_OK)
         return rc;
@@ -151,7 +154,8 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
         muster_loop_turn(env->loop, 0); /* what it had opened closes */
     if (rc == MUSTER_OK)
         rc = muster_strategy_open_recorder(strategy, &node, ret_error);
-    if (rc == MUSTER_OK && resolver != NULL && !strategy->place.is_alone)
+    if (rc == MUSTER_OK && resolver != NULL && strategy->opened_resolver == NULL &&
+        !strategy->place.is_alone)
         muster_expectation_open(&strategy->expectation, env, resolver, strategy->node);
     if (rc == MUSTER_OK)
         arm_failpoint(strategy);
@@ -198,6 +202,8 @@ enum muster_rc muster_strategy_open(const struct muster_strategy_options *option
     strategy->op_timeout_ns = options->op_timeout_ns != 0 ? options->op_timeout_ns : OP_TIMEOUT_NS;
     strategy->communication = options->communication;
     strategy->is_reproducible = options->is_reproducible;
+    strategy->is_fixed_size = options->is_fixed_size;
+    strategy->opened_resolver = options->opened_resolver;
     rc = open_log(strategy->env, &error);
     if (rc == MUSTER_OK)
         rc = muster_net_system_open(strategy->env, &strategy->env->net);
@@ -276,16 +282,6 @@ static bool is_ready_or_failed(void *data)
            strategy->state == MUSTER_STRATEGY_FAILED;
 }
 
-/* A member that cannot have the state of the others can do no step: it leaves, and they go on. */
-static void strategy_fail(struct muster_strategy *strategy)
-{
-    muster_strategy_move(strategy, MUSTER_STRATEGY_FAILED);
-    if (strategy->error.rc == MUSTER_INVALID_ARGUMENT)
-        muster_report_refused(strategy->report, strategy->error.text);
-    muster_node_give_up(strategy->node, &strategy->error);
-    muster_strategy_dump_trace(strategy, strategy->error.text);
-}
-
 /* The view says which communication the members agreed on; where that is NCCL this member needs a
  * device too. */
 static void follow_communication(struct muster_strategy *strategy)
@@ -294,7 +290,7 @@ static void follow_communication(struct muster_strategy *strategy)
 
     if (view->communication.implementation == MUSTER_COMMUNICATION_NCCL &&
         muster_strategy_open_device(strategy, &strategy->error) != MUSTER_OK)
-        strategy_fail(strategy);
+        muster_strategy_fail(strategy);
 }
 
 /* Become a member (again): wait for the node, and in a new job hand out the first one's tensors.
@@ -316,7 +312,7 @@ static void become_ready(struct muster_strategy *strategy)
     }
     if (muster_strategy_share_state(strategy) != MUSTER_OK) {
         if (strategy->state == MUSTER_STRATEGY_READY)
-            strategy_fail(strategy);
+            muster_strategy_fail(strategy);
         return;
     }
     strategy->committed_step = 0; /* a job that begins anew, when none of its members was left */
@@ -336,7 +332,7 @@ static bool offer_state(struct muster_strategy *strategy)
         return true;
     muster_error_set(&strategy->error, rc, "cannot register the training state: %s",
                      muster_rc_text(rc));
-    strategy_fail(strategy);
+    muster_strategy_fail(strategy);
     return false;
 }
 
@@ -397,6 +393,7 @@ enum muster_rc muster_strategy_begin(struct muster_strategy *strategy, uint64_t 
 
     if (rc != MUSTER_OK)
         return rc;
+    muster_strategy_apply_loss(strategy);
     rc = strategy->error.rc;
     if (strategy->state != MUSTER_STRATEGY_FAILED) {
         rc = begin_in_seat(strategy);

@@ -129,6 +129,8 @@ static void on_view(void *data, const struct muster_view_change *opened)
         change->verdict = verdict->kind;
     else
         muster_strategy_tell_view(strategy, NULL);
+    if (change->lost[0] != '\0')
+        muster_strategy_note_loss(strategy, change->lost, change->reason);
 }
 
 /* The node has the state: begin, which waits for this, goes on; only a begin that failed meanwhile does not. A
@@ -164,6 +166,9 @@ static void on_excluded(void *data, const struct muster_error *why)
     muster_trace_emit(strategy->env, "excluded", strategy->step, strategy->epoch,
                       (uint64_t)why->rc);
     strategy->error = *why;
+    muster_strategy_note_loss(strategy, "this member", why->text);
+    if (strategy->state == MUSTER_STRATEGY_FAILED) /* of a fixed size */
+        return;
     muster_strategy_move(strategy, MUSTER_STRATEGY_WAITING);
     if (strategy->begin != MUSTER_STRATEGY_BEGIN_OUTSIDE)
         muster_strategy_move_begin(strategy, MUSTER_STRATEGY_BEGIN_AWAITED);

@@ -81,8 +81,11 @@ struct muster_strategy {
     struct muster_report *report;
     struct muster_expectation expectation;
     struct muster_failpoint failpoint;
-    struct muster_local_registry local; /* of a process that trains alone */
-    struct muster_replica_place place;  /* its part in the cluster */
+    struct muster_local_registry local;      /* of a process that trains alone */
+    struct muster_replica_place place;       /* its part in the cluster */
+    struct muster_resolver *opened_resolver; /* the program's, or NULL */
+    bool is_fixed_size;
+    struct muster_error loss; /* of a fixed size: the first member that is gone */
     struct muster_error error;
 
     bool has_incarnation; /* the launcher's, until it is freed */
@@ -173,6 +176,17 @@ void muster_strategy_move(struct muster_strategy *strategy, enum muster_strategy
 void muster_strategy_move_begin(struct muster_strategy *strategy, enum muster_strategy_begin to);
 /** STAYS to LEAVES, or LEAVES to LEFT. */
 void muster_strategy_move_leave(struct muster_strategy *strategy, enum muster_strategy_leave to);
+/** Fail for good with strategy->error: the others go on without this member. In the seat, or on the loop. */
+void muster_strategy_fail(struct muster_strategy *strategy);
+
+/* Fixed size. */
+/** Members are gone with a new view. In the middle of a step, or in begin, this member ends at once, and else
+ * in its next begin. */
+void muster_strategy_note_loss(struct muster_strategy *strategy, const char *names,
+                               const char *reason);
+/** FAILED from here on, if somebody is gone. In the seat. */
+void muster_strategy_apply_loss(struct muster_strategy *strategy);
+
 /** This process is a member, and has the members' state. */
 bool muster_strategy_is_member(const struct muster_strategy *strategy);
 

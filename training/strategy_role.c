@@ -33,6 +33,11 @@ bool muster_strategy_is_alone(const struct muster_strategy *strategy)
     return strategy->place.is_alone;
 }
 
+struct muster_resolver *muster_strategy_resolver(const struct muster_strategy *strategy)
+{
+    return strategy->opened_resolver;
+}
+
 /* The members are ordered by task, and the chief is the first one: rank 0 is the chief while it lives. */
 bool muster_strategy_should_checkpoint(const struct muster_strategy *strategy)
 {

@@ -102,6 +102,14 @@ uint64_t muster_membership_committed_by(const struct muster_membership *machine,
     return peer == NULL ? 0 : peer->committed_step;
 }
 
+uint32_t muster_membership_heard_count(const struct muster_membership *machine,
+                                       const struct muster_incarnation *incarnation)
+{
+    const struct membership_peer *peer = muster_membership_peer_find(machine, incarnation);
+
+    return peer == NULL ? 0 : peer->suspicion.gap_count;
+}
+
 /* A state that a peer showed before it was a member is not the one that it was admitted for: its process may
  * have been in the job before, with a step as high. */
 static bool has_state(const struct membership_peer *peer, const struct muster_member *member)

@@ -201,6 +201,9 @@ void muster_membership_start_waits_for(const struct muster_membership *machine, 
 /** The last committed step that a peer's heartbeats showed. */
 uint64_t muster_membership_committed_by(const struct muster_membership *machine,
                                         const struct muster_incarnation *peer);
+/** How many messages of a peer were heard at different times, from some start; heartbeats are messages. */
+uint32_t muster_membership_heard_count(const struct muster_membership *machine,
+                                       const struct muster_incarnation *peer);
 /** Let the next step of the machine send heartbeats: the members' begin waits for the step that they show. */
 void muster_membership_show_committed(struct muster_membership *machine);
 /** A member of the view other than this process that takes part in `step` or an earlier one and has not

@@ -133,6 +133,10 @@ bool muster_node_waits_for(const struct muster_node *node, char *text, size_t ro
  * goes on. */
 const struct muster_member *muster_node_find_stateless(struct muster_node *node, uint64_t step);
 
+/** How many messages of another member (heartbeats among them, ten a second) were heard, from some start. */
+uint32_t muster_node_heard_count(const struct muster_node *node,
+                                 const struct muster_incarnation *member);
+
 /** Steps only rise. Do not begin one while the view is changing or while a member lacks the state; commit at
  * any time. begin: new operations belong to step, and the tensors may change. commit: the tensors are
  * state `step`, which joiners may read until the next begin. The state that all have before the first

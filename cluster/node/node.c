@@ -248,6 +248,12 @@ struct muster_group *muster_node_group(const struct muster_node *node)
     return node->handover.expiry != NODE_NOT_EXPIRED ? NULL : node->group;
 }
 
+uint32_t muster_node_heard_count(const struct muster_node *node,
+                                 const struct muster_incarnation *member)
+{
+    return muster_membership_heard_count(node->machine, member);
+}
+
 const struct muster_incarnation *muster_node_incarnation(const struct muster_node *node)
 {
     return &node->self;

@@ -7,6 +7,7 @@
 
 #include <muster/base.h>
 #include <muster/collective.h>
+#include <muster/resolver.h>
 #include <muster/status.h>
 #include <muster/view.h>
 
@@ -17,6 +18,9 @@ struct muster_strategy;
 struct muster_strategy_options {
     const char
         *resolver; /* "slurm:", "static:…"; NULL: MUSTER_RESOLVER, or what the environment shows */
+    /* Asked instead of a URI, if there is one; its own loop is turned in open for the answer, so open is
+     * not called from a callback of that loop. Borrowed until close. */
+    struct muster_resolver *opened_resolver;
     const char *registry;      /* "host:port"; NULL: MUSTER_REGISTRY */
     const char *job;           /* NULL: MUSTER_JOB, else "default" */
     uint64_t op_timeout_ns;    /* deadline of each operation; 0: 5 min */
@@ -27,6 +31,9 @@ struct muster_strategy_options {
     bool
         is_reproducible; /* so, too: the same bits of a sum whatever the timing (docs/collectives.md,
                              "Bits"); MUSTER_REPRODUCIBLE asks for the same */
+    /* No healing, as TensorFlow: when a member dies, or leaves before the others have done their steps, their
+     * calls end with UNAVAILABLE, which names it, and only close is left. The same on all members. */
+    bool is_fixed_size;
 };
 
 /**
@@ -148,6 +155,19 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_all_gather(
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_all_to_all(
     struct muster_strategy *strategy, const struct muster_tensor *input,
     const struct muster_tensor *output);
+/**
+ * Whether all members, as of begin, answer: each has to show itself twice from now on, which it does
+ * whatever its program does. No member has to call it together with this one. Returns as soon as each has
+ * answered or is gone.
+ *
+ * Units:   timeout_ns 0: 10 s.
+ * Errors:  UNAVAILABLE: the text names the members that are silent, and those that have died or left since
+ *          begin. FAILED_PRECONDITION (begin first). What is final in begin.
+ * Source:  MultiWorkerMirroredStrategy's check of its peers' health.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_check_health(
+    struct muster_strategy *strategy, uint64_t timeout_ns);
+
 /** Returns when all members have called it. Errors as above. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_barrier(
     struct muster_strategy *strategy);

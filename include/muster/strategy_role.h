@@ -9,6 +9,7 @@
 
 MUSTER_BEGIN
 
+struct muster_resolver;
 struct muster_strategy;
 
 /* Any task. These are pure: nothing is asked, nothing is opened. */
@@ -64,6 +65,9 @@ MUSTER_API uint32_t muster_strategy_worker_count(const struct muster_strategy *s
 /** It trains without others, and with its own registry: an evaluator, or the only task of a cluster that
  * was given no registry, or a program that was told of no cluster at all. */
 MUSTER_API bool muster_strategy_is_alone(const struct muster_strategy *strategy);
+
+/** The one that open was given (opened_resolver), or NULL. Its task type and others are asked for there. */
+MUSTER_API struct muster_resolver *muster_strategy_resolver(const struct muster_strategy *strategy);
 
 /** Whether this member saves what is saved once: the chief, and after its death the member of rank 0. As of
  * begin; before the first one the chief. Source: tf.distribute.StrategyExtended.should_checkpoint. */

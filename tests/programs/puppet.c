@@ -106,6 +106,7 @@ static void open_as(const struct words *words, struct muster_strategy **ret_stra
         .resolver = strcmp(next_word(words, 3, "-"), "-") == 0 ? NULL : words->at[3],
         .communication = read_communication(words),
         .is_reproducible = named_number(words, "reproducible") != 0,
+        .is_fixed_size = named_number(words, "fixed") != 0,
     };
     struct muster_error error = {0};
     enum muster_rc rc = muster_strategy_open(&options, ret_strategy, &error);
@@ -677,6 +678,13 @@ static void command_options(const struct words *words)
            muster_strategy_is_reproducible(strategy));
 }
 
+/* check_health TIMEOUT_S */
+static void command_check_health(const struct words *words)
+{
+    if (is_ok(muster_strategy_check_health(strategy, (uint64_t)(next_seconds(words, 1) * 1e9))))
+        printf("ok\n");
+}
+
 static void command_role(const struct words *words)
 {
     struct muster_input_context input = muster_strategy_input_context(strategy);
@@ -867,6 +875,7 @@ static const struct {
     {"barrier", command_barrier, true},
     {"commit", command_commit, true},
     {"options", command_options, true},
+    {"check_health", command_check_health, true},
     {"role", command_role, true},
     {"digest", command_digest, true},
     {"abandon", command_abandon, true},

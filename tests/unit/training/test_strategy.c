@@ -132,6 +132,34 @@ static void options_come_before_variables(void **state)
     close_alone(strategy);
 }
 
+/* An open resolver, on the program's own loop, comes before a URI. */
+static void an_open_resolver_is_asked_on_its_own_loop(void **state)
+{
+    struct muster_env *env = test_env_of(state);
+    struct muster_strategy_options options = {.resolver = "nothing:"};
+    struct muster_strategy *strategy = NULL;
+    struct muster_error error;
+
+    job_stage_open(&stage, 0, 1);
+    assert_int_equal(
+        muster_resolver_open(env, "static:chief=a:1;worker=b:1,c:1?task_type=worker&task_id=1",
+                             NULL, &options.opened_resolver, &error),
+        MUSTER_OK);
+    assert_int_equal(muster_strategy_open(&options, &strategy, &error), MUSTER_OK);
+    assert_ptr_equal(muster_strategy_resolver(strategy), options.opened_resolver);
+    assert_string_equal(muster_strategy_task_type(strategy), "worker");
+    assert_int_equal(muster_strategy_id_in_cluster(strategy), 2);
+    assert_int_equal(muster_strategy_worker_count(strategy), 3);
+    assert_false(muster_strategy_is_alone(strategy) || muster_strategy_is_chief(strategy));
+    assert_int_equal(muster_strategy_check_health(strategy, 1), MUSTER_FAILED_PRECONDITION);
+    expect_error(strategy, MUSTER_FAILED_PRECONDITION, MUSTER_FAILED_PRECONDITION,
+                 "check_health before the first begin");
+    close_alone(strategy);
+
+    muster_resolver_close(options.opened_resolver, NULL);
+    test_env_turn(env, 4);
+}
+
 static void a_process_of_a_launcher_has_one_strategy_at_a_time(void **state)
 {
     struct muster_strategy *strategy, *second = NULL;
@@ -449,6 +477,8 @@ int main(void)
         cmocka_unit_test(what_is_said_badly_opens_nothing),
         cmocka_unit_test(the_only_task_needs_no_registry),
         cmocka_unit_test(options_come_before_variables),
+        cmocka_unit_test_setup_teardown(an_open_resolver_is_asked_on_its_own_loop, test_env_set_up,
+                                        test_env_tear_down),
         cmocka_unit_test(a_process_of_a_launcher_has_one_strategy_at_a_time),
         CASE(tensors_are_registered_before_the_first_begin_by_names_of_their_own, set_up_alone),
         CASE(the_digest_is_of_all_registered_tensors_in_order, set_up_alone),
