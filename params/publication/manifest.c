@@ -306,18 +306,32 @@ static uint64_t packed_bytes(const struct packed_head *head)
            head->name_bytes + (uint64_t)head->chunk_count * MUSTER_HASH128_BYTES;
 }
 
-enum muster_rc muster_version_manifest_pack(const struct muster_version_manifest *manifest,
-                                            void **ret_bytes, size_t *ret_size)
+static struct packed_head head_of(const struct muster_version_manifest *manifest)
 {
     struct packed_head head = {.magic = MANIFEST_MAGIC,
                                .format = MANIFEST_FORMAT,
                                .version = manifest->version,
                                .tensor_count = manifest->tensor_count,
                                .chunk_count = manifest->chunk_count};
-    uint8_t *bytes, *at;
 
     for (uint32_t i = 0; i < manifest->tensor_count; i++)
         head.name_bytes += (uint32_t)strlen(manifest->tensors[i].name);
+    return head;
+}
+
+uint64_t muster_version_manifest_packed_bytes(const struct muster_version_manifest *manifest)
+{
+    const struct packed_head head = head_of(manifest);
+
+    return packed_bytes(&head);
+}
+
+enum muster_rc muster_version_manifest_pack(const struct muster_version_manifest *manifest,
+                                            void **ret_bytes, size_t *ret_size)
+{
+    const struct packed_head head = head_of(manifest);
+    uint8_t *bytes, *at;
+
     bytes = muster_mem_alloc(manifest->mem, packed_bytes(&head));
     if (bytes == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;

@@ -70,6 +70,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_version_range_check(
     const struct muster_version_manifest *manifest, const void *range,
     struct muster_error *ret_error);
 
+/** Bytes of the packed form. */
+uint64_t muster_version_manifest_packed_bytes(const struct muster_version_manifest *manifest);
 /** Gives. Errors: RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_version_manifest_pack(
     const struct muster_version_manifest *manifest, void **ret_bytes, size_t *ret_size);

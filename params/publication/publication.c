@@ -450,12 +450,9 @@ static void put_seal(struct muster_publication *publication)
         muster_mem_free(held->mem, held->packed);
         held->packed = NULL;
         held->manifest.version = held->shown.number = number;
-        if (muster_held_seal(held) != MUSTER_OK || held->packed_bytes > MUSTER_FRAME_PAYLOAD_MAX) {
-            muster_error_set(
-                &error, MUSTER_RESOURCE_EXHAUSTED,
-                "the manifest of %u chunks does not fit into a message of %u bytes, or "
-                "into memory",
-                held->manifest.chunk_count, MUSTER_FRAME_PAYLOAD_MAX);
+        if (muster_held_seal(held) != MUSTER_OK) {
+            muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED,
+                             "no memory for the manifest of a version");
             put_end(publication, &error);
             return;
         }
@@ -615,6 +612,22 @@ static void gaps_clear(struct muster_held_version *held)
     }
 }
 
+/* Readers get it in one message. */
+static enum muster_rc manifest_check(const struct muster_version_manifest *manifest,
+                                     struct muster_error *ret_error)
+{
+    uint64_t bytes = muster_version_manifest_packed_bytes(manifest);
+
+    if (bytes <= MUSTER_FRAME_PAYLOAD_MAX)
+        return MUSTER_OK;
+    return muster_error_set(
+        ret_error, MUSTER_RESOURCE_EXHAUSTED,
+        "the manifest of %u tensors in %u chunks has %" PRIu64
+        " bytes and does not fit into a message of %u: publish fewer bytes or shorter names, or "
+        "part them among publications",
+        manifest->tensor_count, manifest->chunk_count, bytes, MUSTER_FRAME_PAYLOAD_MAX);
+}
+
 static enum muster_rc held_make(struct muster_publication *publication,
                                 const struct muster_publication_put *put,
                                 struct muster_held_version **ret_held,
@@ -638,6 +651,11 @@ static enum muster_rc held_make(struct muster_publication *publication,
     muster_mem_free(mem, tensors);
     if (rc != MUSTER_OK)
         return rc;
+    rc = manifest_check(&manifest, ret_error);
+    if (rc != MUSTER_OK) {
+        muster_version_manifest_fini(&manifest);
+        return rc;
+    }
     rc = muster_held_new(mem, &manifest, &publication->spare, ret_held);
     if (rc != MUSTER_OK)
         return muster_error_set(ret_error, rc, "no memory for a version");
