@@ -202,6 +202,12 @@ struct muster_params {
     struct muster_timer closing_deadline;
 };
 
+/** One row has so many bytes as it travels. */
+static inline size_t muster_params_value_bytes(const struct muster_params_table *table)
+{
+    return table->row_elements * muster_dtype_bytes(table->wire_dtype);
+}
+
 /** Whether nothing was pushed to the shard before; from now on something was. */
 static inline bool muster_params_shard_is_new(struct muster_params *params, uint32_t shard)
 {
@@ -261,6 +267,24 @@ MUSTER_MUST_CHECK bool muster_params_way_alive(struct muster_params_way *way,
                                                const struct muster_frame_header *header);
 /** Close the link and free what it has received. The way must have no requests. */
 void muster_params_way_free(struct muster_params_way *way);
+
+/* answer.c: events of ways */
+void *muster_params_answer_on_frame(struct muster_params_way *way,
+                                    const struct muster_frame_header *header);
+void muster_params_answer_on_payload(struct muster_params_way *way,
+                                     const struct muster_frame_header *header, void *buffer);
+void muster_params_answer_on_lost(struct muster_params_way *way);
+void muster_params_answer_on_acked(struct muster_params_request *request, uint32_t refused);
+
+/* seeds.c */
+/** Whether the list is of addresses, with commas between them. INVALID_ARGUMENT. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_seeds_check(const char *list,
+                                                           struct muster_error *ret_error);
+/** Open ways to those of options.server that no way leads to. False: no memory. */
+bool muster_params_seeds_open(struct muster_params *params);
+
+/* table.c */
+void muster_params_tables_on_ask(struct muster_task *task); /* for params->ask */
 
 /* request.c */
 /** A request with room for payload and parts; NULL: no memory. Gives to muster_params_request_send. */

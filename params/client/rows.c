@@ -1,0 +1,80 @@
+/* Pushes and pulls of rows begin: they wait for the end of the turn. */
+#include "params/client/client_internal.h"
+
+static enum muster_rc rows_start(struct muster_params_op *op, struct muster_params_table *table,
+                                 const struct muster_params_rows *rows, uint64_t min_clock,
+                                 uint64_t deadline_ns, muster_params_op_fn *done,
+                                 struct muster_list *queue)
+{
+    enum muster_rc rc;
+
+    if (rows->count == 0 || rows->keys == NULL || rows->values == NULL ||
+        table->tensor.elements > 0)
+        return MUSTER_INVALID_ARGUMENT;
+    rc = muster_params_op_begin(op, table->params, deadline_ns, done);
+    if (rc != MUSTER_OK)
+        return rc;
+    op->table = table;
+    op->keys = rows->keys;
+    op->values = rows->values;
+    op->count = rows->count;
+    op->is_push = queue == &table->pushes;
+    op->clock = op->is_push ? table->params->ticked : min_clock;
+    muster_list_append(table->is_by_round ? &table->held : queue, &op->queued);
+    muster_task_post(&table->params->flush, table->params->env->loop);
+    return MUSTER_OK;
+}
+
+static enum muster_rc push_start(struct muster_params_op *op, struct muster_params_table *table,
+                                 const struct muster_params_rows *rows, void *ret_values,
+                                 uint64_t deadline_ns, muster_params_op_fn *done)
+{
+    struct muster_params *params = table->params;
+    uint64_t bytes = rows->count * (sizeof(uint64_t) + muster_params_value_bytes(table));
+    enum muster_rc rc;
+
+    if (params->queued_bytes + params->collected_bytes + bytes > params->options.queue_max_bytes)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    rc = rows_start(op, table, rows, 0, deadline_ns, done, &table->pushes);
+    if (rc != MUSTER_OK)
+        return rc;
+    op->ret_values = ret_values;
+    params->collected_bytes += bytes;
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_params_push_start(struct muster_params_op *op,
+                                        struct muster_params_table *table,
+                                        const struct muster_params_rows *rows, uint64_t deadline_ns,
+                                        muster_params_op_fn *done)
+{
+    return push_start(op, table, rows, NULL, deadline_ns, done);
+}
+
+enum muster_rc muster_params_push_pull_start(struct muster_params_op *op,
+                                             struct muster_params_table *table,
+                                             const struct muster_params_rows *rows,
+                                             void *ret_values, uint64_t deadline_ns,
+                                             muster_params_op_fn *done)
+{
+    if (ret_values == NULL || table->is_by_round)
+        return MUSTER_INVALID_ARGUMENT;
+    return push_start(op, table, rows, ret_values, deadline_ns, done);
+}
+
+enum muster_rc muster_params_pull_start(struct muster_params_op *op,
+                                        struct muster_params_table *table,
+                                        const struct muster_params_rows *rows, uint64_t deadline_ns,
+                                        muster_params_op_fn *done)
+{
+    return rows_start(op, table, rows, 0, deadline_ns, done, &table->pulls);
+}
+
+enum muster_rc muster_params_pull_after_start(struct muster_params_op *op,
+                                              struct muster_params_table *table,
+                                              const struct muster_params_rows *rows,
+                                              uint64_t min_clock, uint64_t deadline_ns,
+                                              muster_params_op_fn *done)
+{
+    return rows_start(op, table, rows, min_clock, deadline_ns, done, &table->pulls);
+}
