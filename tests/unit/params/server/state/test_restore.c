@@ -215,27 +215,6 @@ static void what_cannot_be_restored_opens_no_server(void **state)
     seat_close(&stand);
 }
 
-static void a_server_without_memory_to_restore_is_not_opened(void **state)
-{
-    const struct scene *scene = *state;
-    enum muster_rc rc = MUSTER_UNKNOWN;
-
-    for (uint64_t i = 1; rc != MUSTER_OK; i++) {
-        struct params_stand stand;
-        struct muster_error error;
-
-        seat_open(&stand);
-        stand.test.mem.fail_at = i;
-        rc = alone_open(&stand, scene->folder, &error);
-        stand.test.mem.fail_at = 0;
-        if (rc != MUSTER_OK) {
-            assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
-            assert_null(stand.server);
-        }
-        seat_close(&stand);
-    }
-}
-
 static void all_rows_check(const struct params_stand *stand, const struct scene *scene)
 {
     struct muster_params_digest digest = server_digest(stand->server);
@@ -476,7 +455,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(a_server_that_is_alone_has_all_rows_at_once),
         CASE(what_cannot_be_restored_opens_no_server),
-        CASE(a_server_without_memory_to_restore_is_not_opened),
         CASE(a_part_of_a_cut_is_restored_again),
         CASE(rows_behind_a_restored_cut_stay),
         CASE(servers_of_a_job_have_the_rows_of_their_shards),
