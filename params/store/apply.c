@@ -275,3 +275,15 @@ void muster_params_rows_read(const struct muster_params_region *region,
         }
     }
 }
+
+uint32_t muster_params_rows_missing(const struct muster_params_region *region,
+                                    const struct muster_params_store_table *table,
+                                    const uint64_t *keys, uint32_t count)
+{
+    uint32_t missing = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        missing += muster_params_index_find(region, table,
+                                            muster_params_hash(table->seed, keys[i]), keys[i]) == NULL;
+    return missing;
+}

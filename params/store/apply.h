@@ -39,6 +39,11 @@ void muster_params_rows_read(const struct muster_params_region *region,
                              const struct muster_params_store_table *table, const uint64_t *keys,
                              uint32_t count, float *ret_values);
 
+/** How many of the keys have no row. */
+uint32_t muster_params_rows_missing(const struct muster_params_region *region,
+                                    const struct muster_params_store_table *table,
+                                    const uint64_t *keys, uint32_t count);
+
 /** The row that a death interrupted, as it was before; for recovery. Idempotent. */
 void muster_params_undo_restore(struct muster_params_region *region);
 

@@ -404,6 +404,17 @@ static struct muster_params_push push_of(const struct muster_params_client *clie
         .row_count = frame->row_count};
 }
 
+/* What comes again may have had no memory for some rows, and its first answer is lost: where all rows of a push are
+ * made or refused, those that are not there are the ones. */
+static uint32_t rows_refused(const struct muster_params_server *server,
+                             const struct muster_params_push *push,
+                             const struct muster_params_pushed *pushed)
+{
+    if (pushed->duplicate == 0 || muster_params_table_turns(push->table))
+        return pushed->refused;
+    return muster_params_rows_missing(server->region, push->table, push->keys, push->row_count);
+}
+
 /* error->rc is not OK: the push is refused. */
 static bool push_take(struct muster_params_client *client,
                       const struct muster_frame_header *header,
@@ -414,6 +425,7 @@ static bool push_take(struct muster_params_client *client,
     struct muster_params_ack ack = {.sequence = header->offset, .piece = header->chunk};
     struct muster_params_push push = push_of(client, header, frame);
     struct muster_error refusal = *error;
+    bool is_by_round = push.table->is_by_round; /* what is kept of it goes with the round */
     struct muster_params_pushed pushed;
 
     if (refusal.rc == MUSTER_OK)
@@ -431,7 +443,7 @@ static bool push_take(struct muster_params_client *client,
         return false;
     if (push.is_refused)
         return push_refuse(client, header, frame, &refusal);
-    ack.refused = pushed.refused;
+    ack.refused = is_by_round ? pushed.refused : rows_refused(server, &push, &pushed);
     ack.rc = ack.refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK;
     return answer(client, header, frame, &ack);
 }

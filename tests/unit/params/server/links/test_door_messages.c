@@ -365,6 +365,67 @@ static void the_push_behind_a_refused_one_is_taken(void **state)
     }
 }
 
+/* --- Rows without memory --- */
+
+#define WIDE 16384u
+
+/* A row of its own; it returns the answer. */
+static struct muster_params_ack wide_push(struct scene *scene, uint64_t key, uint32_t frame)
+{
+    const struct muster_params_rows_frame head = {
+        .table = 1, .row_count = 1, .run_count = 1, .dtype = (uint8_t)MUSTER_F32};
+    size_t bytes = muster_params_rows_bytes(1, 1, WIDE, MUSTER_F32);
+    uint64_t seed = muster_params_hash_seed("wide"), *keys;
+    uint8_t *payload = test_malloc(bytes);
+    struct muster_params_run *runs;
+    struct muster_params_ack ack;
+    void *values;
+
+    memset(payload, 0, bytes);
+    muster_params_rows_pack(&head, payload, &runs, &keys, &values);
+    runs[0].shard = (uint16_t)(muster_params_shard_of(muster_params_hash(seed, key), SHARDS) |
+                               MUSTER_PARAMS_RUN_FIRST);
+    runs[0].rows = 1;
+    keys[0] = key;
+    message_send(scene, MUSTER_PARAMS_PUSH, key, payload, (uint32_t)bytes);
+    test_free(payload);
+    params_peer_await(&scene->peer, frame + 1);
+    assert_int_equal(scene->peer.headers[frame].type, MUSTER_PARAMS_ACK);
+    muster_params_ack_unpack(scene->peer.payloads[frame], &ack);
+    return ack;
+}
+
+/* The first answer may be lost, or the push may have moved in part. */
+static void a_repetition_tells_of_rows_that_were_refused(void **state)
+{
+    const struct muster_params_schema wide = {.name = "wide",
+                                              .row_elements = WIDE,
+                                              .wire_dtype = MUSTER_F32,
+                                              .optimizer = MUSTER_PARAMS_ADD};
+    uint8_t schema[MUSTER_PARAMS_SCHEMA_BYTES];
+    struct muster_params_ack ack = {.rc = MUSTER_OK};
+    struct scene scene;
+    uint64_t key = 0;
+    uint32_t frame = 2;
+
+    (void)state;
+    scene_open(&scene);
+    muster_params_schema_pack(&wide, schema);
+    message_send(&scene, MUSTER_PARAMS_TABLE, 2, schema, sizeof(schema));
+    params_peer_await(&scene.peer, ++frame);
+    scene.descriptor = scene.peer.headers[2].descriptor;
+    while (ack.rc == MUSTER_OK)
+        ack = wide_push(&scene, ++key, frame++);
+    assert_int_equal(ack.refused, 1);
+
+    ack = wide_push(&scene, key, frame++);
+    assert_int_equal(ack.rc, MUSTER_RESOURCE_EXHAUSTED);
+    assert_int_equal(ack.refused, 1);
+    assert_true(params_stand_stats(&scene.stand).duplicate_runs == 1);
+    assert_int_equal(params_stand_stats(&scene.stand).refused_rows, 1);
+    scene_close(&scene);
+}
+
 /* --- Clients that do not read --- */
 
 #define PULL_ROWS 60000u
@@ -474,6 +535,7 @@ int main(void)
         cmocka_unit_test(a_source_without_an_id_is_refused),
         cmocka_unit_test(wrong_rows_are_refused_and_change_nothing),
         cmocka_unit_test(the_push_behind_a_refused_one_is_taken),
+        cmocka_unit_test(a_repetition_tells_of_rows_that_were_refused),
         cmocka_unit_test(a_client_that_does_not_read_is_not_read_from),
     };
 
