@@ -79,6 +79,9 @@ struct muster_params_server_options {
      * never. The same for all servers of a job. A client that comes back later is refused with
      * FAILED_PRECONDITION. */
     uint64_t source_lease_ns;
+    /* A server that has copies, and does nothing of what it is sent for so long, is not waited for any more: its
+     * copies leave the map, and it learns them again when it is back. 0: 2 s, UINT64_MAX: it is waited for. */
+    uint64_t replica_lag_max_ns;
     uint32_t sources_max;  /* further ones are refused with RESOURCE_EXHAUSTED; 0: 1,048,576 */
     uint32_t server_count; /* the job begins when so many servers are there; 0: 1 */
     /* A client asks the server to drain (params_drain.h): the program calls muster_params_server_drain,
@@ -119,6 +122,7 @@ struct muster_params_stats {
     uint64_t forgotten_sources; /* what they have pushed is not known any more (source_lease_ns) */
     uint64_t rows, memory_bytes, memory_max_bytes;
     uint64_t clock_low, clock_lag; /* of sources that tick: the lowest clock, and how far it is behind the highest */
+    uint64_t still_replicas;       /* times that one of these stood still (replica_lag_max_ns) */
     uint64_t replica_lag_frames;   /* that the slowest of the servers that copy this one has not done yet */
     uint32_t tables, sources, clients;
 };

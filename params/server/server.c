@@ -27,6 +27,7 @@
 #include "params/server/stats.h"
 
 #define SOURCE_LEASE_NS (600 * MUSTER_NS_PER_S)
+#define REPLICA_LAG_NS (2 * MUSTER_NS_PER_S)
 #define POOL_KEPT_BYTES ((size_t)64 << 20)
 /* As much as a frame of a link holds, and the fields around it. */
 #define CALL_BYTES_MAX (MUSTER_FRAME_PAYLOAD_MAX + ((size_t)1 << 20))
@@ -221,11 +222,16 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     muster_task_init(&server->held_check, on_held_check, server);
     muster_timer_init(&server->alive, on_alive, server);
     muster_params_full_init(server);
+    muster_params_followers_still_init(server);
     muster_params_handover_open(server);
     server->region->sources_max = options->sources_max;
     server->source_lease_ns = options->source_lease_ns == 0 ? SOURCE_LEASE_NS
                               : options->source_lease_ns == UINT64_MAX ? 0
                                                                        : options->source_lease_ns;
+    server->replica_lag_ns = options->replica_lag_max_ns == 0 ? REPLICA_LAG_NS
+                             : options->replica_lag_max_ns == UINT64_MAX
+                                 ? 0
+                                 : options->replica_lag_max_ns;
     muster_params_drain_init(server);
     server->on_drain = options->on_drain;
     server->place = MUSTER_PARAMS_NOWHERE;
@@ -288,6 +294,7 @@ static void server_close(struct muster_params_server *server)
     muster_task_cancel(&server->flush);
     muster_timer_stop(&server->alive);
     muster_timer_stop(&server->full);
+    muster_timer_stop(&server->still);
     muster_params_handover_close(server);
     muster_params_leases_close(server);
     muster_params_share_close(server->share);

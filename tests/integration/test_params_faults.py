@@ -93,6 +93,21 @@ class Faults(ParamsCluster):
         self.assert_nothing_lost(ledger)
         self.assertEqual((late.wait(timeout=PATIENCE_S), late.stderr.read()), (0, ""))
 
+    def test_pushes_do_not_wait_for_a_replica_that_stands_still(self):
+        keepers, addresses, logs = zip(*[self.logged_server("--replicas", "2", "--expect", "3", "--replica-lag-max", "0.2")
+                                         for _ in range(3)])
+        for log in logs:
+            self.wait_for_copies(log)
+        ledger = self.client("params_ledger", ",".join(addresses), 0, 20000)
+        victim = children_of(keepers[0].pid)[0]
+        os.kill(victim, signal.SIGSTOP)
+        try:
+            self.wait_until(lambda: any(self.lines_of(log, "params_replica_still") for log in logs[1:]), "primaries wait for their replica")
+        finally:
+            os.kill(victim, signal.SIGCONT)
+        self.assert_nothing_lost(ledger)
+        self.wait_for_copies(logs[1])
+
     def test_clients_are_served_while_descriptors_have_run_out(self):
         keeper, address = self.serve("--job", "j")
         ledger = self.client("params_ledger", address, 0, 20000)

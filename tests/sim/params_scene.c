@@ -29,7 +29,8 @@ static void start_server(struct sim_node *node, struct muster_env *env, void *da
     struct muster_address address =
         sim_host_address(server->host, (uint16_t)(PORT + (server - scene->servers)));
     struct muster_params_server_options options = {.listen = &address,
-                                                   .source_lease_ns = scene->source_lease_ns};
+                                                   .source_lease_ns = scene->source_lease_ns,
+                                                   .replica_lag_max_ns = scene->replica_lag_ns};
     struct muster_params_server *program = NULL;
     struct muster_error error;
 

@@ -32,7 +32,7 @@ struct params_scene {
     struct registry_stage *registry; /* NULL: one server, alone */
     struct params_scene_server servers[PARAMS_SCENE_SERVERS_MAX];
     uint32_t server_count;
-    uint64_t source_lease_ns;
+    uint64_t source_lease_ns, replica_lag_ns; /* 0: as a server's */
     uint32_t clock_sources; /* of the client; not 0: its table is by round */
     char addresses[128];
     struct sim_node *client;

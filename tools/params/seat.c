@@ -69,6 +69,10 @@ static enum muster_rc server_open(struct service *service, struct muster_error *
                                                   .replicas = (uint32_t)seat->settings.replicas,
                                                   .server_count = (uint32_t)seat->settings.expected,
                                                   .source_lease_ns = seat->settings.source_lease_ns,
+                                                  .replica_lag_max_ns =
+                                                      seat->settings.replica_lag_ns > 0
+                                                          ? seat->settings.replica_lag_ns
+                                                          : UINT64_MAX,
                                                   .failed = on_failed,
                                                   .restored = on_restored,
                                                   .on_drain = on_drain};

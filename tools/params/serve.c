@@ -83,6 +83,14 @@ static const struct muster_option rows[] = {
      .min = 2 * MUSTER_NS_PER_S,
      .help = "Clients without a name that have had no connection for so long are forgotten: one that "
              "comes back then is refused. The same for all servers of a job."},
+    {.name = "replica-lag-max",
+     .kind = MUSTER_OPTION_DURATION,
+     .offset = offsetof(struct params_seat_settings, replica_lag_ns),
+     .fallback = "2",
+     .unit = "s",
+     .help = "With --replicas: a server that does nothing of what it must copy for so long is not "
+             "waited for any more; its copies leave the map until it has learned them again. 0: it is "
+             "waited for."},
     {.name = "drain-timeout",
      .kind = MUSTER_OPTION_DURATION,
      .offset = offsetof(struct params_seat_settings, drain_ns),

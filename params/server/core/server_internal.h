@@ -14,7 +14,7 @@
 #include "params/wire/map.h"
 #include "params/wire/pulse.h"
 
-#define MUSTER_PARAMS_METRIC_COUNT 20
+#define MUSTER_PARAMS_METRIC_COUNT 21
 #define MUSTER_PARAMS_NOWHERE      UINT32_MAX
 
 struct muster_params_clocks {
@@ -109,6 +109,8 @@ struct muster_params_server {
     struct muster_params_turned *turned; /* keys that one message turns */
     size_t turned_count;
     struct muster_timer alive;     /* finds links that are half open */
+    uint64_t replica_lag_ns;       /* a follower that stands still is waited for so long; 0: always */
+    struct muster_timer still;     /* finds them */
     struct muster_timer handover;  /* shards are to be handed over, or have not been in time */
     uint32_t handing_count; /* shards that are being handed over: no push is read until they are */
     uint8_t handing[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* a bit for each of them */

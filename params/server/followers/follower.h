@@ -33,6 +33,9 @@ struct muster_params_follower {
     struct muster_timer retry;
     uint64_t backoff_ns;
     struct muster_params_pulse pulse;
+    uint64_t progress_ns; /* when it has done something the last time, while there is more; 0: there is not */
+    size_t still_bytes;   /* that had not left when it was looked at */
+    uint64_t again_ns;    /* until it is tried again, if it stands still once more; 0: it did not */
     struct muster_list records; /* not done at the follower yet, in their order */
     uint64_t done_count;        /* of the records that this link has sent */
     uint64_t early_count;       /* that a later map than ours has answered … */
@@ -65,6 +68,8 @@ void muster_params_followers_update(struct muster_params_server *server);
 void muster_params_followers_close(struct muster_params_server *server);
 /** Links are given up from which nothing comes. True: some wait, and are to be checked again soon. */
 bool muster_params_followers_check(struct muster_params_server *server);
+/** Copies of followers that stand still leave the map. */
+void muster_params_followers_still_init(struct muster_params_server *server);
 /** Ask whether its copy of the shard is as this server's, with these flags of COPY_CHECK. */
 void muster_params_follower_check(struct muster_params_follower *follower, uint32_t shard,
                                   uint16_t flags);

@@ -4,7 +4,7 @@
 #include "params/server/followers/digest.h"
 #include "params/server/followers/tail.h"
 
-static void stale_set(struct muster_params_follower *follower, uint32_t shard)
+void muster_params_copy_stale(struct muster_params_follower *follower, uint32_t shard)
 {
     struct muster_params_server *server = follower->server;
 
@@ -64,7 +64,7 @@ void muster_params_copy_differs(struct muster_params_follower *follower, uint32_
     else if (muster_params_bit_is_set(follower->asking, shard))
         muster_params_bit_set(follower->differs, shard);
     else if (muster_params_bit_is_set(follower->asked, shard))
-        stale_set(follower, shard);
+        muster_params_copy_stale(follower, shard);
 }
 
 /* A learner stays one until the map that the follower's own record brings: its shard is not ready. */
@@ -80,7 +80,7 @@ void muster_params_copy_full(struct muster_params_follower *follower, uint32_t s
     muster_params_bit_set(follower->refused, shard);
     muster_params_bit_clear(follower->ready, shard);
     if (muster_params_map_is_copy(server->map, shard, follower->place))
-        stale_set(follower, shard);
+        muster_params_copy_stale(follower, shard);
 }
 
 /* It is adopted in a turn of its own (unite.c). */
@@ -115,7 +115,7 @@ void muster_params_follower_check(struct muster_params_follower *follower, uint3
     muster_params_bit_clear(follower->answered, shard);
     if (record == NULL) {
         muster_params_bit_clear(follower->asking, shard);
-        stale_set(follower, shard);
+        muster_params_copy_stale(follower, shard);
         return;
     }
     record->frame.header.phase = shard;

@@ -76,8 +76,10 @@ void muster_params_copy_record_done(struct muster_params_follower *follower, uin
     if (follower->copying > 0 || follower->is_copying)
         return;
     if (muster_params_bit_is_set(follower->begun, shard) &&
-        !muster_params_bit_is_set(follower->refused, shard))
+        !muster_params_bit_is_set(follower->refused, shard)) {
         muster_params_bit_set(follower->ready, shard);
+        follower->again_ns = 0;
+    }
     muster_params_follower_learn_next(follower);
     if (follower->copying == 0 && !follower->is_copying) /* one map for all that it has learned */
         muster_task_post(&follower->server->decide, follower->server->env->loop);

@@ -1,6 +1,6 @@
 /* Between the files of a follower, lowest first: follower_break.c gives a link up, follower_send.c sends records over
  * it, follower_copy.c the copies of shards, follower_ask.c asks whether copies are the same, follower_link.c hears what
- * the follower says. */
+ * the follower says, follower_still.c finds those that stand still. */
 #ifndef MUSTER_PARAMS_SERVER_FOLLOWER_INTERNAL_H
 #define MUSTER_PARAMS_SERVER_FOLLOWER_INTERNAL_H
 
@@ -55,6 +55,39 @@ void muster_params_copy_differs(struct muster_params_follower *follower, uint32_
 void muster_params_copy_full(struct muster_params_follower *follower, uint32_t shard);
 void muster_params_copy_tail(struct muster_params_follower *follower,
                              const struct muster_frame_header *header);
+
+/** It is known to differ, or cannot be asked: the next map is to drop it. */
+void muster_params_copy_stale(struct muster_params_follower *follower, uint32_t shard);
+
+/* --- Followers that stand still (follower_still.c) --- */
+
+/* In the time that a follower has: bytes that leave a queue meanwhile count as progress. */
+#define MUSTER_PARAMS_STILL_LOOKS 4u
+
+static inline void muster_params_still_schedule(struct muster_params_server *server)
+{
+    if (!muster_timer_is_started(&server->still))
+        muster_timer_start(&server->still, server->env->loop,
+                           muster_loop_after_ns(server->env->loop,
+                                                server->replica_lag_ns / MUSTER_PARAMS_STILL_LOOKS +
+                                                    1));
+}
+/** There is a record that is not done. */
+static inline void muster_params_follower_owes(struct muster_params_follower *follower)
+{
+    if (follower->progress_ns != 0 || follower->server->replica_lag_ns == 0)
+        return;
+    follower->progress_ns = muster_loop_now_ns(follower->server->env->loop);
+    follower->still_bytes = 0;
+    muster_params_still_schedule(follower->server);
+}
+/** It has done some. */
+static inline void muster_params_follower_progress(struct muster_params_follower *follower)
+{
+    follower->progress_ns = muster_list_is_empty(&follower->records)
+                                ? 0
+                                : muster_loop_now_ns(follower->server->env->loop);
+}
 
 /* --- follower_link.c --- */
 

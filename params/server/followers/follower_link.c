@@ -80,6 +80,7 @@ static bool records_done(struct muster_params_follower *follower, uint64_t count
         muster_params_record_done(record);
         if (is_copy)
             muster_params_copy_record_done(follower, shard);
+        muster_params_follower_progress(follower);
         if (follower->link == NULL)
             return true;
     }

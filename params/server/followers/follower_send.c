@@ -138,6 +138,7 @@ void muster_params_follower_append(struct muster_params_follower *follower,
 {
     record->number = follower->server->record_count;
     muster_list_append(&follower->records, &record->node);
+    muster_params_follower_owes(follower);
     if (follower->is_met && !muster_params_record_send(follower, record))
         muster_params_follower_break(follower, "no memory for what it must have");
     else

@@ -404,8 +404,8 @@ static struct muster_params_push push_of(const struct muster_params_client *clie
         .row_count = frame->row_count};
 }
 
-/* What comes again may have had no memory for some rows, and its first answer is lost: where all rows of a push are
- * made or refused, those that are not there are the ones. */
+/* A push that comes again may have had no memory for some rows, and its first answer is lost: where all rows of a
+ * push are made or refused, those that are not there were refused. */
 static uint32_t rows_refused(const struct muster_params_server *server,
                              const struct muster_params_push *push,
                              const struct muster_params_pushed *pushed)
