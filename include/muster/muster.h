@@ -17,6 +17,7 @@
 #include <muster/hash.h>
 #include <muster/http.h>
 #include <muster/incarnation.h>
+#include <muster/input.h>
 #include <muster/json.h>
 #include <muster/list.h>
 #include <muster/locks.h>

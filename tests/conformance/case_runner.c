@@ -17,7 +17,14 @@ case_fn *case_handler(const char *kind)
     } plain[] = {
         {"ClusterSpec", case_cluster_spec},
         {"CommunicationOptions", case_communication},
+        {"auto_shard", case_auto_shard},
+        {"batch_size_of", case_batching},
         {"cluster_rules", case_cluster_rules},
+        {"global_batch", case_batching},
+        {"legacy_rebatch", case_batching},
+        {"packing", case_packing},
+        {"rebatch", case_batching},
+        {"strategy_batches", case_batching},
     };
 
     for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++)

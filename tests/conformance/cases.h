@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include <muster/env.h>
+#include <muster/input.h>
 
 #define CASE_REASON_BYTES 600
 
@@ -107,6 +108,27 @@ json_t *case_cloud_open(struct case_run *run, struct case_cloud **ret_cloud);
 /** NULL is accepted. Files are removed. */
 void case_cloud_close(struct case_run *run, struct case_cloud *cloud);
 
+/* Pipelines of the areas sharding and batching. Lists are given. */
+
+/** The elements of a source, of shard's files only (NULL: of all). */
+json_t *case_input_read(const json_t *source, const struct muster_shard *shard);
+bool case_input_has_files(const json_t *source);
+bool case_input_has_mark(const json_t *stages);
+/** Apply the stages to elements (taken); a mark divides by `mark` (NULL: not). NULL: an unknown stage. */
+json_t *case_input_apply(json_t *elements, const json_t *stages, const struct muster_shard *mark);
+json_t *case_input_part(const json_t *elements, uint64_t first, uint64_t size);
+json_t *case_input_batch(const json_t *elements, uint64_t size, bool is_remainder_dropped);
+json_t *case_input_flatten(const json_t *batches);
+json_t *case_input_shard(const json_t *elements, const struct muster_shard *shard);
+/** muster_input_batch_size of these stages. */
+enum muster_rc case_input_batch_size(const json_t *stages, int64_t *ret_size,
+                                     struct muster_error *ret_error);
+/** By its name; OFF for another one. */
+enum muster_shard_policy case_shard_policy(const char *name);
+
+case_fn case_auto_shard;
+case_fn case_batching;
+case_fn case_packing;
 case_fn case_cluster_rules;
 case_fn case_cluster_spec;
 case_fn case_communication;

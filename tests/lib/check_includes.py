@@ -81,6 +81,7 @@ INNER = {
     "params/server/registry": "map store wire server/seat server/core server/followers server/state server/leaders server/links",
     "params/server/services": "client store wire server/seat server/core server/followers server/state server/leaders server/links server/registry",
     "params/server": "client map snapshot store wire server/seat server/core server/followers server/state server/leaders server/links server/registry server/services",
+    "training/input": "",
     "training/role": "",
     "tools/common": "",
     "tools/resolve": "common",
@@ -119,7 +120,7 @@ PUBLIC = {
     "collective": "backend collective gpu static_group view",
     "cluster": "coordination_server locks registry registry_server server",
     "params": "params params_drain params_inspect params_server publication",
-    "training": "strategy strategy_role",
+    "training": "input strategy strategy_role",
 }
 
 # Third-party headers and the files they are confined to.
