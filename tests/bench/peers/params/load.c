@@ -1,7 +1,9 @@
 /* Pipelined load for key-value servers: requests made beforehand with keys drawn evenly, replies of known
  * size counted. One JSON line. For params_table.
- * usage: load redis|memcached write|read PORT CONNECTIONS DEPTH BATCH VALUE_BYTES KEYS SECONDS RATE
- * RATE: messages per second of all connections, 0: as fast as they are answered. */
+ * usage: load redis|memcached|muster write|read PORT CONNECTIONS DEPTH BATCH VALUE_BYTES KEYS SECONDS RATE
+ * RATE: messages per second of all connections, 0: as fast as they are answered. Of muster reads alone. */
+#include "load.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -37,7 +39,7 @@ struct connection {
     bool wants_write;
 };
 
-static bool is_redis, is_write;
+static bool is_redis, is_muster, is_write;
 static unsigned batch, depth, connection_count, value_bytes, key_count;
 static uint64_t random_state = 1, rate;
 static struct request requests[REQUESTS];
@@ -52,7 +54,7 @@ static bool is_stopping;
 static uint32_t *samples_ns;
 static size_t sample_count;
 
-static void load_fail(const char *what)
+void load_fail(const char *what)
 {
     fprintf(stderr, "load: %s: %s\n", what, strerror(errno));
     exit(1);
@@ -118,7 +120,10 @@ static struct request request_make(const unsigned *keys, bool is_writing)
     struct request request;
     FILE *to = open_memstream(&request.bytes, &request.count);
 
-    (is_redis ? redis_write : memcached_write)(to, keys, is_writing);
+    if (is_muster)
+        muster_pull_write(to, keys, batch);
+    else
+        (is_redis ? redis_write : memcached_write)(to, keys, is_writing);
     fclose(to);
     return request;
 }
@@ -128,7 +133,10 @@ static void reply_describe(bool is_writing)
     char line[64];
     size_t row;
 
-    if (is_redis) {
+    if (is_muster) {
+        reply_bytes = muster_rows_bytes(batch, value_bytes);
+        reply_first = MUSTER_ROWS_FIRST;
+    } else if (is_redis) {
         row = (size_t)snprintf(line, sizeof(line), "$%u\r\n", value_bytes) + value_bytes + 2;
         reply_bytes = is_writing ? 5 : row * batch;
         if (!is_writing && batch > 1)
@@ -164,7 +172,9 @@ static void rows_fill(uint16_t port)
 
     batch = FILL_BATCH;
     reply_describe(true);
-    for (unsigned from = 0; from < key_count; from += batch) {
+    if (is_muster)
+        muster_rows_fill(fd, key_count, value_bytes);
+    for (unsigned from = 0; !is_muster && from < key_count; from += batch) {
         struct request request;
         size_t got = 0;
 
@@ -254,9 +264,15 @@ static void connection_receive(struct connection *connection)
     if (some == 0 || (some < 0 && errno != EAGAIN))
         load_fail("the server has hung up");
     while (some > 0 && at < (size_t)some) {
+        size_t skipped = is_muster && connection->received == 0
+                             ? muster_alive_answer(connection->fd, reply + at, (size_t)some - at)
+                             : 0;
         size_t left = reply_bytes - connection->received;
         size_t here = left < (size_t)some - at ? left : (size_t)some - at;
 
+        at += skipped;
+        if (skipped > 0)
+            continue;
         if (connection->received == 0 && reply[at] != reply_first) {
             fprintf(stderr, "load: a reply begins with '%.*s'\n", (int)(here < 40 ? here : 40), reply + at);
             exit(1);
@@ -281,6 +297,8 @@ static void connections_open(uint16_t port)
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
 
         connection->fd = connection_dial(port);
+        if (is_muster)
+            muster_link_open(connection->fd, value_bytes);
         connection->start_ns = calloc(depth, sizeof(*connection->start_ns));
         fcntl(connection->fd, F_SETFL, O_NONBLOCK);
         if (epoll_ctl(poller, EPOLL_CTL_ADD, connection->fd, &event) != 0)
@@ -357,6 +375,7 @@ int main(int argc, char **argv)
     if (argc != 11)
         return 2;
     is_redis = strcmp(argv[1], "redis") == 0;
+    is_muster = strcmp(argv[1], "muster") == 0;
     is_write = strcmp(argv[2], "write") == 0;
     port = (uint16_t)atoi(argv[3]);
     connection_count = (unsigned)atoi(argv[4]);
@@ -366,6 +385,8 @@ int main(int argc, char **argv)
     key_count = (unsigned)atoi(argv[8]);
     seconds = atof(argv[9]);
     rate = strtoull(argv[10], NULL, 10);
+    if (is_muster && is_write)
+        return 2;
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
