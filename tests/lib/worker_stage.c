@@ -11,6 +11,7 @@
 #define METHOD      "/tensorflow.WorkerService/GetStatus"
 #define DEVICES_MAX 8
 
+/* The answer, and the end of the call. */
 static void send_devices(struct muster_rpc *rpc, const struct played_worker *worker)
 {
     Tensorflow__GetStatusResponse response = TENSORFLOW__GET_STATUS_RESPONSE__INIT;
@@ -19,6 +20,7 @@ static void send_devices(struct muster_rpc *rpc, const struct played_worker *wor
     char names[DEVICES_MAX][64];
     void *bytes = NULL;
     size_t size = 0;
+    enum muster_rc rc;
 
     for (unsigned i = 0; i < worker->device_count; i++) {
         tensorflow__device_attributes__init(&devices[i]);
@@ -31,9 +33,11 @@ static void send_devices(struct muster_rpc *rpc, const struct played_worker *wor
     }
     response.n_device_attributes = worker->device_count;
     response.device_attributes = list;
-    assert_int_equal(muster_proto_pack(mem, &response, &bytes, &size), MUSTER_OK);
-    assert_int_equal(muster_rpc_send(rpc, bytes, size), MUSTER_OK);
+    rc = muster_proto_pack(mem, &response, &bytes, &size);
+    if (rc == MUSTER_OK)
+        rc = muster_rpc_send(rpc, bytes, size);
     muster_mem_free(mem, bytes);
+    muster_rpc_finish(rpc, rc, NULL); /* RESOURCE_EXHAUSTED, where a case lets memory fail */
 }
 
 /* Some time after the crowd is there: whoever else would come has come, too. */
@@ -49,7 +53,6 @@ static void on_crowd(struct muster_timer *timer)
             continue;
         stage->answered++;
         send_devices(rpc, &stage->workers[i]);
-        muster_rpc_finish(rpc, MUSTER_OK, NULL);
     }
 }
 
@@ -82,10 +85,11 @@ static void on_question(struct muster_rpc *rpc, struct muster_bytes message)
         muster_rpc_finish(rpc, worker->refusal, "not now");
         return;
     }
-    if (worker->raw != NULL)
-        assert_int_equal(muster_rpc_send(rpc, worker->raw, strlen(worker->raw)), MUSTER_OK);
-    else
+    if (worker->raw == NULL) {
         send_devices(rpc, worker);
+        return;
+    }
+    assert_int_equal(muster_rpc_send(rpc, worker->raw, strlen(worker->raw)), MUSTER_OK);
     muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
 

@@ -3,15 +3,16 @@
 #include <muster/resolver.h>
 #include <muster/tpu.h>
 
+#include "careful_mem.h"
 #include "cloud_fixture.h"
 #include "resolver_ask.h"
+#include "torture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define TURNS_MAX 2000 /* of a question; it takes some tens */
-#define FAILS_MAX 4000 /* allocations of a question; it takes some hundreds */
 
 #define META(path, text)                                                                           \
     "{\"match\":{\"path\":\"/computeMetadata/v1/" path                                             \
@@ -101,7 +102,7 @@ static void stage_open(struct stage *stage, const struct row *row)
     cloud_fixture_set_var(&stage->f, "URI", row->uri);
     snprintf(stage->uri, sizeof(stage->uri), "%s%s", muster_vars_get(stage->f.env->vars, "URI"),
              row->has_kubeconfig ? cloud_fixture_write(&stage->f, "config", KUBECONFIG) : "");
-    muster_mem_limited_init(&stage->mem, stage->f.env->mem, 0);
+    muster_mem_limited_init(&stage->mem, careful_mem(), 0);
     stage->env = *stage->f.env;
     stage->env.mem = &stage->mem.mem;
     if (muster_http_curl_open(&stage->env, NULL, &stage->env.http, &error) != MUSTER_OK)
@@ -175,33 +176,31 @@ static enum muster_rc open_ask_close(struct stage *stage, const struct row *row)
     return asked.resolve.rc;
 }
 
+/* The first one leaves what the environment keeps. */
+static void run_question(struct torture *torture, const void *data)
+{
+    const struct row *row = data;
+    struct stage stage;
+    size_t blocks;
+    enum muster_rc rc;
+
+    stage_open(&stage, row);
+    assert_int_equal(open_ask_close(&stage, row), MUSTER_OK);
+    blocks = stage.mem.block_count;
+    torture_arm_limited(torture, &stage.mem);
+    rc = open_ask_close(&stage, row);
+    torture_disarm(torture);
+    if (rc != MUSTER_OK && (rc != MUSTER_RESOURCE_EXHAUSTED || torture->refused == 0))
+        fail_msg("%s", muster_rc_name(rc));
+    if (stage.mem.block_count > blocks)
+        fail_msg("%zu blocks are left, not %zu", stage.mem.block_count, blocks);
+    stage_close(&stage);
+}
+
 static void want_of_memory_at_any_place_is_told_and_leaves_nothing_behind(void **state)
 {
     (void)state;
-
-    for (size_t i = 0; i < ROW_COUNT; i++) {
-        struct stage stage;
-        uint64_t fail_at = 0;
-        size_t blocks;
-        enum muster_rc rc;
-
-        stage_open(&stage, &rows[i]);
-        assert_int_equal(open_ask_close(&stage, &rows[i]), MUSTER_OK);
-        blocks = stage.mem.block_count;
-        do {
-            stage.mem.fail_at = ++fail_at;
-            rc = open_ask_close(&stage, &rows[i]);
-            if (rc != MUSTER_OK && rc != MUSTER_RESOURCE_EXHAUSTED)
-                fail_msg("%s, allocation %d: %s", rows[i].name, (int)fail_at, muster_rc_name(rc));
-            if (stage.mem.block_count > blocks)
-                fail_msg("%s, allocation %d: %zu blocks are left, not %zu", rows[i].name,
-                         (int)fail_at, stage.mem.block_count, blocks);
-        } while (stage.mem.fail_at == 0 && fail_at < FAILS_MAX);
-        assert_int_equal(rc, MUSTER_OK);
-        assert_true(fail_at > 10);
-        stage.mem.fail_at = 0;
-        stage_close(&stage);
-    }
+    TORTURE_RUN_ROWS(run_question, rows);
 }
 
 /* True: the answer came before it was given up. */
@@ -265,7 +264,7 @@ static enum muster_rc start_server(void *data, uint16_t *ret_port, struct muster
     return MUSTER_OK;
 }
 
-static void a_started_coordinator_is_never_lost_for_want_of_memory(void **state)
+static void run_address(struct torture *torture, const void *data)
 {
     static const struct row row = {
         .uri = "",
@@ -276,34 +275,31 @@ static void a_started_coordinator_is_never_lost_for_want_of_memory(void **state)
                                                   .coordinator_name = "c",
                                                   .start_server = start_server,
                                                   .start_server_data = &server_count};
+    struct muster_resolver *resolver = NULL;
+    struct muster_error error;
+    struct asked asked;
     struct stage stage;
-    enum muster_rc rc;
-    uint64_t fail_at = 0;
-    (void)state;
+
+    (void)data;
     stage_open(&stage, &row);
-
-    do {
-        struct muster_resolver *resolver = NULL;
-        struct muster_error error;
-        struct asked asked;
-
-        server_count = 0;
-        assert_int_equal(muster_tpu_resolver_open(&stage.env, &options, &resolver, &error),
-                         MUSTER_OK);
-        stage.mem.fail_at = ++fail_at;
-        start_question(&asked, &row, resolver);
-        test_env_run_until(&stage.env, test_env_is_true, &asked.is_done);
-        rc = asked.resolve.rc;
-        stage.mem.fail_at = 0;
-        start_question(&asked, &row, resolver);
-        test_env_run_until(&stage.env, test_env_is_true, &asked.is_done);
-        assert_int_equal(asked.resolve.rc, MUSTER_OK);
-        assert_int_equal(server_count, 1);
-        close_resolver(resolver);
-    } while (rc != MUSTER_OK && fail_at < FAILS_MAX);
-
-    assert_true(fail_at > 5);
+    assert_int_equal(muster_tpu_resolver_open(&stage.env, &options, &resolver, &error), MUSTER_OK);
+    torture_arm_limited(torture, &stage.mem);
+    start_question(&asked, &row, resolver);
+    test_env_run_until(&stage.env, test_env_is_true, &asked.is_done);
+    torture_disarm(torture);
+    assert_true(asked.resolve.rc == MUSTER_OK || torture->refused > 0);
+    start_question(&asked, &row, resolver);
+    test_env_run_until(&stage.env, test_env_is_true, &asked.is_done);
+    assert_int_equal(asked.resolve.rc, MUSTER_OK);
+    assert_int_equal(server_count, 1);
+    close_resolver(resolver);
     stage_close(&stage);
+}
+
+static void a_started_coordinator_is_never_lost_for_want_of_memory(void **state)
+{
+    (void)state;
+    torture_run(&(struct torture_scenario){.name = "address", .run = run_address});
 }
 
 /* Queries of the TPU client. */
@@ -414,31 +410,30 @@ static enum muster_rc open_query_close(struct stage *stage, const struct query_r
     return rc;
 }
 
+static void run_query(struct torture *torture, const void *data)
+{
+    const struct query_row *row = data;
+    struct stage stage;
+    size_t blocks;
+    enum muster_rc rc;
+
+    stage_open(&stage, &versions);
+    assert_int_equal(open_query_close(&stage, row), MUSTER_OK);
+    blocks = stage.mem.block_count;
+    torture_arm_limited(torture, &stage.mem);
+    rc = open_query_close(&stage, row);
+    torture_disarm(torture);
+    if ((rc != MUSTER_OK && (rc != MUSTER_RESOURCE_EXHAUSTED || torture->refused == 0)) ||
+        stage.mem.block_count > blocks)
+        fail_msg("%s, %zu blocks are left, not %zu", muster_rc_name(rc), stage.mem.block_count,
+                 blocks);
+    stage_close(&stage);
+}
+
 static void want_of_memory_ends_a_query_of_a_tpu_and_leaves_nothing_behind(void **state)
 {
     (void)state;
-
-    for (size_t i = 0; i < QUERY_ROW_COUNT; i++) {
-        struct stage stage;
-        uint64_t fail_at = 0;
-        size_t blocks;
-        enum muster_rc rc;
-
-        stage_open(&stage, &versions);
-        assert_int_equal(open_query_close(&stage, &query_rows[i]), MUSTER_OK);
-        blocks = stage.mem.block_count;
-        do {
-            stage.mem.fail_at = ++fail_at;
-            rc = open_query_close(&stage, &query_rows[i]);
-            if ((rc != MUSTER_OK && rc != MUSTER_RESOURCE_EXHAUSTED) ||
-                stage.mem.block_count > blocks)
-                fail_msg("%s, allocation %d: %s, %zu blocks are left, not %zu", query_rows[i].name,
-                         (int)fail_at, muster_rc_name(rc), stage.mem.block_count, blocks);
-        } while (stage.mem.fail_at == 0 && fail_at < FAILS_MAX);
-        assert_int_equal(rc, MUSTER_OK);
-        stage.mem.fail_at = 0;
-        stage_close(&stage);
-    }
+    TORTURE_RUN_ROWS(run_query, query_rows);
 }
 
 static bool query_given_up_after(struct stage *stage, const struct query_row *row, unsigned turns)

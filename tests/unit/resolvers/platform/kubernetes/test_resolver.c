@@ -5,6 +5,7 @@
 
 #include "careful_mem.h"
 #include "cloud_fixture.h"
+#include "torture.h"
 #include "resolver_ask.h"
 
 #include <stdio.h>
@@ -184,16 +185,17 @@ static void within_a_cluster_a_rotated_token_is_read_again(void **state)
 }
 
 /* A file that cannot be read for want of memory is told as one that cannot be read. */
-static void without_memory_no_server_is_found_within_a_cluster(void **state)
+static void run_within_cluster(struct torture *torture, const void *data)
 {
     struct fake_cloud_options tls = {.is_tls = true};
     struct muster_kubernetes_resolver_options options = {.location =
                                                              MUSTER_KUBERNETES_WITHIN_CLUSTER};
-    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
     struct muster_resolver *resolver = NULL;
     struct cloud_fixture f;
     char token[512], ca[512];
-    (void)state;
+    enum muster_rc rc;
+
+    (void)data;
     cloud_fixture_open(&f, &tls);
     snprintf(token, sizeof(token), "%s", cloud_fixture_write(&f, "token", "first\n"));
     snprintf(ca, sizeof(ca), "%s",
@@ -202,15 +204,22 @@ static void without_memory_no_server_is_found_within_a_cluster(void **state)
     cloud_fixture_set_var(&f, "KUBERNETES_SERVICE_PORT", "1");
     options.token_file = token;
     options.ca_file = ca;
-    for (uint64_t fail_at = 1; rc != MUSTER_OK; fail_at++) {
-        f.test.mem.fail_at = fail_at;
-        rc = muster_kubernetes_resolver_open(f.env, &options, &resolver, NULL);
-        if (f.test.mem.fail_at == 0)
-            assert_true(rc == MUSTER_RESOURCE_EXHAUSTED || rc == MUSTER_FAILED_PRECONDITION);
-    }
-    f.test.mem.fail_at = 0;
-    close_resolver(resolver);
+    torture_arm_limited(torture, &f.test.mem);
+    rc = muster_kubernetes_resolver_open(f.env, &options, &resolver, NULL);
+    torture_disarm(torture);
+    if (torture->refused > 0)
+        assert_true(rc == MUSTER_RESOURCE_EXHAUSTED || rc == MUSTER_FAILED_PRECONDITION);
+    else
+        assert_int_equal(rc, MUSTER_OK);
+    if (rc == MUSTER_OK)
+        close_resolver(resolver);
     cloud_fixture_close(&f);
+}
+
+static void without_memory_no_server_is_found_within_a_cluster(void **state)
+{
+    (void)state;
+    torture_run(&(struct torture_scenario){.name = "within", .run = run_within_cluster});
 }
 
 static void outside_of_a_cluster_and_without_files_the_remedy_is_named(void **state)

@@ -2,6 +2,7 @@
 #include <muster/tpu.h>
 
 #include "cloud_fixture.h"
+#include "torture.h"
 #include "resolvers/platform/tpu/client.h"
 
 #include <stdio.h>
@@ -261,16 +262,17 @@ static void without_a_token_the_credentials_are_to_blame(void **state)
 }
 
 /* Nothing is lost to the query when its memory ends before its first request; its texts grow once. */
-static void without_memory_nothing_is_asked(void **state)
+static void run_query(struct torture *torture, const void *data)
 {
     struct muster_tpu_query query = {.what = MUSTER_TPU_NODE};
-    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
     struct muster_tpu_client_options options;
     struct muster_tpu_client *client = NULL;
     struct cloud_fixture f;
     char project[301];
+    bool is_done = false;
+    enum muster_rc rc;
 
-    (void)state;
+    (void)data;
     memset(project, 'p', sizeof(project) - 1);
     project[sizeof(project) - 1] = '\0';
     cloud_fixture_open(&f, NULL);
@@ -278,17 +280,30 @@ static void without_memory_nothing_is_asked(void **state)
     options = options_of(&f);
     options.project = project;
     assert_int_equal(muster_tpu_client_open(f.env, &options, &client, NULL), MUSTER_OK);
-    for (uint64_t fail_at = 1; fake_cloud_counts(f.cloud)->requests == 0; fail_at++) {
-        f.test.mem.fail_at = fail_at;
-        rc = ask_client(&f, client, &query);
-        f.test.mem.fail_at = 0;
-        if (fake_cloud_counts(f.cloud)->requests == 0)
-            assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
-        if (rc == MUSTER_OK)
-            muster_tpu_node_unref(query.node);
+    query.data = &is_done;
+    query.deadline_ns = cloud_fixture_in_s(&f, 30);
+    torture_arm_limited(torture, &f.test.mem);
+    rc = muster_tpu_query_start(&query, client, on_query);
+    torture_disarm(torture);
+    if (rc == MUSTER_OK) {
+        test_env_run_until(f.env, test_env_is_true, &is_done);
+        rc = query.rc;
     }
+    if (torture->refused > 0) {
+        assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
+        assert_int_equal(fake_cloud_counts(f.cloud)->requests, 0);
+        rc = ask_client(&f, client, &query);
+    }
+    assert_int_equal(rc, MUSTER_OK);
+    muster_tpu_node_unref(query.node);
     close_client(&f, client);
     cloud_fixture_close(&f);
+}
+
+static void without_memory_nothing_is_asked(void **state)
+{
+    (void)state;
+    torture_run(&(struct torture_scenario){.name = "query", .run = run_query});
 }
 
 /* 8475 may be taken here, so that no case can serve there. */

@@ -1,8 +1,10 @@
 /* TPU workers as tasks, against a played TPU API. */
 #include <muster/tpu.h>
 
+#include "careful_mem.h"
 #include "cloud_fixture.h"
 #include "resolver_ask.h"
+#include "torture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -260,48 +262,49 @@ static void a_question_that_is_cancelled_late_starts_no_coordinator(void **state
 }
 
 /* The resolver has memory of its own: the played cloud needs some, too. */
-static void lack_of_memory_for_a_coordinator_is_told_as_such(void **state)
+static void run_coordinator(struct torture *torture, const void *data)
 {
     struct server server = {.port = 4321};
-    bool is_refused = true;
+    struct muster_tpu_resolver_options options = {.client.tpu = "grpc://a:1",
+                                                  .coordinator_name = "c",
+                                                  .start_server = start_server,
+                                                  .start_server_data = &server};
+    struct muster_resolve resolve = {
+        .what = MUSTER_RESOLVE_MASTER,
+        .query = {.task_type = "c", .has_task_id = true},
+    };
+    enum muster_rc rc = MUSTER_INTERNAL; /* not answered yet */
+    struct muster_resolver *resolver = NULL;
+    struct muster_mem_limited mem;
+    struct cloud_fixture f;
+    struct muster_env env;
 
+    (void)data;
+    cloud_fixture_open(&f, NULL);
+    muster_mem_limited_init(&mem, careful_mem(), 0);
+    env = *f.env;
+    env.mem = &mem.mem;
+    cloud_fixture_set_var(&f, "GCE_METADATA_HOST", "{{hostport}}");
+    cloud_fixture_script(&f, "[{\"response\":{\"headers\":{\"Metadata-Flavor\":\"Google\"},"
+                             "\"body\":\"10.9.9.9\"}}]");
+    assert_int_equal(muster_tpu_resolver_open(&env, &options, &resolver, NULL), MUSTER_OK);
+    resolve.data = &rc;
+    resolve.deadline_ns = cloud_fixture_in_s(&f, 30);
+    torture_arm_limited(torture, &mem);
+    assert_int_equal(muster_resolve_start(&resolve, resolver, keep_code), MUSTER_OK);
+    test_env_run_until(f.env, is_answered, &rc);
+    torture_disarm(torture);
+
+    assert_true(rc == MUSTER_OK || (torture->refused > 0 && rc == MUSTER_RESOURCE_EXHAUSTED));
+    close_resolver(resolver);
+    assert_int_equal(muster_mem_limited_fini(&mem), 0);
+    cloud_fixture_close(&f);
+}
+
+static void lack_of_memory_for_a_coordinator_is_told_as_such(void **state)
+{
     (void)state;
-    for (uint64_t fail_at = 1; is_refused; fail_at++) {
-        struct muster_tpu_resolver_options options = {.client.tpu = "grpc://a:1",
-                                                      .coordinator_name = "c",
-                                                      .start_server = start_server,
-                                                      .start_server_data = &server};
-        struct muster_resolve resolve = {
-            .what = MUSTER_RESOLVE_MASTER,
-            .query = {.task_type = "c", .has_task_id = true},
-        };
-        enum muster_rc rc = MUSTER_INTERNAL; /* not answered yet */
-        struct muster_resolver *resolver = NULL;
-        struct muster_mem_limited mem;
-        struct cloud_fixture f;
-        struct muster_env env;
-
-        cloud_fixture_open(&f, NULL);
-        muster_mem_limited_init(&mem, f.env->mem, 0);
-        env = *f.env;
-        env.mem = &mem.mem;
-        cloud_fixture_set_var(&f, "GCE_METADATA_HOST", "{{hostport}}");
-        cloud_fixture_script(&f, "[{\"response\":{\"headers\":{\"Metadata-Flavor\":\"Google\"},"
-                                 "\"body\":\"10.9.9.9\"}}]");
-        assert_int_equal(muster_tpu_resolver_open(&env, &options, &resolver, NULL), MUSTER_OK);
-        resolve.data = &rc;
-        resolve.deadline_ns = cloud_fixture_in_s(&f, 30);
-        mem.fail_at = fail_at;
-        assert_int_equal(muster_resolve_start(&resolve, resolver, keep_code), MUSTER_OK);
-        test_env_run_until(f.env, is_answered, &rc);
-
-        is_refused = mem.fail_at == 0;
-        mem.fail_at = 0;
-        assert_true(rc == MUSTER_OK || (is_refused && rc == MUSTER_RESOURCE_EXHAUSTED));
-        close_resolver(resolver);
-        assert_int_equal(muster_mem_limited_fini(&mem), 0);
-        cloud_fixture_close(&f);
-    }
+    torture_run(&(struct torture_scenario){.name = "coordinator", .run = run_coordinator});
 }
 
 static void keep_cluster(struct muster_resolve *resolve, enum muster_rc rc)
@@ -313,9 +316,8 @@ static void keep_cluster(struct muster_resolve *resolve, enum muster_rc rc)
 static void the_jobs_of_a_cluster_def_are_sorted(void **state)
 {
     struct cloud_fixture *f = *state;
-    struct muster_tpu_resolver_options options = {.client.tpu = "grpc://a:1",
-                                                  .coordinator_name = "c",
-                                                  .coordinator_address = "b:1"};
+    struct muster_tpu_resolver_options options = {
+        .client.tpu = "grpc://a:1", .coordinator_name = "c", .coordinator_address = "b:1"};
     struct muster_resolve resolve = {.what = MUSTER_RESOLVE_CLUSTER_SPEC};
     struct muster_resolver *resolver = open_resolver(f, &options);
     bool is_done = false;

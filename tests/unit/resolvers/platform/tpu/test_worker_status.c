@@ -3,7 +3,10 @@
 
 #include <string.h>
 
+#include "torture.h"
 #include "worker_stage.h"
+
+#define TURNS 100 /* of a millisecond, at most */
 
 struct stage {
     struct worker_stage played;
@@ -358,35 +361,36 @@ static void more_workers_than_there_may_be_are_refused(void **state)
     stage_close(&stage);
 }
 
-/* Every allocation fails once; whatever comes of it, nothing leaks and done comes once. */
-static void lack_of_memory_ends_the_question(void **state)
+static void run_status(struct torture *torture, const void *data)
 {
     struct stage stage;
-    bool has_failed_start = false, has_failed_later = false;
-    (void)state;
-    for (uint64_t at = 1; at <= 60; at++) {
-        enum muster_rc rc;
+    enum muster_rc rc;
 
-        stage_open(&stage, 1);
-        stage.status.data = &stage;
-        stage.status.pause_first_ns = 5 * MUSTER_NS_PER_MS;
-        stage.played.test.mem.fail_at = at;
-        rc = muster_worker_status_start(
-            &stage.status, stage.played.env, stage.played.addresses, 1,
-            muster_loop_after_ns(stage.played.env->loop, 30000 * MUSTER_NS_PER_MS), on_done);
-        assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
-        has_failed_start |= rc != MUSTER_OK;
-        if (rc == MUSTER_OK) {
-            test_env_run_until(stage.played.env, test_env_is_true, &stage.is_done);
-            has_failed_later |= stage.rc == MUSTER_RESOURCE_EXHAUSTED;
-            assert_int_equal(stage.done_count, 1);
-        }
-        stage.played.test.mem.fail_at = 0;
-        stage_close(&stage);
+    (void)data;
+    stage_open(&stage, 1);
+    stage.status.data = &stage;
+    stage.status.pause_first_ns = 5 * MUSTER_NS_PER_MS;
+    torture_arm_limited(torture, &stage.played.test.mem);
+    rc = muster_worker_status_start(
+        &stage.status, stage.played.env, stage.played.addresses, 1,
+        muster_loop_after_ns(stage.played.env->loop, 30000 * MUSTER_NS_PER_MS), on_done);
+    assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
+    if (rc == MUSTER_OK) {
+        for (unsigned i = 0; i < TURNS && !stage.is_done; i++) /* with memory it asks again */
+            muster_loop_turn(stage.played.env->loop, MUSTER_NS_PER_MS);
+        torture_disarm(torture);
+        test_env_run_until(stage.played.env, test_env_is_true, &stage.is_done);
+        assert_int_equal(stage.done_count, 1);
+        assert_true(stage.rc == MUSTER_OK || torture->refused > 0);
     }
+    torture_disarm(torture);
+    stage_close(&stage);
+}
 
-    assert_true(has_failed_start);
-    assert_true(has_failed_later);
+static void lack_of_memory_ends_the_question(void **state)
+{
+    (void)state;
+    torture_run(&(struct torture_scenario){.name = "status", .run = run_status});
 }
 
 int main(void)
