@@ -1,5 +1,5 @@
 /* The keeper and the program: who drives, who runs callbacks, what a wait does. */
-#include "test_env.h"
+#include "torture.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -214,10 +214,9 @@ static void the_keeper_comes_back_after_a_long_wait(void **state)
     struct ticker ticker;
 
     muster_runtime_enter(runtime);
-    assert_int_equal(
-        muster_runtime_wait(runtime, is_never_done, NULL,
-                            muster_loop_after_ns(loop, 5 * MUSTER_NS_PER_MS)),
-        MUSTER_DEADLINE_EXCEEDED);
+    assert_int_equal(muster_runtime_wait(runtime, is_never_done, NULL,
+                                         muster_loop_after_ns(loop, 5 * MUSTER_NS_PER_MS)),
+                     MUSTER_DEADLINE_EXCEEDED);
     muster_runtime_leave(runtime);
     ticker_start(&ticker, runtime);
     compute_until(&ticker.keeper_count, 1);
@@ -368,21 +367,27 @@ static void a_busy_poller_does_not_starve_the_timers(void **state)
     muster_runtime_close(runtime);
 }
 
+static void run_open(struct torture *torture, const void *data)
+{
+    struct test_env *test = (struct test_env *)(uintptr_t)data;
+    struct muster_runtime_options options = {.env = &test->env};
+    struct muster_runtime *runtime = NULL;
+    enum muster_rc rc;
+
+    torture_arm_limited(torture, &test->mem);
+    rc = muster_runtime_open(&options, &runtime);
+    torture_disarm(torture);
+    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    if (rc == MUSTER_OK)
+        muster_runtime_close(runtime);
+}
+
 static void an_open_without_memory_leaks_nothing(void **state)
 {
-    struct test_env *test = *state;
-    struct muster_runtime_options options = {.env = &test->env};
-    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+    struct muster_runtime_options options = {.env = NULL};
     struct muster_runtime *runtime = NULL;
 
-    for (uint64_t fail_at = 1; rc == MUSTER_RESOURCE_EXHAUSTED && fail_at < 20; fail_at++) {
-        test->mem.fail_at = fail_at;
-        rc = muster_runtime_open(&options, &runtime);
-    }
-    test->mem.fail_at = 0;
-    assert_int_equal(rc, MUSTER_OK);
-    muster_runtime_close(runtime);
-    options.env = NULL;
+    torture_run(&(struct torture_scenario){.name = "open", .run = run_open, .data = *state});
     assert_int_equal(muster_runtime_open(&options, &runtime), MUSTER_INVALID_ARGUMENT);
 }
 

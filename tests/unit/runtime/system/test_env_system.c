@@ -1,5 +1,5 @@
 /* The real environment: its parts, variables, files. */
-#include "test_env.h"
+#include "torture.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -158,21 +158,26 @@ static void the_environment_opens_all_its_parts_and_no_upper_layer(void **state)
     event_base_free(base);
 }
 
-static void a_failed_allocation_fails_the_open_without_a_leak(void **state)
+static void run_open(struct torture *torture, const void *data)
 {
-    struct test_env *test = *state;
+    struct test_env *test = (struct test_env *)(uintptr_t)data;
     struct muster_env_system_options options = {.mem = test->env.mem};
     size_t blocks = test->mem.block_count;
+    struct muster_env *env = NULL;
+    enum muster_rc rc;
 
-    for (uint64_t fail_at = 1; fail_at <= 3; fail_at++) { /* it, its loop, its host */
-        struct muster_env *env = NULL;
+    torture_arm_limited(torture, &test->mem);
+    rc = muster_env_system_open(&options, &env);
+    torture_disarm(torture);
+    assert_true(rc == MUSTER_OK || (rc == MUSTER_RESOURCE_EXHAUSTED && torture->refused > 0));
+    assert_true((rc == MUSTER_OK) == (env != NULL));
+    muster_env_system_close(env);
+    assert_int_equal(test->mem.block_count, blocks);
+}
 
-        test->mem.fail_at = fail_at;
-        assert_int_equal(muster_env_system_open(&options, &env), MUSTER_RESOURCE_EXHAUSTED);
-        assert_null(env);
-        assert_int_equal(test->mem.fail_at, 0);
-        assert_int_equal(test->mem.block_count, blocks);
-    }
+static void a_failed_allocation_fails_the_open_without_a_leak(void **state)
+{
+    torture_run(&(struct torture_scenario){.name = "open", .run = run_open, .data = *state});
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
