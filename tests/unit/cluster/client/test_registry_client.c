@@ -1,6 +1,7 @@
 /* The registry client's operations and endpoints. */
 #include "registry_pair.h"
 #include "scene_case.h"
+#include "torture.h"
 
 #include <string.h>
 
@@ -217,24 +218,26 @@ static void bad_endpoints_are_named(void **state)
     }
 }
 
+static void run_open(struct torture *torture, const void *data)
+{
+    struct registry_pair *f = (struct registry_pair *)(uintptr_t)data;
+    struct muster_registry_options options = {.endpoints = "127.0.0.1:1,127.0.0.1:2"};
+    struct muster_registry *registry = NULL;
+    struct muster_error error;
+    enum muster_rc rc;
+
+    torture_arm_limited(torture, &f->test.mem);
+    rc = muster_registry_open(f->env, &options, &registry, &error);
+    torture_disarm(torture);
+    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    if (rc == MUSTER_OK)
+        muster_registry_close(registry, NULL);
+    test_env_turn(f->env, 10);
+}
+
 static void no_memory_to_open_leaves_nothing(void **state)
 {
-    struct registry_pair *f = *state;
-    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
-
-    for (uint64_t fail_at = 1; rc != MUSTER_OK; fail_at++) {
-        struct muster_registry_options options = {.endpoints = "127.0.0.1:1,127.0.0.1:2"};
-        struct muster_registry *registry = NULL;
-        struct muster_error error;
-
-        f->test.mem.fail_at = fail_at;
-        rc = muster_registry_open(f->env, &options, &registry, &error);
-        assert_int_equal(rc, f->test.mem.fail_at != 0 ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED);
-        f->test.mem.fail_at = 0;
-        if (rc == MUSTER_OK)
-            muster_registry_close(registry, NULL);
-        test_env_turn(f->env, 10);
-    }
+    torture_run(&(struct torture_scenario){.name = "open", .run = run_open, .data = *state});
 }
 
 static void a_password_goes_to_secured_endpoints_or_to_plain_ones(void **state)

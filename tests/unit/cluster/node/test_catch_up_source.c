@@ -1,5 +1,5 @@
 /* A joiner before a member that is played by hand, and lies. */
-#include "test_env.h"
+#include "torture.h"
 
 #include <string.h>
 
@@ -399,17 +399,29 @@ static void another_process_at_the_address_is_not_asked(void **state)
     assert_int_equal(stand.ours[stand.count - 1], 0);
 }
 
+static void run_start(struct torture *torture, const void *data)
+{
+    enum muster_rc rc;
+
+    (void)data;
+    stand_open(&rows[0]);
+    torture_arm_limited(torture, &stand.test.mem);
+    rc = stand_start(30 * MUSTER_NS_PER_S);
+    torture_disarm(torture);
+    if (rc != MUSTER_OK) {
+        assert_true(rc == MUSTER_RESOURCE_EXHAUSTED && torture->refused > 0);
+        test_env_turn(&stand.test.env, 10);
+        assert_false(stand.is_done);
+        assert_int_equal(stand_start(30 * MUSTER_NS_PER_S), MUSTER_OK);
+    }
+    test_env_run_until(&stand.test.env, test_env_is_true, &stand.is_done);
+    stand_close();
+}
+
 static void no_memory_to_start_leaves_nothing(void **state)
 {
     (void)state;
-    for (uint64_t fail_at = 1; fail_at <= 3; fail_at++) {
-        stand_open(&rows[0]);
-        stand.test.mem.fail_at = fail_at;
-        assert_int_equal(stand_start(30 * MUSTER_NS_PER_S), MUSTER_RESOURCE_EXHAUSTED);
-        test_env_turn(&stand.test.env, 10);
-        assert_false(stand.is_done);
-        stand_close();
-    }
+    torture_run(&(struct torture_scenario){.name = "start", .run = run_start});
 }
 
 static void where_nobody_is_to_be_asked_it_is_over(void **state)

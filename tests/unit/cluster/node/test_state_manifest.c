@@ -1,6 +1,6 @@
 /* The training state cut into chunks, what two sides say of it, and messages that lie. */
 #include "careful_mem.h"
-#include "test_env.h"
+#include "torture.h"
 
 #include <string.h>
 
@@ -126,42 +126,48 @@ static void sides_that_registered_other_tensors_are_told_which(void **state)
 
 static const uint8_t hashes[2][MUSTER_HASH128_BYTES] = {{1, 2, 3}, {4, 5, 6}};
 
-/* For each allocation that may fail, then with memory. */
+static void run_manifest(struct torture *torture, const void *data)
+{
+    bool is_request = *(const bool *)data;
+    struct muster_state_manifest manifest = {.mem = NULL};
+    struct muster_mem_limited mem;
+    struct muster_state_chunks chunks;
+    struct muster_error error;
+    void *bytes = NULL;
+    size_t size = 0;
+    enum muster_rc rc;
+
+    muster_mem_limited_init(&mem, careful_mem(), 0);
+    assert_int_equal(muster_state_chunks_init(&chunks, &mem.mem, registered, 2), MUSTER_OK);
+    torture_arm_limited(torture, &mem);
+    rc = muster_state_manifest_pack(&chunks, 7, is_request ? NULL : hashes, &bytes, &size);
+    if (rc == MUSTER_OK)
+        rc = muster_state_manifest_unpack(&mem.mem, bytes, size, &manifest, &error);
+    torture_disarm(torture);
+    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    if (rc == MUSTER_OK) {
+        assert_int_equal(manifest.step, 7);
+        assert_int_equal(muster_state_match(&chunks, &manifest, &error), MUSTER_OK);
+        assert_int_equal(manifest.chunk_count, is_request ? 0 : 2);
+        if (!is_request)
+            assert_memory_equal(manifest.hashes, hashes, sizeof(hashes));
+    }
+    muster_state_manifest_fini(&manifest);
+    muster_mem_free(&mem.mem, bytes);
+    muster_state_chunks_fini(&chunks);
+    assert_int_equal(muster_mem_limited_fini(&mem), 0);
+}
+
 static void manifests_are_read_as_they_were_written(void **state)
 {
+    static const bool is_request[] = {false, true};
+    static const struct torture_scenario scenarios[] = {
+        {.name = "manifest", .run = run_manifest, .data = &is_request[0]},
+        {.name = "request", .run = run_manifest, .data = &is_request[1]},
+    };
+
     (void)state;
-    for (int is_request = 0; is_request <= 1; is_request++) {
-        enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
-
-        for (uint64_t fail_at = 1; rc != MUSTER_OK; fail_at++) {
-            struct muster_state_manifest manifest = {.mem = NULL};
-            struct muster_mem_limited mem;
-            struct muster_state_chunks chunks;
-            struct muster_error error;
-            void *bytes = NULL;
-            size_t size = 0;
-
-            muster_mem_limited_init(&mem, careful_mem(), 0);
-            assert_int_equal(muster_state_chunks_init(&chunks, &mem.mem, registered, 2), MUSTER_OK);
-            mem.fail_at = fail_at;
-            rc = muster_state_manifest_pack(&chunks, 7, is_request != 0 ? NULL : hashes, &bytes,
-                                            &size);
-            if (rc == MUSTER_OK)
-                rc = muster_state_manifest_unpack(&mem.mem, bytes, size, &manifest, &error);
-            assert_int_equal(rc, mem.fail_at == 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
-            if (rc == MUSTER_OK) {
-                assert_int_equal(manifest.step, 7);
-                assert_int_equal(muster_state_match(&chunks, &manifest, &error), MUSTER_OK);
-                assert_int_equal(manifest.chunk_count, is_request != 0 ? 0 : 2);
-                if (is_request == 0)
-                    assert_memory_equal(manifest.hashes, hashes, sizeof(hashes));
-            }
-            muster_state_manifest_fini(&manifest);
-            muster_mem_free(&mem.mem, bytes);
-            muster_state_chunks_fini(&chunks);
-            assert_int_equal(muster_mem_limited_fini(&mem), 0);
-        }
-    }
+    torture_run_all(scenarios, sizeof(scenarios) / sizeof(scenarios[0]));
 }
 
 static enum muster_rc read_message(size_t hash_bytes, const uint8_t *root, size_t root_bytes)
