@@ -9,6 +9,7 @@
 #include <muster/collective.h>
 #include <muster/env.h>
 #include <muster/hash.h>
+#include <muster/runtime.h>
 #include <muster/status.h>
 
 MUSTER_BEGIN
@@ -226,6 +227,54 @@ MUSTER_API void muster_reader_wait_cancel(struct muster_reader_op *op);
 /** All versions that the program uses must have been released. Waits end with CANCELLED; then closed (may
  * be NULL), in a later turn. */
 MUSTER_API void muster_reader_close(struct muster_reader *reader, muster_reader_fn *closed);
+
+/* --- For programs with a runtime: calls that wait --- */
+
+/**
+ * muster_publication_open, and wait until the name is taken. options->deadline_ns is not used.
+ *
+ * Owns:    gives, muster_publication_disconnect.
+ * Errors:  those of muster_publication_open, returned and by opened; FAILED_PRECONDITION, here and below: another
+ *          thread is in the runtime, or what is given was not made by the connecting call.
+ * Thread:  the program, here and below.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_publication_connect(
+    struct muster_runtime *runtime, const struct muster_publication_options *options,
+    uint64_t timeout_ns, struct muster_publication **ret_publication,
+    struct muster_error *ret_error);
+/**
+ * muster_publication_put_start, and wait. put->deadline_ns is not used; ret_version may be NULL.
+ *
+ * Errors:  those of muster_publication_put_start. After DEADLINE_EXCEEDED the version may be there:
+ *          muster_publication_version tells.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_publication_publish(
+    struct muster_publication *publication, const struct muster_publication_put *put,
+    uint64_t timeout_ns, uint64_t *ret_version, struct muster_error *ret_error);
+/** muster_publication_close, and wait. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_publication_disconnect(
+    struct muster_publication *publication, struct muster_error *ret_error);
+
+/** muster_reader_open: it follows the publication while the program computes. Gives, muster_reader_disconnect.
+ * Errors: those of muster_reader_open. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_reader_connect(
+    struct muster_runtime *runtime, const struct muster_reader_options *options,
+    struct muster_reader **ret_reader, struct muster_error *ret_error);
+/**
+ * Wait until the reader has this version or a later one, and take the newest. Its bytes stay as they are until
+ * muster_reader_put_back. version 0 with timeout_ns 0: the newest that is here, without waiting.
+ *
+ * Errors:  DEADLINE_EXCEEDED.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_reader_take(
+    struct muster_reader *reader, uint64_t version, uint64_t timeout_ns,
+    const struct muster_version **ret_version, struct muster_error *ret_error);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_reader_put_back(
+    struct muster_reader *reader, const struct muster_version *version,
+    struct muster_error *ret_error);
+/** muster_reader_close, and wait. All versions that were taken must have been put back. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_reader_disconnect(
+    struct muster_reader *reader, struct muster_error *ret_error);
 
 MUSTER_END
 

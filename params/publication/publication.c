@@ -1,6 +1,7 @@
 /* The publisher: makes versions, commits them by compare-and-swap of the registry's key, and tells the readers
  * where to fetch them. */
 #include "params/publication/roster.h"
+#include "params/publication/waiter.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -66,6 +67,7 @@ struct muster_publication {
     struct put put;
     struct muster_task step;
     muster_publication_fn *closed;
+    struct muster_publication_waiter waiter;
 };
 
 static void step_post(struct muster_publication *publication)
@@ -832,6 +834,16 @@ enum muster_rc muster_publication_open(struct muster_env *env,
 void *muster_publication_data(const struct muster_publication *publication)
 {
     return publication->data;
+}
+
+struct muster_publication_waiter *muster_publication_waiter(struct muster_publication *publication)
+{
+    return &publication->waiter;
+}
+
+struct muster_env *muster_publication_env(const struct muster_publication *publication)
+{
+    return publication->env;
 }
 
 const struct muster_error *muster_publication_error(const struct muster_publication *publication)

@@ -8,6 +8,7 @@
 
 #include "params/publication/door.h"
 #include "params/publication/fetch.h"
+#include "params/publication/waiter.h"
 #include "runtime/value/backoff.h"
 
 #define REQUEST_TIMEOUT_NS (5 * MUSTER_NS_PER_S)
@@ -67,6 +68,7 @@ struct muster_reader {
     struct muster_list waits;
     struct muster_task step;
     muster_reader_fn *closed;
+    struct muster_publication_waiter waiter;
 };
 
 static void step_post(struct muster_reader *reader)
@@ -594,6 +596,16 @@ static void on_read_again(struct muster_timer *timer)
 void *muster_reader_data(const struct muster_reader *reader)
 {
     return reader->data;
+}
+
+struct muster_publication_waiter *muster_reader_waiter(struct muster_reader *reader)
+{
+    return &reader->waiter;
+}
+
+struct muster_env *muster_reader_env(const struct muster_reader *reader)
+{
+    return reader->env;
 }
 
 const struct muster_error *muster_reader_error(const struct muster_reader *reader)
