@@ -18,6 +18,7 @@ guard.enter()
 from params_cluster import BINARIES, MUSTER, PATIENCE_S, ParamsCluster, page_shows
 
 PROGRAM = os.path.join(BINARIES, "weights")
+WAITING = os.path.join(BINARIES, "weights_wait")
 READERS = 3
 
 
@@ -87,6 +88,17 @@ class Weights(ParamsCluster):
         self.assertEqual((result["bench"], result["readers"], result["kills"], result["torn"], result["stale"]), ("publish", 3, 3, 0, 0))
         self.assertLess(result["wire_bytes"], 3 * 1048576 * 0.25)  # changes of 5 %
         self.assertGreater(result["all_ms"], result["lower_bound_ms"])
+
+    def test_a_program_without_a_loop_publishes_and_reads(self):
+        reader = self.start(WAITING, "read", self.registry)
+        publisher = self.start(WAITING, "publish", self.registry)
+        self.assertEqual((publisher.wait(timeout=PATIENCE_S), publisher.stdout.read()), (0, "version 10 has a reader\n"))
+        self.assertEqual(reader.wait(timeout=PATIENCE_S), 0)
+        lines = reader.stdout.read().splitlines()
+        self.assertEqual(lines, sorted(set(lines), key=lines.index))
+        for line in lines:
+            self.assertRegex(line, r"^version (\d+): \1$")
+        self.assertEqual(lines[-1], "version 10: 10")
 
     def test_the_page_shows_the_program_word_for_word(self):
         self.assertTrue(page_shows("publications.md", "weights.c"))
