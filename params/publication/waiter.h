@@ -1,4 +1,4 @@
-/* What publications and readers keep for calls that wait (blocking.c). */
+/* The state that calls which wait (blocking.c) keep in publications and readers. */
 #ifndef MUSTER_PARAMS_PUBLICATION_WAITER_H
 #define MUSTER_PARAMS_PUBLICATION_WAITER_H
 
