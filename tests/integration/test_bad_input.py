@@ -137,8 +137,8 @@ class Place(unittest.TestCase):
             self.assertEqual(done.returncode, 1, name)
             self.assertRegex(done.stderr, rf"{name}={value}|{name}:? must be .*, got \"?{value}")
 
-    def test_no_launcher_and_no_registry(self):
-        for variables, remedy in (({}, "muster run"), ({"RANK": "0", "WORLD_SIZE": "1"}, "MUSTER_REGISTRY")):
+    def test_a_registry_without_a_place_and_a_place_without_a_registry(self):
+        for variables, remedy in (({"MUSTER_REGISTRY": "127.0.0.1:1"}, "muster run"), ({"RANK": "0", "WORLD_SIZE": "2"}, "MUSTER_REGISTRY")):
             done = subprocess.run([STEPPER, "1"], env=dict(CLEAN, **variables), text=True, capture_output=True,
                                   timeout=PATIENCE_S)
             self.assertEqual(done.returncode, 1)
