@@ -77,15 +77,9 @@ void muster_params_way_fail(struct muster_params_way *way, const struct muster_e
     way->params->way_events->on_failed(way);
 }
 
-static bool is_final(enum muster_rc rc)
-{
-    return rc == MUSTER_FAILED_PRECONDITION || rc == MUSTER_INVALID_ARGUMENT ||
-           rc == MUSTER_PERMISSION_DENIED || rc == MUSTER_UNAUTHENTICATED;
-}
-
 static void way_end(struct muster_params_way *way, const struct muster_error *error)
 {
-    if (is_final(error->rc))
+    if (muster_params_rc_is_final(error->rc))
         muster_params_way_fail(way, error);
     else
         muster_params_way_break(way, error);

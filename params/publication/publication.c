@@ -9,6 +9,8 @@
 
 #include <muster/registry.h>
 
+#include "params/wire/frame.h"
+
 #define REQUEST_TIMEOUT_NS (2 * MUSTER_NS_PER_S)
 #define RETRY_NS           (200 * MUSTER_NS_PER_MS)
 /* One turn copies or hashes for a few milliseconds, so that other events go on meanwhile. */
@@ -242,12 +244,6 @@ static const struct muster_publication_door_events door_events = {.on_missing = 
 
 static void key_step(struct muster_publication *publication);
 
-static bool is_final(enum muster_rc rc)
-{
-    return rc == MUSTER_UNAUTHENTICATED || rc == MUSTER_PERMISSION_DENIED ||
-           rc == MUSTER_INVALID_ARGUMENT || rc == MUSTER_FAILED_PRECONDITION;
-}
-
 /* Attempts go on until the deadline. */
 static void request_failed(struct muster_publication *publication, enum muster_rc rc,
                            const struct muster_error *error)
@@ -256,7 +252,7 @@ static void request_failed(struct muster_publication *publication, enum muster_r
 
     final.rc = rc;
     publication->error = final;
-    if (is_final(rc))
+    if (muster_params_rc_is_final(rc))
         work_end(publication, &final);
     else
         muster_timer_start(&publication->retry, publication->env->loop,

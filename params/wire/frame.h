@@ -11,6 +11,13 @@
 #include "net/link/peer_link.h"
 #include "params/wire/run.h"
 
+/** Whether a server that refuses with this code would do so again: there is no use in another attempt. */
+static inline bool muster_params_rc_is_final(enum muster_rc rc)
+{
+    return rc == MUSTER_FAILED_PRECONDITION || rc == MUSTER_INVALID_ARGUMENT ||
+           rc == MUSTER_PERMISSION_DENIED || rc == MUSTER_UNAUTHENTICATED;
+}
+
 /** header.type. A request has a number in header.offset, which its answer repeats. */
 enum muster_params_message {
     MUSTER_PARAMS_OPEN = 1,   /* payload: open; the first of a link */
