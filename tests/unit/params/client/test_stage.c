@@ -8,7 +8,7 @@
 
 #include "assertion_count.h"
 #include "params_calls.h"
-#include "params_stand.h"
+#include "params_tensors.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,70 +25,27 @@ static const struct muster_params_schema weights = {.name = "weights",
                                                     .optimizer = MUSTER_PARAMS_ADD,
                                                     .tensor_elements = ELEMENTS};
 
-struct scene {
-    struct params_stand stand;
-    struct muster_params *params;
-    struct muster_params_table *table;
-};
-
-static void scene_open(struct scene *scene, const struct muster_params_schema *schema)
+static void scene_open(struct params_tensors *scene, const struct muster_params_schema *schema)
 {
     params_stand_open_seat(&scene->stand, SHARDS, (uint64_t)64 << 20);
-    scene->params = params_stand_client(&scene->stand, NULL);
-    scene->table = params_stand_table(&scene->stand, scene->params, schema);
+    params_tensors_enter(scene, params_stand_client(&scene->stand, NULL), schema);
 }
 
-static void scene_close(struct scene *scene)
+static enum muster_rc range_do(struct params_tensors *scene, struct muster_params_table *table,
+                               void *values, enum muster_params_direction direction)
 {
-    assert_int_equal(params_stand_leave(&scene->stand, scene->params), MUSTER_OK);
-    params_stand_close(&scene->stand);
-}
-
-static void on_op(struct muster_params_op *op, enum muster_rc rc)
-{
-    *(struct params_outcome *)op->data = (struct params_outcome){true, rc};
-}
-
-static enum muster_rc range_do(struct scene *scene, struct muster_params_table *table, void *values,
-                               enum muster_params_direction direction)
-{
-    const struct muster_params_range range = {.values = values};
-    struct params_outcome outcome = {.is_done = false};
-    struct muster_params_op op = {.data = &outcome};
-    enum muster_rc rc = muster_params_tensor_start(
-        &op, table, &range, direction, params_stand_deadline(&scene->stand), on_op);
-
-    return rc != MUSTER_OK ? rc : params_outcome_await(&scene->stand.test.env, &outcome);
-}
-
-/* Element i is i * factor, exact in f32. */
-static float *ramp_new(float factor)
-{
-    float *values = malloc(ELEMENTS * sizeof(*values));
-
-    assert_non_null(values);
-    for (size_t i = 0; i < ELEMENTS; i++)
-        values[i] = (float)i * factor;
-    return values;
-}
-
-static void ramp_expect(const float *values, float factor)
-{
-    for (size_t i = 0; i < ELEMENTS; i++) {
-        if (values[i] < (float)i * factor || values[i] > (float)i * factor)
-            fail_msg("element %zu is %g, not %g", i, (double)values[i],
-                     (double)((float)i * factor));
-    }
+    return params_tensors_move(scene, table, &(struct muster_params_range){.values = values},
+                               direction);
 }
 
 /* A second client, which keeps to connections, sees what the first one has pushed through memory. */
 static void pushes_and_pulls_through_memory_are_as_others(void **state)
 {
-    struct scene scene;
+    struct params_tensors scene;
     struct muster_params_options options = {.job = "test", .no_host_memory = true};
     struct params_outcome outcome = {.is_done = false};
     struct muster_params *other;
-    float *ramp = ramp_new(1), *found = ramp_new(0);
+    float *ramp = params_ramp_new(ELEMENTS, 1), *found = params_ramp_new(ELEMENTS, 0);
     uint64_t pulls;
 
     (void)state;
@@ -101,39 +58,39 @@ static void pushes_and_pulls_through_memory_are_as_others(void **state)
                          MUSTER_OK);
         assert_int_equal(range_do(&scene, scene.table, found, MUSTER_PARAMS_DIRECTION_PULL),
                          MUSTER_OK);
-        ramp_expect(found, (float)i);
+        params_ramp_expect(found, 0, ELEMENTS, (float)i);
     }
     pulls = params_stand_stats(&scene.stand).pulls;
     assert_int_equal(range_do(&scene, scene.table, found, MUSTER_PARAMS_DIRECTION_PULL), MUSTER_OK);
     assert_int_equal(params_stand_stats(&scene.stand).pulls, pulls + 1); /* the part of a block */
-    ramp_expect(found, 4);
+    params_ramp_expect(found, 0, ELEMENTS, 4);
 
-    assert_int_equal(muster_params_open(&scene.stand.test.env, &options, params_on_client, &other,
-                                        NULL),
-                     MUSTER_OK);
+    assert_int_equal(
+        muster_params_open(&scene.stand.test.env, &options, params_on_client, &other, NULL),
+        MUSTER_OK);
     assert_int_equal(params_outcome_await(&scene.stand.test.env, &outcome), MUSTER_OK);
     memset(found, 0, ELEMENTS * sizeof(*found));
     assert_int_equal(range_do(&scene, params_stand_table(&scene.stand, other, &weights), found,
                               MUSTER_PARAMS_DIRECTION_PULL),
                      MUSTER_OK);
     assert_true(params_stand_stats(&scene.stand).pulls > pulls + 2);
-    ramp_expect(found, 4);
+    params_ramp_expect(found, 0, ELEMENTS, 4);
     outcome.is_done = false;
     muster_params_close(other, params_stand_deadline(&scene.stand), params_on_client);
     assert_int_equal(params_outcome_await(&scene.stand.test.env, &outcome), MUSTER_OK);
     free(ramp);
     free(found);
-    scene_close(&scene);
+    params_tensors_leave(&scene);
 }
 
-static struct muster_params_way *way_of(const struct scene *scene)
+static struct muster_params_way *way_of(const struct params_tensors *scene)
 {
     return muster_params_route(scene->params, 0);
 }
 
 static bool has_staged(void *data)
 {
-    const struct scene *scene = data;
+    const struct params_tensors *scene = data;
 
     MUSTER_LIST_EACH (&way_of(scene)->pushes, request, struct muster_params_request, node) {
         if (request->slot > 0)
@@ -152,23 +109,24 @@ static void a_push_through_memory_counts_once_whatever_ends(void **state)
                 {"the operation", true, false},
                 {"the link", false, true},
                 {"both", true, true}};
-    float *found = ramp_new(0);
+    float *found = params_ramp_new(ELEMENTS, 0);
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct params_outcome outcome = {.is_done = false};
         struct muster_params_op op = {.data = &outcome};
-        struct muster_params_range range = {.count = 16 * BLOCK, .values = ramp_new(1)};
+        struct muster_params_range range = {.count = 16 * BLOCK,
+                                            .values = params_ramp_new(ELEMENTS, 1)};
         struct muster_error error = {.rc = MUSTER_UNAVAILABLE, .text = "lost"};
-        struct scene scene;
+        struct params_tensors scene;
 
         scene_open(&scene, &weights);
         assert_int_equal(range_do(&scene, scene.table, range.values, MUSTER_PARAMS_DIRECTION_PUSH),
                          MUSTER_OK);
-        assert_int_equal(muster_params_tensor_start(&op, scene.table, &range,
-                                                    MUSTER_PARAMS_DIRECTION_PUSH,
-                                                    params_stand_deadline(&scene.stand), on_op),
-                         MUSTER_OK);
+        assert_int_equal(
+            muster_params_tensor_start(&op, scene.table, &range, MUSTER_PARAMS_DIRECTION_PUSH,
+                                       params_stand_deadline(&scene.stand), params_tensors_on_op),
+            MUSTER_OK);
         test_env_run_until(&scene.stand.test.env, has_staged, &scene);
         if (rows[i].is_cancelled)
             muster_params_op_cancel(&op);
@@ -183,8 +141,8 @@ static void a_push_through_memory_counts_once_whatever_ends(void **state)
                          MUSTER_OK);
         for (size_t j = 0; j < ELEMENTS; j++)
             found[j] -= j < range.count ? (float)j : 0;
-        ramp_expect(found, 1);
-        scene_close(&scene);
+        params_ramp_expect(found, 0, ELEMENTS, 1);
+        params_tensors_leave(&scene);
     }
     free(found);
 }
@@ -192,10 +150,10 @@ static void a_push_through_memory_counts_once_whatever_ends(void **state)
 /* The server's memory does not have a push yet that was started before the pull. */
 static void a_pull_shows_the_push_before_it_also_where_it_reads_memory(void **state)
 {
-    float *ramp = ramp_new(1), *found = ramp_new(0);
+    float *ramp = params_ramp_new(ELEMENTS, 1), *found = params_ramp_new(ELEMENTS, 0);
     const struct muster_params_range ranges[2] = {{.count = 4 * BLOCK, .values = ramp},
                                                   {.count = 4 * BLOCK, .values = found}};
-    struct scene scene;
+    struct params_tensors scene;
 
     (void)state;
     scene_open(&scene, &weights);
@@ -207,7 +165,8 @@ static void a_pull_shows_the_push_before_it_also_where_it_reads_memory(void **st
             assert_int_equal(muster_params_tensor_start(&ops[j], scene.table, &ranges[j],
                                                         j == 0 ? MUSTER_PARAMS_DIRECTION_PUSH
                                                                : MUSTER_PARAMS_DIRECTION_PULL,
-                                                        params_stand_deadline(&scene.stand), on_op),
+                                                        params_stand_deadline(&scene.stand),
+                                                        params_tensors_on_op),
                              MUSTER_OK);
         for (unsigned j = 0; j < 2; j++)
             assert_int_equal(params_outcome_await(&scene.stand.test.env, &outcomes[j]), MUSTER_OK);
@@ -216,7 +175,7 @@ static void a_pull_shows_the_push_before_it_also_where_it_reads_memory(void **st
     }
     free(ramp);
     free(found);
-    scene_close(&scene);
+    params_tensors_leave(&scene);
 }
 
 int main(void)

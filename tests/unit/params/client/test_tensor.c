@@ -8,7 +8,7 @@
 
 #include "assertion_count.h"
 #include "params_calls.h"
-#include "params_stand.h"
+#include "params_tensors.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,58 +29,36 @@ static const struct muster_params_schema weights = {.name = "weights",
                                                     .optimizer = MUSTER_PARAMS_ADD,
                                                     .tensor_elements = ELEMENTS};
 
-struct scene {
-    struct params_stand stand;
-    struct muster_params *params;
-    struct muster_params_table *table;
-};
-
-static void scene_open(struct scene *scene, const struct muster_params_schema *schema)
+static void scene_open(struct params_tensors *scene, const struct muster_params_schema *schema)
 {
     params_stand_open_in(&scene->stand, SHARDS, MEMORY_BYTES);
-    scene->params = params_stand_source(&scene->stand, NULL, 1);
-    scene->table = params_stand_table(&scene->stand, scene->params, schema);
+    params_tensors_enter(scene, params_stand_source(&scene->stand, NULL, 1), schema);
 }
 
-static void scene_close(struct scene *scene)
-{
-    assert_int_equal(params_stand_leave(&scene->stand, scene->params), MUSTER_OK);
-    params_stand_close(&scene->stand);
-}
-
-static void on_op(struct muster_params_op *op, enum muster_rc rc)
-{
-    struct params_outcome *outcome = op->data;
-
-    assert_false(outcome->is_done);
-    *outcome = (struct params_outcome){true, rc};
-}
-
-static enum muster_rc range_start(struct scene *scene, struct muster_params_op *op,
+static enum muster_rc range_start(struct params_tensors *scene, struct muster_params_op *op,
                                   const struct muster_params_range *range,
                                   enum muster_params_direction direction)
 {
     return muster_params_tensor_start(op, scene->table, range, direction,
-                                      params_stand_deadline(&scene->stand), on_op);
+                                      params_stand_deadline(&scene->stand), params_tensors_on_op);
 }
 
-static enum muster_rc range_do(struct scene *scene, uint64_t offset, uint64_t count, void *values,
-                               enum muster_params_direction direction)
+static enum muster_rc range_do(struct params_tensors *scene, uint64_t offset, uint64_t count,
+                               void *values, enum muster_params_direction direction)
 {
     const struct muster_params_range range = {.offset = offset, .count = count, .values = values};
-    struct params_outcome outcome = {.is_done = false};
-    struct muster_params_op op = {.data = &outcome};
-    enum muster_rc rc = range_start(scene, &op, &range, direction);
 
-    return rc != MUSTER_OK ? rc : params_outcome_await(&scene->stand.test.env, &outcome);
+    return params_tensors_move(scene, scene->table, &range, direction);
 }
 
-static enum muster_rc range_push(struct scene *scene, uint64_t offset, uint64_t count, void *values)
+static enum muster_rc range_push(struct params_tensors *scene, uint64_t offset, uint64_t count,
+                                 void *values)
 {
     return range_do(scene, offset, count, values, MUSTER_PARAMS_DIRECTION_PUSH);
 }
 
-static enum muster_rc range_pull(struct scene *scene, uint64_t offset, uint64_t count, void *values)
+static enum muster_rc range_pull(struct params_tensors *scene, uint64_t offset, uint64_t count,
+                                 void *values)
 {
     return range_do(scene, offset, count, values, MUSTER_PARAMS_DIRECTION_PULL);
 }
@@ -93,31 +71,12 @@ static float *floats_new(size_t count)
     return values;
 }
 
-/* Element i is i * factor, exact in f32. */
-static float *ramp_new(size_t count, float factor)
-{
-    float *values = floats_new(count);
-
-    for (size_t i = 0; i < count; i++)
-        values[i] = (float)i * factor;
-    return values;
-}
-
-static void ramp_expect(const float *values, uint64_t offset, size_t count, float factor)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (values[i] < (float)(offset + i) * factor || values[i] > (float)(offset + i) * factor)
-            fail_msg("element %zu is %g, not %g", (size_t)offset + i, (double)values[i],
-                     (double)((float)(offset + i) * factor));
-    }
-}
-
 /* --- Values --- */
 
 static void a_tensor_is_pulled_as_the_sum_of_its_pushes(void **state)
 {
-    struct scene scene;
-    float *ramp = ramp_new(ELEMENTS, 1), *found = ramp_new(ELEMENTS, 5);
+    struct params_tensors scene;
+    float *ramp = params_ramp_new(ELEMENTS, 1), *found = params_ramp_new(ELEMENTS, 5);
 
     (void)state;
     scene_open(&scene, &weights);
@@ -125,22 +84,22 @@ static void a_tensor_is_pulled_as_the_sum_of_its_pushes(void **state)
     assert_int_equal(range_push(&scene, 0, ELEMENTS, ramp), MUSTER_OK);
     assert_int_equal(range_pull(&scene, 0, 0, found), MUSTER_OK);
 
-    ramp_expect(found, 0, ELEMENTS, 2);
+    params_ramp_expect(found, 0, ELEMENTS, 2);
     assert_int_equal(params_stand_stats(&scene.stand).duplicate_runs, 0);
     free(ramp);
     free(found);
-    scene_close(&scene);
+    params_tensors_leave(&scene);
 }
 
 static void a_range_that_is_pulled_begins_and_ends_anywhere(void **state)
 {
     static const struct {
         uint64_t offset, count;
-    } rows[] = {{0, 1},          {BLOCK - 1, 2},      {BLOCK, BLOCK},       {5, 3 * BLOCK},
-                {EXTENT - 1, 2}, {7, 3 * EXTENT + 1}, {ELEMENTS - 1, 1},    {ELEMENTS - BLOCK, 0},
+    } rows[] = {{0, 1},          {BLOCK - 1, 2},      {BLOCK, BLOCK},        {5, 3 * BLOCK},
+                {EXTENT - 1, 2}, {7, 3 * EXTENT + 1}, {ELEMENTS - 1, 1},     {ELEMENTS - BLOCK, 0},
                 {EXTENT, 0},     {EXTENT + 1, 500},   {BLOCK - 3, BLOCK + 6}};
-    struct scene scene;
-    float *ramp = ramp_new(ELEMENTS, 1), *found = floats_new(ELEMENTS);
+    struct params_tensors scene;
+    float *ramp = params_ramp_new(ELEMENTS, 1), *found = floats_new(ELEMENTS);
 
     (void)state;
     scene_open(&scene, &weights);
@@ -150,12 +109,12 @@ static void a_range_that_is_pulled_begins_and_ends_anywhere(void **state)
 
         found[count < ELEMENTS ? count : 0] = -1;
         assert_int_equal(range_pull(&scene, rows[i].offset, rows[i].count, found), MUSTER_OK);
-        ramp_expect(found, rows[i].offset, count, 1);
+        params_ramp_expect(found, rows[i].offset, count, 1);
         assert_true(count == ELEMENTS || found[count] < 0);
     }
     free(ramp);
     free(found);
-    scene_close(&scene);
+    params_tensors_leave(&scene);
 }
 
 static void values_of_16_bits_are_sums_of_32_bits_on_the_server(void **state)
@@ -168,7 +127,7 @@ static void values_of_16_bits_are_sums_of_32_bits_on_the_server(void **state)
     for (size_t i = 0; i < 2; i++) {
         struct muster_params_schema schema = weights;
         bool is_f16 = dtypes[i] == MUSTER_F16;
-        struct scene scene;
+        struct params_tensors scene;
 
         schema.wire_dtype = dtypes[i];
         scene_open(&scene, &schema);
@@ -179,12 +138,12 @@ static void values_of_16_bits_are_sums_of_32_bits_on_the_server(void **state)
         assert_int_equal(range_push(&scene, 0, 0, halves), MUSTER_OK);
         assert_int_equal(range_pull(&scene, 3, ELEMENTS - 3, halves), MUSTER_OK);
         for (size_t j = 3; j < ELEMENTS; j++) {
-            float found = is_f16 ? muster_f16_to_f32(halves[j - 3])
-                                 : muster_bf16_to_f32(halves[j - 3]);
+            float found =
+                is_f16 ? muster_f16_to_f32(halves[j - 3]) : muster_bf16_to_f32(halves[j - 3]);
 
             assert_true(found <= (float)(j % 100) * 2 && found >= (float)(j % 100) * 2);
         }
-        scene_close(&scene);
+        params_tensors_leave(&scene);
     }
     free(halves);
 }
@@ -192,8 +151,8 @@ static void values_of_16_bits_are_sums_of_32_bits_on_the_server(void **state)
 static void blocks_that_nothing_was_pushed_to_have_initial_values(void **state)
 {
     struct muster_params_schema schema = weights;
-    float *one = ramp_new(BLOCK, 1), found[2 * BLOCK];
-    struct scene scene;
+    float *one = params_ramp_new(BLOCK, 1), found[2 * BLOCK];
+    struct params_tensors scene;
 
     (void)state;
     schema.init = MUSTER_PARAMS_INIT_CONSTANT;
@@ -206,9 +165,9 @@ static void blocks_that_nothing_was_pushed_to_have_initial_values(void **state)
         assert_true(found[i] <= 3 && found[i] >= 3);
     for (size_t i = 0; i < BLOCK; i++)
         found[BLOCK + i] -= 3;
-    ramp_expect(found + BLOCK, 0, BLOCK, 1);
+    params_ramp_expect(found + BLOCK, 0, BLOCK, 1);
     free(one);
-    scene_close(&scene);
+    params_tensors_leave(&scene);
 }
 
 /* --- Refusals --- */
@@ -227,7 +186,7 @@ static void ranges_that_no_tensor_has_are_refused_before_they_leave(void **state
         {"a push of half a block", 0, BLOCK / 2, MUSTER_PARAMS_DIRECTION_PUSH},
         {"a push from within a block", 1, BLOCK, MUSTER_PARAMS_DIRECTION_PUSH},
     };
-    struct scene scene;
+    struct params_tensors scene;
     float value[2 * BLOCK] = {0};
 
     (void)state;
@@ -241,7 +200,7 @@ static void ranges_that_no_tensor_has_are_refused_before_they_leave(void **state
     }
     assert_int_equal(params_stand_push(&scene.stand, scene.table, &(uint64_t){1}, value, 1, NULL),
                      MUSTER_INVALID_ARGUMENT); /* by key */
-    scene_close(&scene);
+    params_tensors_leave(&scene);
 }
 
 static void rows_are_no_tensor(void **state)
@@ -250,20 +209,20 @@ static void rows_are_no_tensor(void **state)
                                                       .row_elements = BLOCK,
                                                       .wire_dtype = MUSTER_F32,
                                                       .optimizer = MUSTER_PARAMS_ADD};
-    struct scene scene;
+    struct params_tensors scene;
     float values[BLOCK] = {0};
 
     (void)state;
     scene_open(&scene, &plain);
 
     assert_int_equal(range_push(&scene, 0, BLOCK, values), MUSTER_INVALID_ARGUMENT);
-    scene_close(&scene);
+    params_tensors_leave(&scene);
 }
 
 static void new_blocks_without_memory_are_refused_and_the_others_applied(void **state)
 {
-    struct scene scene;
-    float *ramp = ramp_new(ELEMENTS, 1), *found = floats_new(ELEMENTS);
+    struct params_tensors scene;
+    float *ramp = params_ramp_new(ELEMENTS, 1), *found = floats_new(ELEMENTS);
     size_t applied = 0;
 
     (void)state;
@@ -278,7 +237,7 @@ static void new_blocks_without_memory_are_refused_and_the_others_applied(void **
     assert_true(applied > BLOCK && applied < ELEMENTS - BLOCK);
     free(ramp);
     free(found);
-    scene_close(&scene);
+    params_tensors_leave(&scene);
 }
 
 /* --- Losses --- */
@@ -290,9 +249,9 @@ static bool some_are_applied(void *data)
 
 static void a_push_counts_once_when_its_server_dies_in_the_middle(void **state)
 {
-    const struct muster_params_range range = {.values = ramp_new(ELEMENTS, 1)};
+    const struct muster_params_range range = {.values = params_ramp_new(ELEMENTS, 1)};
     float *found = floats_new(ELEMENTS);
-    struct scene scene;
+    struct params_tensors scene;
 
     (void)state;
     scene_open(&scene, &weights);
@@ -307,11 +266,11 @@ static void a_push_counts_once_when_its_server_dies_in_the_middle(void **state)
         params_stand_serve(&scene.stand);
         assert_int_equal(params_outcome_await(&scene.stand.test.env, &outcome), MUSTER_OK);
         assert_int_equal(range_pull(&scene, 0, 0, found), MUSTER_OK);
-        ramp_expect(found, 0, ELEMENTS, (float)i);
+        params_ramp_expect(found, 0, ELEMENTS, (float)i);
     }
     free(range.values);
     free(found);
-    scene_close(&scene);
+    params_tensors_leave(&scene);
 }
 
 /* Pieces that have left are applied later; the others do not leave. */
@@ -321,12 +280,12 @@ static void the_memory_of_a_push_that_was_cancelled_is_not_read_any_more(void **
     struct params_outcome outcome = {.is_done = false};
     struct muster_params_op op = {.data = &outcome};
     float *found = floats_new(ELEMENTS);
-    struct scene scene;
+    struct params_tensors scene;
     size_t applied = 0;
 
     (void)state;
     scene_open(&scene, &weights);
-    range.values = ramp_new(ELEMENTS, 1);
+    range.values = params_ramp_new(ELEMENTS, 1);
     assert_int_equal(range_start(&scene, &op, &range, MUSTER_PARAMS_DIRECTION_PUSH), MUSTER_OK);
     test_env_run_until(&scene.stand.test.env, some_are_applied, &scene.stand);
     muster_params_op_cancel(&op);
@@ -340,7 +299,7 @@ static void the_memory_of_a_push_that_was_cancelled_is_not_read_any_more(void **
     }
     assert_true(applied > 0 && applied < ELEMENTS - 1);
     free(found);
-    scene_close(&scene);
+    params_tensors_leave(&scene);
 }
 
 static void a_pull_that_was_cancelled_writes_nothing_later(void **state)
@@ -349,7 +308,7 @@ static void a_pull_that_was_cancelled_writes_nothing_later(void **state)
     struct params_outcome outcome = {.is_done = false};
     struct muster_params_op op = {.data = &outcome};
     float *found = floats_new(ELEMENTS);
-    struct scene scene;
+    struct params_tensors scene;
 
     (void)state;
     scene_open(&scene, &weights);
@@ -362,7 +321,7 @@ static void a_pull_that_was_cancelled_writes_nothing_later(void **state)
 
     assert_int_equal(range_pull(&scene, 0, 0, found), MUSTER_OK);
     free(found);
-    scene_close(&scene);
+    params_tensors_leave(&scene);
 }
 
 /* --- Order --- */
@@ -373,28 +332,28 @@ static void operations_on_one_tensor_take_effect_in_their_order(void **state)
     struct params_outcome outcomes[4] = {{.is_done = false}};
     struct muster_params_op ops[4];
     struct muster_params_range ranges[4];
-    struct scene scene;
+    struct params_tensors scene;
 
     (void)state;
     schema.optimizer = MUSTER_PARAMS_ASSIGN;
     scene_open(&scene, &schema);
     for (unsigned i = 0; i < 4; i++) { /* push, pull, push, pull */
         ops[i] = (struct muster_params_op){.data = &outcomes[i]};
-        ranges[i].values = ramp_new(ELEMENTS, (float)(i + 1));
+        ranges[i].values = params_ramp_new(ELEMENTS, (float)(i + 1));
         ranges[i] = (struct muster_params_range){.values = ranges[i].values};
-        assert_int_equal(range_start(&scene, &ops[i], &ranges[i],
-                                     i % 2 == 0 ? MUSTER_PARAMS_DIRECTION_PUSH
-                                                : MUSTER_PARAMS_DIRECTION_PULL),
-                         MUSTER_OK);
+        assert_int_equal(
+            range_start(&scene, &ops[i], &ranges[i],
+                        i % 2 == 0 ? MUSTER_PARAMS_DIRECTION_PUSH : MUSTER_PARAMS_DIRECTION_PULL),
+            MUSTER_OK);
     }
     for (unsigned i = 0; i < 4; i++)
         assert_int_equal(params_outcome_await(&scene.stand.test.env, &outcomes[i]), MUSTER_OK);
 
-    ramp_expect(ranges[1].values, 0, ELEMENTS, 1);
-    ramp_expect(ranges[3].values, 0, ELEMENTS, 3);
+    params_ramp_expect(ranges[1].values, 0, ELEMENTS, 1);
+    params_ramp_expect(ranges[3].values, 0, ELEMENTS, 3);
     for (unsigned i = 0; i < 4; i++)
         free(ranges[i].values);
-    scene_close(&scene);
+    params_tensors_leave(&scene);
 }
 
 static void a_small_push_passes_amid_a_large_one(void **state)
@@ -403,11 +362,11 @@ static void a_small_push_passes_amid_a_large_one(void **state)
                                                       .row_elements = 1,
                                                       .wire_dtype = MUSTER_F32,
                                                       .optimizer = MUSTER_PARAMS_ADD};
-    const struct muster_params_range range = {.values = ramp_new(ELEMENTS, 1)};
+    const struct muster_params_range range = {.values = params_ramp_new(ELEMENTS, 1)};
     struct params_outcome outcome = {.is_done = false};
     struct muster_params_op op = {.data = &outcome};
     struct muster_params_table *table;
-    struct scene scene;
+    struct params_tensors scene;
     float one = 1;
 
     (void)state;
@@ -420,16 +379,16 @@ static void a_small_push_passes_amid_a_large_one(void **state)
     assert_false(outcome.is_done);
     assert_int_equal(params_outcome_await(&scene.stand.test.env, &outcome), MUSTER_OK);
     free(range.values);
-    scene_close(&scene);
+    params_tensors_leave(&scene);
 }
 
 /* The server knows the clock only when all of the push is applied. */
 static void a_tick_waits_for_pushes_to_tensors_before_it(void **state)
 {
-    const struct muster_params_range range = {.values = ramp_new(ELEMENTS, 1)};
+    const struct muster_params_range range = {.values = params_ramp_new(ELEMENTS, 1)};
     struct params_outcome outcome = {.is_done = false};
     struct muster_params_op op = {.data = &outcome};
-    struct scene scene;
+    struct params_tensors scene;
 
     (void)state;
     scene_open(&scene, &weights);
@@ -438,7 +397,7 @@ static void a_tick_waits_for_pushes_to_tensors_before_it(void **state)
 
     assert_true(outcome.is_done && outcome.rc == MUSTER_OK);
     free(range.values);
-    scene_close(&scene);
+    params_tensors_leave(&scene);
 }
 
 static void a_pull_with_a_clock_waits_for_the_slowest_source(void **state)
@@ -447,7 +406,7 @@ static void a_pull_with_a_clock_waits_for_the_slowest_source(void **state)
     const struct muster_params_range range = {.count = BLOCK, .values = found, .min_clock = 1};
     struct params_outcome outcome = {.is_done = false};
     struct muster_params_op op = {.data = &outcome};
-    struct scene scene;
+    struct params_tensors scene;
 
     (void)state;
     for (size_t i = 0; i < BLOCK; i++)
@@ -459,18 +418,18 @@ static void a_pull_with_a_clock_waits_for_the_slowest_source(void **state)
     assert_int_equal(params_stand_tick(&scene.stand, scene.params, 1, 1, NULL), MUSTER_OK);
 
     assert_int_equal(params_outcome_await(&scene.stand.test.env, &outcome), MUSTER_OK);
-    ramp_expect(found, 0, BLOCK, 1);
-    scene_close(&scene);
+    params_ramp_expect(found, 0, BLOCK, 1);
+    params_tensors_leave(&scene);
 }
 
 /* A close waits for all of a push, also for what was in no message when it began. */
 static void a_client_that_closes_sends_the_rest_of_a_push(void **state)
 {
-    const struct muster_params_range range = {.values = ramp_new(ELEMENTS, 1)};
+    const struct muster_params_range range = {.values = params_ramp_new(ELEMENTS, 1)};
     struct params_outcome outcome = {.is_done = false};
     struct muster_params_op op = {.data = &outcome};
     float *found = floats_new(ELEMENTS);
-    struct scene scene;
+    struct params_tensors scene;
 
     (void)state;
     scene_open(&scene, &weights);
@@ -481,10 +440,10 @@ static void a_client_that_closes_sends_the_rest_of_a_push(void **state)
     scene.params = params_stand_client(&scene.stand, NULL);
     scene.table = params_stand_table(&scene.stand, scene.params, &weights);
     assert_int_equal(range_pull(&scene, 0, 0, found), MUSTER_OK);
-    ramp_expect(found, 0, ELEMENTS, 1);
+    params_ramp_expect(found, 0, ELEMENTS, 1);
     free(range.values);
     free(found);
-    scene_close(&scene);
+    params_tensors_leave(&scene);
 }
 
 int main(void)
