@@ -206,7 +206,7 @@ struct muster_params_region_head {
     uint32_t clock_sources;       /* that must tick */
     uint32_t copy_links;          /* that its servers have opened to others, dead processes too */
     uint32_t restoring;           /* enum muster_params_restoring */
-    uint32_t reserved;
+    uint32_t swapping;            /* 1: a change of the map was sent, and nobody has heard of its outcome */
     struct muster_incarnation id; /* of the memory; zero: its first server has not begun */
     struct muster_params_intent intent;
     struct muster_params_undo undo;

@@ -102,7 +102,8 @@ static void on_range(struct muster_registry_op *op, enum muster_rc rc)
         muster_params_keys_read_later(registration);
         return;
     }
-    if (muster_params_former_job_stops(registration, op))
+    if (muster_params_former_job_stops(registration, op) ||
+        muster_params_fence_delays(registration, op))
         return;
     muster_params_peers_free(registration); /* those that are still there come again */
     registration->map_revision = 0;

@@ -55,6 +55,8 @@ static void on_swapped(struct muster_registry_op *op, enum muster_rc rc)
     if (rc != MUSTER_OK)
         MUSTER_LOG(registration->server->env, WARN, "params_map_not_changed", "reason",
                    op->error.text);
+    else
+        registration->server->region->head->swapping = 0;
     if (rc != MUSTER_OK || !op->is_succeeded) {
         map_retry(registration);
         return;
@@ -77,6 +79,7 @@ static void map_swap(struct muster_params_registration *registration,
     }
     value.data = bytes;
     registration->swap.data = registration;
+    server->region->head->swapping = 1; /* the next process of this memory sees it (fence.c) */
     registration->is_swapping =
         muster_registry_swap_start(&registration->swap, registration->registry,
                                    muster_params_text_bytes(key), registration->map_revision, value,

@@ -142,6 +142,12 @@ bool muster_params_former_job_stops(struct muster_params_registration *registrat
 void muster_params_keys_init(struct muster_params_registration *registration);
 void muster_params_keys_read(struct muster_params_registration *registration);
 
+/* --- fence.c --- */
+
+/** True: what the range has is not to be taken; it is read again. */
+bool muster_params_fence_delays(struct muster_params_registration *registration,
+                                const struct muster_registry_op *range);
+
 /* --- next_map.c --- */
 
 void muster_params_next_map_init(struct muster_params_registration *registration);

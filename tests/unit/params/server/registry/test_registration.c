@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "params/server/core/server_internal.h"
+#include "params/server/registry/registration_internal.h"
 #include "params/wire/server_record.h"
 
 #define SERVERS_PREFIX "/muster/test/params/servers/"
@@ -135,12 +136,69 @@ static void a_server_of_another_host_is_left_to_its_lease(void **state)
     assert_true(job->members[0].server->map->server_count >= 2);
 }
 
+/* --- A process that died while it changed the map --- */
+
+static bool is_swapping(void *data)
+{
+    const struct params_job *job = data;
+
+    return job->members[0].server->registration->is_swapping;
+}
+
+static bool has_map(void *data)
+{
+    const struct params_job *job = data;
+
+    return job->members[0].server->map != NULL;
+}
+
+static uint32_t *swapping_of(struct params_job *job)
+{
+    return &job->members[0].server->region->head->swapping;
+}
+
+static void a_change_of_the_map_is_noted_until_its_outcome_is_known(void **state)
+{
+    struct params_job *job = *state;
+
+    assert_int_equal(*swapping_of(job), 0);
+    server_put(job, 200, 1, "another-host");
+    test_env_run_until(job->env, is_swapping, job);
+    assert_int_equal(*swapping_of(job), 1);
+    map_await(job, 2);
+    while (is_swapping(job))
+        test_env_turn(job->env, 1);
+
+    assert_int_equal(*swapping_of(job), 0);
+}
+
+/* A change that the dead process has sent compares with the revision that it knew. */
+static void a_late_change_of_a_dead_process_does_not_count(void **state)
+{
+    struct params_job *job = *state;
+
+    for (uint32_t was_swapping = 0; was_swapping <= 1; was_swapping++) {
+        uint64_t revision = job->members[0].server->registration->map_revision;
+
+        *swapping_of(job) = was_swapping;
+        params_job_member_restart(job, 0);
+        test_env_run_until(job->env, has_map, job);
+
+        assert_int_equal(job->members[0].server->registration->map_revision > revision,
+                         was_swapping);
+        while (is_swapping(job) || *swapping_of(job) != 0)
+            test_env_turn(job->env, 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(a_server_whose_process_dies_is_forgotten),
         CASE(a_server_whose_process_is_gone_already_is_forgotten),
         CASE(a_server_of_another_host_is_left_to_its_lease),
+        CASE(a_change_of_the_map_is_noted_until_its_outcome_is_known),
+        CASE(a_late_change_of_a_dead_process_does_not_count),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
