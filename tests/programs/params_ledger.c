@@ -171,11 +171,11 @@ static bool ledger_run(struct ledger *ledger, const struct muster_params_options
         "opening");
 
     ledger->op.data = ledger;
-    is_right = is_right && ledger_await(ledger,
-                                        muster_params_table_start(&ledger->op, ledger->params,
-                                                                  &schema, &ledger->table,
-                                                                  deadline_of(ledger), on_op),
-                                        "the table");
+    is_right = is_right &&
+               ledger_await(ledger,
+                            muster_params_table_start(&ledger->op, ledger->params, &schema,
+                                                      &ledger->table, deadline_of(ledger), on_op),
+                            "the table");
     if (is_right) {
         puts("begun");
         fflush(stdout);

@@ -235,8 +235,8 @@ static void run_tls_handshake(struct torture *torture, const void *data)
 
 /* --- The HTTP server --- */
 
-#define PAGE       "a page of a status"
-#define ANSWER_MAX 2048
+#define PAGE         "a page of a status"
+#define ANSWER_MAX   2048
 #define ANSWER_TURNS 40 /* both sides are of this process: more than it takes */
 
 struct visit {
@@ -377,9 +377,9 @@ struct question {
 /* An answer without a part of what it must have is not sent as one that is complete. */
 static void check_answer(const struct question *question, const char *answer)
 {
-    static const char *const headers[] = {"\r\nContent-Type: ", "\r\nContent-Length: ",
-                                          "\r\nCache-Control: no-store\r\n",
-                                          "\r\nX-Content-Type-Options: nosniff\r\n"};
+    static const char *const headers[] = {
+        "\r\nContent-Type: ", "\r\nContent-Length: ", "\r\nCache-Control: no-store\r\n",
+        "\r\nX-Content-Type-Options: nosniff\r\n"};
 
     if (strstr(answer, question->expected) == NULL)
         fail_msg("%s", answer);

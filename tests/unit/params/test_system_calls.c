@@ -157,9 +157,9 @@ static void run_server(struct torture *torture, const void *data)
     check_error(torture, rc, &error);
     if (rc != MUSTER_OK) {
         assert_null(scene.stand.server);
-        assert_int_equal(muster_params_server_open(&scene.stand.test.env, &options,
-                                                   &scene.stand.server, &error),
-                         MUSTER_OK);
+        assert_int_equal(
+            muster_params_server_open(&scene.stand.test.env, &options, &scene.stand.server, &error),
+            MUSTER_OK);
     }
     muster_params_server_set_data(scene.stand.server, &scene.stand);
     params_stand_close(&scene.stand);

@@ -369,8 +369,8 @@ static int on_session(SSL *ssl, SSL_SESSION *session)
 }
 
 /* curl calls this one. */
-__attribute__((visibility("default"))) void
-SSL_CTX_sess_set_new_cb(SSL_CTX *context, int (*keep)(SSL *ssl, SSL_SESSION *session))
+__attribute__((visibility("default"))) void SSL_CTX_sess_set_new_cb(
+    SSL_CTX *context, int (*keep)(SSL *ssl, SSL_SESSION *session))
 {
     void (*set)(SSL_CTX *, int (*)(SSL *, SSL_SESSION *)) =
         (void (*)(SSL_CTX *, int (*)(SSL *, SSL_SESSION *)))(uintptr_t)dlsym(

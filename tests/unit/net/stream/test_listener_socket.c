@@ -248,7 +248,6 @@ static void address_in_use_is_named(void **state)
     struct muster_error error;
     char text[MUSTER_ADDRESS_TEXT_BYTES];
 
-
     assert_int_equal(muster_listener_open(fixture->test.env.net, &address, NULL, on_accept, NULL,
                                           &second, &error),
                      MUSTER_ALREADY_EXISTS);

@@ -83,9 +83,9 @@ static void end_init(struct link_end *end, struct publication_stand *stand,
 
 static void end_open(struct link_end *end)
 {
-    assert_int_equal(muster_peer_link_open(
-                         end->stand->env, muster_publication_address(end->publication), end->hello,
-                         UINT64_MAX, &events, end, &end->link),
+    assert_int_equal(muster_peer_link_open(end->stand->env,
+                                           muster_publication_address(end->publication), end->hello,
+                                           UINT64_MAX, &events, end, &end->link),
                      MUSTER_OK);
 }
 
