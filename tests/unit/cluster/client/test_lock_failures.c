@@ -1,8 +1,8 @@
-/* Sessions, locks and elections, while each allocation of their client fails in turn: each step ends once, and
- * nothing is left behind that would stop the next one. */
+/* Sessions, locks and elections, while each allocation of their client, and each system call, fails in turn: each
+ * step ends once, and nothing is left behind that would stop the next one. */
 #include "careful_mem.h"
 #include "registry_pair.h"
-#include "torture.h"
+#include "torture_calls.h"
 
 #include <muster/locks.h>
 #include <muster/registry.h>
@@ -146,7 +146,7 @@ static const struct row {
     const char *name;
     enum muster_rc (*take)(struct scene *scene);
     enum muster_rc (*give_back)(struct scene *scene);
-    unsigned hungry; /* the step that lacks memory */
+    unsigned failing; /* the step in which something fails */
 } rows[] = {
     {"session", lock_take, lock_give_back, 0},
     {"lock", lock_take, lock_give_back, 1},
@@ -154,6 +154,8 @@ static const struct row {
     {"election", election_win, election_resign, 1},
     {"resignation", election_win, election_resign, 2},
 };
+
+static bool fails_calls; /* else memory */
 
 static void scene_open(struct scene *scene, struct torture *torture)
 {
@@ -182,13 +184,18 @@ static void scene_close(struct scene *scene)
 
 static void scene_arm(struct scene *scene, const struct row *row, unsigned step)
 {
-    if (row->hungry == step)
+    if (row->failing != step)
+        return;
+    if (fails_calls)
+        torture_arm_calls(scene->torture);
+    else
         torture_arm_limited(scene->torture, &scene->mem);
 }
 
 static void run_queue(struct torture *torture, const void *data)
 {
     const struct row *row = data;
+    size_t count = torture_count_descriptors();
     struct scene scene;
 
     scene_open(&scene, torture);
@@ -207,20 +214,37 @@ static void run_queue(struct torture *torture, const void *data)
     assert_int_equal(row->give_back(&scene), MUSTER_OK);
     session_end(&scene);
     scene_close(&scene);
+    assert_int_equal(torture_count_descriptors(), count);
+}
+
+static void rows_run(unsigned variants)
+{
+    fails_calls = variants > 0;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        torture_run(&(struct torture_scenario){.name = rows[i].name,
+                                               .run = run_queue,
+                                               .data = &rows[i],
+                                               .variant_count = variants,
+                                               .runs_max = RUNS_MAX});
 }
 
 static void a_step_without_memory_stops_nobody(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        torture_run(&(struct torture_scenario){
-            .name = rows[i].name, .run = run_queue, .data = &rows[i], .runs_max = RUNS_MAX});
+    rows_run(0);
+}
+
+static void a_step_whose_system_calls_fail_stops_nobody(void **state)
+{
+    (void)state;
+    rows_run(TORTURE_CALL_VARIANTS);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_step_without_memory_stops_nobody, torture_tell),
+        cmocka_unit_test_teardown(a_step_whose_system_calls_fail_stops_nobody, torture_tell),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
