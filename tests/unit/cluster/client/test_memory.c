@@ -117,7 +117,8 @@ static void run_write(struct torture *torture, const void *data)
     rc = row->write(f, hungry.registry);
     if (rc == MUSTER_OK) {
         rc = registry_pair_finish_op(f, rc);
-        assert_true(rc == MUSTER_OK || f->op.error.text[0] != '\0');
+        if (rc != MUSTER_OK && strstr(f->op.error.text, "memory") == NULL)
+            fail_msg("%s", f->op.error.text); /* also of a request that was not sent */
     }
     torture_disarm(torture);
 
