@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "assertion_count.h"
-#include "params_stand.h"
+#include "params_sources.h"
 
 #include <math.h>
 #include <string.h>
@@ -15,10 +15,9 @@
 #include "params/server/state/round_internal.h"
 #include "params/store/row.h"
 
-#define SHARDS  8u
-#define SOURCES 3u
-#define ROWS    40u
-#define ROUNDS  6u
+#define SHARDS 8u
+#define ROWS   40u
+#define ROUNDS 6u
 
 static const struct muster_params_schema sums = {.name = "sums",
                                                  .row_elements = 2,
@@ -26,50 +25,22 @@ static const struct muster_params_schema sums = {.name = "sums",
                                                  .optimizer = MUSTER_PARAMS_ADD,
                                                  .is_by_round = true};
 
-static const char *const names[SOURCES] = {"worker:0", "worker:1", "worker:2"};
-
-struct scene {
-    struct params_stand stand;
-    struct muster_params *sources[SOURCES];
-    struct muster_params_table *tables[SOURCES];
-};
-
-static void scene_open_with(struct scene *scene, uint32_t sources,
-                            const struct muster_params_schema *schema)
+static void scene_open(struct params_sources *scene, uint32_t sources)
 {
-    memset(scene, 0, sizeof(*scene));
-    params_stand_open_in(&scene->stand, SHARDS, (size_t)64 << 20);
-    for (uint32_t i = 0; i < sources; i++) {
-        scene->sources[i] = params_stand_source(&scene->stand, names[i], sources);
-        scene->tables[i] = params_stand_table(&scene->stand, scene->sources[i], schema);
-    }
-}
-
-static void scene_open(struct scene *scene, uint32_t sources)
-{
-    scene_open_with(scene, sources, &sums);
-}
-
-static void scene_close(struct scene *scene)
-{
-    for (uint32_t i = 0; i < SOURCES; i++) {
-        if (scene->sources[i] != NULL)
-            (void)params_stand_leave(&scene->stand, scene->sources[i]);
-    }
-    params_stand_close(&scene->stand);
+    params_sources_open(scene, SHARDS, sources, &sums);
 }
 
 /* --- One row --- */
 
-static enum muster_rc row_push(struct scene *scene, uint32_t source, uint64_t key, float value,
-                               struct muster_error *ret_error)
+static enum muster_rc row_push(struct params_sources *scene, uint32_t source, uint64_t key,
+                               float value, struct muster_error *ret_error)
 {
     float values[2] = {value, 1};
 
     return params_stand_push(&scene->stand, scene->tables[source], &key, values, 1, ret_error);
 }
 
-static void value_push(struct scene *scene, uint32_t source, uint64_t key, float value)
+static void value_push(struct params_sources *scene, uint32_t source, uint64_t key, float value)
 {
     struct muster_error error;
 
@@ -77,16 +48,7 @@ static void value_push(struct scene *scene, uint32_t source, uint64_t key, float
         fail_msg("%s", error.text);
 }
 
-static void clock_tick(struct scene *scene, uint32_t source, uint64_t clock, double weight)
-{
-    struct muster_error error;
-
-    if (params_stand_tick(&scene->stand, scene->sources[source], clock, weight, &error) !=
-        MUSTER_OK)
-        fail_msg("%s", error.text);
-}
-
-static float value_pull(struct scene *scene, uint32_t source, uint64_t key, uint64_t clock)
+static float value_pull(struct params_sources *scene, uint32_t source, uint64_t key, uint64_t clock)
 {
     float values[2];
     struct muster_error error;
@@ -101,38 +63,38 @@ static float value_pull(struct scene *scene, uint32_t source, uint64_t key, uint
 
 static void what_is_pushed_shows_once_all_have_completed_the_round(void **state)
 {
-    struct scene scene;
+    struct params_sources scene;
 
     (void)state;
     scene_open(&scene, 2);
     value_push(&scene, 0, 7, 1);
     value_push(&scene, 0, 7, 2); /* the pushes of a source to a row add up */
-    clock_tick(&scene, 0, 1, 1);
+    params_sources_tick(&scene, 0, 1, 1);
     value_push(&scene, 1, 7, 10);
     assert_true(value_pull(&scene, 0, 7, 0) == 0);
 
-    clock_tick(&scene, 1, 1, 1);
+    params_sources_tick(&scene, 1, 1, 1);
 
     assert_true(value_pull(&scene, 0, 7, 1) == 13);
     assert_true(value_pull(&scene, 1, 7, 1) == 13);
-    scene_close(&scene);
+    params_sources_close(&scene);
 }
 
 static void what_is_kept_of_one_round_does_not_count_in_the_next(void **state)
 {
-    struct scene scene;
+    struct params_sources scene;
 
     (void)state;
     scene_open(&scene, 1);
     value_push(&scene, 0, 7, 1);
-    clock_tick(&scene, 0, 1, 1);
-    clock_tick(&scene, 0, 2, 1);
+    params_sources_tick(&scene, 0, 1, 1);
+    params_sources_tick(&scene, 0, 2, 1);
     value_push(&scene, 0, 7, 5);
-    clock_tick(&scene, 0, 3, 1);
+    params_sources_tick(&scene, 0, 3, 1);
 
     assert_true(value_pull(&scene, 0, 7, 3) == 6);
     assert_int_equal(muster_params_table_round(scene.tables[0]), 3);
-    scene_close(&scene);
+    params_sources_close(&scene);
 }
 
 static void a_round_is_a_weighted_sum_or_a_mean(void **state)
@@ -145,29 +107,29 @@ static void a_round_is_a_weighted_sum_or_a_mean(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_params_schema schema = sums;
-        struct scene scene;
+        struct params_sources scene;
 
         schema.is_round_mean = rows[i].is_mean;
-        scene_open_with(&scene, 2, &schema);
+        params_sources_open(&scene, SHARDS, 2, &schema);
         value_push(&scene, 0, 7, 2);
         value_push(&scene, 1, 7, 4);
-        clock_tick(&scene, 0, 1, 3);
-        clock_tick(&scene, 1, 1, 0.5);
+        params_sources_tick(&scene, 0, 1, 3);
+        params_sources_tick(&scene, 1, 1, 0.5);
         assert_true(value_pull(&scene, 0, 7, 1) == rows[i].sum);
-        scene_close(&scene);
+        params_sources_close(&scene);
     }
 }
 
 static void a_deadline_names_the_round_and_who_has_not_completed_it(void **state)
 {
-    struct scene scene;
+    struct params_sources scene;
     struct muster_error error;
     uint64_t key = 7;
     float values[2];
 
     (void)state;
     scene_open(&scene, 2);
-    clock_tick(&scene, 0, 1, 1);
+    params_sources_tick(&scene, 0, 1, 1);
 
     assert_int_equal(params_stand_pull_after(
                          &scene.stand, scene.tables[0], &key, values, 1, 1,
@@ -177,79 +139,79 @@ static void a_deadline_names_the_round_and_who_has_not_completed_it(void **state
     if (strstr(error.text, "round 0 of table sums is not closed: 1 of 2 sources have completed "
                            "it; source ") == NULL)
         fail_msg("%s", error.text);
-    scene_close(&scene);
+    params_sources_close(&scene);
 }
 
 static void nobody_waits_for_a_source_that_is_done(void **state)
 {
-    struct scene scene;
+    struct params_sources scene;
 
     (void)state;
     scene_open(&scene, 2);
     value_push(&scene, 0, 7, 1);
     value_push(&scene, 1, 7, 2);
-    clock_tick(&scene, 1, 1, 1);
-    clock_tick(&scene, 1, MUSTER_PARAMS_CLOCK_DONE,
-               1); /* what it has completed counts all the same */
-    clock_tick(&scene, 0, 1, 1);
+    params_sources_tick(&scene, 1, 1, 1);
+    params_sources_tick(&scene, 1, MUSTER_PARAMS_CLOCK_DONE,
+                        1); /* what it has completed counts all the same */
+    params_sources_tick(&scene, 0, 1, 1);
     assert_true(value_pull(&scene, 0, 7, 1) == 3);
     value_push(&scene, 0, 7, 1);
-    clock_tick(&scene, 0, 2, 1);
+    params_sources_tick(&scene, 0, 2, 1);
 
     assert_true(value_pull(&scene, 0, 7, 2) == 4);
-    scene_close(&scene);
+    params_sources_close(&scene);
 }
 
 static void a_late_source_is_refused_and_goes_on_at_the_open_round(void **state)
 {
     struct muster_params_schema schema = sums;
-    struct scene scene;
+    struct params_sources scene;
     struct muster_error error;
 
     (void)state;
     schema.round_quorum = 2;
-    scene_open_with(&scene, 3, &schema);
+    params_sources_open(&scene, SHARDS, 3, &schema);
     for (uint32_t i = 0; i < 3; i++)
-        clock_tick(&scene, i, 1, 1); /* all have begun */
+        params_sources_tick(&scene, i, 1, 1); /* all have begun */
     value_push(&scene, 2, 7, 100);
     for (uint32_t i = 0; i < 2; i++) {
         value_push(&scene, i, 7, 1);
-        clock_tick(&scene, i, 2, 1);
+        params_sources_tick(&scene, i, 2, 1);
     }
     assert_true(value_pull(&scene, 2, 7, 2) == 2); /* what it has pushed has not counted */
 
     assert_int_equal(row_push(&scene, 2, 7, 1, &error), MUSTER_OUT_OF_RANGE);
     assert_non_null(strstr(error.text, "round 1 of table sums is closed; 2 is open"));
-    clock_tick(&scene, 2, muster_params_table_round(scene.tables[2]), 1);
+    params_sources_tick(&scene, 2, muster_params_table_round(scene.tables[2]), 1);
     for (uint32_t i = 0; i < 3; i++)
         value_push(&scene, i, 7, 1);
     for (uint32_t i = 0; i < 3; i++)
-        clock_tick(&scene, i, 3, 1);
+        params_sources_tick(&scene, i, 3, 1);
     assert_true(value_pull(&scene, 2, 7, 3) >= 4); /* two of them or three, as they came */
-    scene_close(&scene);
+    params_sources_close(&scene);
 }
 
 static void a_grace_waits_for_those_that_come_behind_the_quorum(void **state)
 {
     struct muster_params_schema schema = sums;
-    struct scene scene;
+    struct params_sources scene;
 
     (void)state;
     schema.round_quorum = 1;
     schema.round_grace_ns = 30 * MUSTER_NS_PER_S;
-    scene_open_with(&scene, 2, &schema);
+    params_sources_open(&scene, SHARDS, 2, &schema);
     value_push(&scene, 0, 7, 1);
-    clock_tick(&scene, 0, 1, 1);
+    params_sources_tick(&scene, 0, 1, 1);
     value_push(&scene, 1, 7, 2);
-    clock_tick(&scene, 1, 1, 1); /* nobody is waited for any more */
+    params_sources_tick(&scene, 1, 1, 1); /* nobody is waited for any more */
 
     assert_true(value_pull(&scene, 0, 7, 1) == 3);
-    scene_close(&scene);
+    params_sources_close(&scene);
 }
 
 /* --- Rounds of many rows --- */
 
-static struct muster_params_digest table_digest(const struct scene *scene)
+static struct muster_params_digest table_digest(const struct params_sources *scene)
 {
     const struct muster_params_region *region = scene->stand.server->region;
 
@@ -280,7 +242,7 @@ static void on_read(struct muster_params_op *op, enum muster_rc rc)
 }
 
 /* Rows that the round changes first, last, and between. */
-static void rows_read(struct scene *scene, struct reading *reading)
+static void rows_read(struct params_sources *scene, struct reading *reading)
 {
     const struct muster_params_rows rows = {reading->keys, reading->values, SEEN};
 
@@ -295,7 +257,7 @@ static void rows_read(struct scene *scene, struct reading *reading)
     reading->is_under_way = true;
 }
 
-static void many_push(struct scene *scene, uint32_t source)
+static void many_push(struct params_sources *scene, uint32_t source)
 {
     static uint64_t keys[MANY];
     static float values[MANY][2];
@@ -316,17 +278,18 @@ static void on_ticked(struct muster_params_op *op, enum muster_rc rc)
     *(bool *)op->data = true;
 }
 
-static bool round_is_closing(const struct scene *scene)
+static bool round_is_closing(const struct params_sources *scene)
 {
-    const struct muster_params_rounds *rounds = MUSTER_CONTAINER_OF(
-        scene->stand.server->rounds.next, struct muster_params_rounds, node);
+    const struct muster_params_rounds *rounds =
+        MUSTER_CONTAINER_OF(scene->stand.server->rounds.next, struct muster_params_rounds, node);
 
     return rounds->closing != NULL;
 }
 
 /* Rows are read meanwhile. Returns the turns in which the round was being closed; those after die_after are not
  * waited for. */
-static uint32_t round_close(struct scene *scene, struct reading *reading, uint32_t die_after)
+static uint32_t round_close(struct params_sources *scene, struct reading *reading,
+                            uint32_t die_after)
 {
     struct muster_params_op tick;
     bool is_ticked = false;
@@ -334,7 +297,7 @@ static uint32_t round_close(struct scene *scene, struct reading *reading, uint32
 
     for (uint32_t source = 0; source < 2; source++)
         many_push(scene, source);
-    clock_tick(scene, 0, 1, 1);
+    params_sources_tick(scene, 0, 1, 1);
     tick.data = &is_ticked;
     assert_int_equal(muster_params_tick_start(&tick, scene->sources[1], 1,
                                               params_stand_deadline(&scene->stand), on_ticked),
@@ -356,7 +319,7 @@ static uint32_t round_close(struct scene *scene, struct reading *reading, uint32
 static void a_large_round_is_closed_by_and_by_and_nobody_reads_a_part_of_it(void **state)
 {
     struct reading reading = {.count = 0};
-    struct scene scene;
+    struct params_sources scene;
     uint64_t key = MANY - 1;
 
     (void)state;
@@ -365,11 +328,11 @@ static void a_large_round_is_closed_by_and_by_and_nobody_reads_a_part_of_it(void
     assert_true(reading.count > 0);
 
     value_push(&scene, 0, key, 100);
-    clock_tick(&scene, 0, 2, 1);
-    clock_tick(&scene, 1, 2, 1);
+    params_sources_tick(&scene, 0, 2, 1);
+    params_sources_tick(&scene, 1, 2, 1);
     assert_true(value_pull(&scene, 0, key, 2) == 103);
     assert_true(value_pull(&scene, 0, 0, 2) == 3);
-    scene_close(&scene);
+    params_sources_close(&scene);
 }
 
 static void a_death_amid_the_end_of_a_round_changes_no_byte(void **state)
@@ -380,7 +343,7 @@ static void a_death_amid_the_end_of_a_round_changes_no_byte(void **state)
     for (uint32_t die_after = 4; die_after > 0; die_after--) {
         struct reading reading = {.count = 0};
         struct muster_params_digest digest;
-        struct scene scene;
+        struct params_sources scene;
 
         scene_open(&scene, 2);
         assert_true(round_close(&scene, &reading, die_after == 4 ? UINT32_MAX : die_after) >=
@@ -390,7 +353,7 @@ static void a_death_amid_the_end_of_a_round_changes_no_byte(void **state)
         if (die_after == 4)
             expected = digest;
         assert_memory_equal(&digest, &expected, sizeof(digest));
-        scene_close(&scene);
+        params_sources_close(&scene);
     }
 }
 
@@ -403,7 +366,7 @@ static uint64_t number_mix(uint64_t value)
     return value ^ value >> 29;
 }
 
-static void part_push(struct scene *scene, uint32_t source, uint64_t round)
+static void part_push(struct params_sources *scene, uint32_t source, uint64_t round)
 {
     uint64_t keys[ROWS];
     float values[ROWS][2];
@@ -429,21 +392,21 @@ static struct muster_params_digest rounds_run(uint32_t order, uint32_t kill_ever
 {
     struct muster_params_schema schema = sums;
     struct muster_params_digest digest;
-    struct scene scene;
+    struct params_sources scene;
     uint32_t steps = 0;
 
     schema.optimizer = MUSTER_PARAMS_NESTEROV;
     schema.learning_rate = 0.1f;
     schema.is_round_mean = true;
-    scene_open_with(&scene, SOURCES, &schema);
+    params_sources_open(&scene, SHARDS, PARAMS_SOURCES_MAX, &schema);
     for (uint64_t round = 0; round < ROUNDS; round++) {
-        for (uint32_t i = 0; i < 2 * SOURCES; i++) {
-            uint32_t source = (i + order * (uint32_t)round) % SOURCES;
+        for (uint32_t i = 0; i < 2 * PARAMS_SOURCES_MAX; i++) {
+            uint32_t source = (i + order * (uint32_t)round) % PARAMS_SOURCES_MAX;
 
-            if (i < SOURCES)
+            if (i < PARAMS_SOURCES_MAX)
                 part_push(&scene, source, round);
             else
-                clock_tick(&scene, source, round + 1, 1 + source);
+                params_sources_tick(&scene, source, round + 1, 1 + source);
             if (kill_every > 0 && ++steps % kill_every == 0) {
                 params_stand_kill(&scene.stand);
                 params_stand_serve(&scene.stand);
@@ -452,7 +415,7 @@ static struct muster_params_digest rounds_run(uint32_t order, uint32_t kill_ever
         (void)value_pull(&scene, 0, 1, round + 1);
     }
     digest = table_digest(&scene);
-    scene_close(&scene);
+    params_sources_close(&scene);
     return digest;
 }
 
@@ -498,7 +461,7 @@ static void what_a_table_by_round_cannot_do_is_refused(void **state)
          "round_quorum must be at most"},
     };
     struct muster_params_op op;
-    struct scene scene;
+    struct params_sources scene;
     uint64_t key = 7;
     float values[2] = {1, 1};
     const struct muster_params_rows one = {&key, values, 1};
@@ -522,7 +485,7 @@ static void what_a_table_by_round_cannot_do_is_refused(void **state)
     assert_int_equal(muster_params_tick_weighted_start(&op, scene.sources[0], 1, -1,
                                                        params_stand_deadline(&scene.stand), NULL),
                      MUSTER_INVALID_ARGUMENT);
-    scene_close(&scene);
+    params_sources_close(&scene);
 }
 
 int main(void)

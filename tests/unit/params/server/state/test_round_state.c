@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "params_job.h"
+#include "params_sources.h"
 #include "scene_case.h"
 
 #include <math.h>
@@ -28,46 +29,14 @@ static const struct muster_params_schema sums = {.name = "sums",
                                                  .is_by_round = true,
                                                  .is_round_mean = true};
 
-struct scene {
-    struct params_stand stand;
-    struct muster_params *sources[SOURCES];
-    struct muster_params_table *tables[SOURCES];
-};
-
-static void source_open(struct scene *scene, uint32_t source)
+static void scene_open(struct params_sources *scene)
 {
-    static const char *const names[SOURCES] = {"worker:0", "worker:1"};
-
-    scene->sources[source] = params_stand_source(&scene->stand, names[source], SOURCES);
-    scene->tables[source] = params_stand_table(&scene->stand, scene->sources[source], &sums);
+    params_sources_open(scene, SHARDS, SOURCES, &sums);
 }
 
-static void source_leave(struct scene *scene, uint32_t source)
-{
-    assert_int_equal(params_stand_leave(&scene->stand, scene->sources[source]), MUSTER_OK);
-    scene->sources[source] = NULL;
-}
+SCENE_CASES(struct params_sources, scene_open, params_sources_close)
 
-static void scene_open(struct scene *scene)
-{
-    memset(scene, 0, sizeof(*scene));
-    params_stand_open_in(&scene->stand, SHARDS, (size_t)64 << 20);
-    for (uint32_t i = 0; i < SOURCES; i++)
-        source_open(scene, i);
-}
-
-static void scene_close(struct scene *scene)
-{
-    for (uint32_t i = 0; i < SOURCES; i++) {
-        if (scene->sources[i] != NULL)
-            source_leave(scene, i);
-    }
-    params_stand_close(&scene->stand);
-}
-
-SCENE_CASES(struct scene, scene_open, scene_close)
-
-static struct muster_params_rounds *rounds_of(const struct scene *scene)
+static struct muster_params_rounds *rounds_of(const struct params_sources *scene)
 {
     struct muster_params_server *server = scene->stand.server;
 
@@ -76,7 +45,7 @@ static struct muster_params_rounds *rounds_of(const struct scene *scene)
 }
 
 /* Each source pushes its own number and the key to every key that its stride meets. */
-static void keys_push(struct scene *scene, uint32_t source, uint32_t stride)
+static void keys_push(struct params_sources *scene, uint32_t source, uint32_t stride)
 {
     uint64_t keys[KEYS];
     float values[KEYS];
@@ -92,16 +61,7 @@ static void keys_push(struct scene *scene, uint32_t source, uint32_t stride)
         fail_msg("%s", error.text);
 }
 
-static void clock_tick(struct scene *scene, uint32_t source, uint64_t clock, double weight)
-{
-    struct muster_error error;
-
-    if (params_stand_tick(&scene->stand, scene->sources[source], clock, weight, &error) !=
-        MUSTER_OK)
-        fail_msg("%s", error.text);
-}
-
-static void values_pull(struct scene *scene, uint64_t clock, float ret_values[KEYS])
+static void values_pull(struct params_sources *scene, uint64_t clock, float ret_values[KEYS])
 {
     uint64_t keys[KEYS];
     struct muster_error error;
@@ -120,7 +80,7 @@ static float mean_of(uint64_t key)
                         : (float)(1000 + key) / 4;
 }
 
-static void means_check(struct scene *scene, uint64_t clock)
+static void means_check(struct params_sources *scene, uint64_t clock)
 {
     float values[KEYS];
 
@@ -131,22 +91,22 @@ static void means_check(struct scene *scene, uint64_t clock)
     }
 }
 
-static void sources_push(struct scene *scene)
+static void sources_push(struct params_sources *scene)
 {
     keys_push(scene, 0, 1);
     keys_push(scene, 1, 2);
 }
 
-static void round_close(struct scene *scene)
+static void round_close(struct params_sources *scene)
 {
     sources_push(scene);
-    clock_tick(scene, 0, 1, 1);
-    clock_tick(scene, 1, 1, 3);
+    params_sources_tick(scene, 0, 1, 1);
+    params_sources_tick(scene, 1, 1, 3);
 }
 
 static void every_row_gets_what_its_sources_have_pushed(void **state)
 {
-    struct scene *scene = *state;
+    struct params_sources *scene = *state;
 
     round_close(scene);
     means_check(scene, 1);
@@ -155,12 +115,12 @@ static void every_row_gets_what_its_sources_have_pushed(void **state)
 
 static void a_round_without_weight_has_no_mean(void **state)
 {
-    struct scene *scene = *state;
+    struct params_sources *scene = *state;
     float values[KEYS];
 
     sources_push(scene);
     for (uint32_t i = 0; i < SOURCES; i++)
-        clock_tick(scene, i, 1, 0);
+        params_sources_tick(scene, i, 1, 0);
     values_pull(scene, 1, values);
     for (uint64_t key = 0; key < KEYS; key++)
         assert_true(values[key] == 0);
@@ -169,12 +129,12 @@ static void a_round_without_weight_has_no_mean(void **state)
 /* It has nothing in the table, and its weight counts all the same. */
 static void a_source_that_has_pushed_nothing_counts(void **state)
 {
-    struct scene *scene = *state;
+    struct params_sources *scene = *state;
     float values[KEYS];
 
     keys_push(scene, 1, 1);
-    clock_tick(scene, 0, 1, 1);
-    clock_tick(scene, 1, 1, 3);
+    params_sources_tick(scene, 0, 1, 1);
+    params_sources_tick(scene, 1, 1, 3);
     values_pull(scene, 1, values);
     for (uint64_t key = 0; key < KEYS; key++)
         assert_true(values[key] == (float)(3 * (double)(2000 + key) / 4));
@@ -183,13 +143,13 @@ static void a_source_that_has_pushed_nothing_counts(void **state)
 /* No client is there that could tell it. */
 static void a_server_finds_its_decisions_in_the_memory(void **state)
 {
-    struct scene *scene = *state;
+    struct params_sources *scene = *state;
     const struct muster_params_decision *decision;
 
     round_close(scene);
     means_check(scene, 1);
     for (uint32_t i = 0; i < SOURCES; i++)
-        source_leave(scene, i);
+        params_sources_leave(scene, i);
     params_stand_kill(&scene->stand);
     params_stand_serve(&scene->stand);
 
@@ -199,13 +159,13 @@ static void a_server_finds_its_decisions_in_the_memory(void **state)
     assert_non_null(decision);
     assert_int_equal(decision->count, SOURCES);
     assert_null(muster_params_decision_at(rounds_of(scene), 1));
-    source_open(scene, 0);
+    params_sources_join(scene, 0);
     assert_int_equal(muster_params_table_round(scene->tables[0]), 1);
     means_check(scene, 1);
 }
 
 /* As another server has decided: the sources are in the order of their ids. */
-static struct muster_params_decision *decision_of(struct scene *scene, uint64_t round)
+static struct muster_params_decision *decision_of(struct params_sources *scene, uint64_t round)
 {
     const struct muster_params_region *region = scene->stand.server->region;
     struct muster_params_round_source sources[SOURCES];
@@ -233,12 +193,12 @@ static struct muster_params_decision *decision_of(struct scene *scene, uint64_t 
 /* A map makes it the primary of shards whose former one may not have applied the decision. */
 static void a_new_map_applies_what_was_decided_before(void **state)
 {
-    struct scene *scene = *state;
+    struct params_sources *scene = *state;
     struct muster_params_rounds *rounds = rounds_of(scene);
 
     sources_push(scene);
     for (uint32_t i = 0; i < SOURCES; i++) /* it hears how many there are, and decides nothing */
-        clock_tick(scene, i, 0, 1);
+        params_sources_tick(scene, i, 0, 1);
     assert_true(muster_params_decision_learn(rounds, decision_of(scene, 0)));
     assert_int_equal(rounds->open, 1);
     muster_params_rounds_map(scene->stand.server);
@@ -258,7 +218,7 @@ static bool is_decided(void *data)
 /* All have completed the round while another server led its decisions; now this one does. */
 static void a_new_map_decides_the_round_that_is_complete(void **state)
 {
-    struct scene *scene = *state;
+    struct params_sources *scene = *state;
     struct muster_params_server *server = scene->stand.server;
     struct muster_params_rounds *rounds = rounds_of(scene);
     uint32_t place = server->place;
@@ -266,7 +226,7 @@ static void a_new_map_decides_the_round_that_is_complete(void **state)
     sources_push(scene);
     server->place = MUSTER_PARAMS_NOWHERE;
     for (uint32_t i = 0; i < SOURCES; i++)
-        clock_tick(scene, i, 1, i == 0 ? 1 : 3);
+        params_sources_tick(scene, i, 1, i == 0 ? 1 : 3);
     test_env_turn(&scene->stand.test.env, 20);
     assert_int_equal(rounds->open, 0);
     server->place = place;
@@ -282,17 +242,17 @@ static void a_new_map_decides_the_round_that_is_complete(void **state)
 /* A server that has missed rounds tells of those that it knows. */
 static void rounds_that_are_not_known_are_not_told(void **state)
 {
-    struct scene *scene = *state;
+    struct params_sources *scene = *state;
     struct muster_params_rounds *rounds = rounds_of(scene);
 
-    source_leave(scene, 1);
+    params_sources_leave(scene, 1);
     rounds->has_quorum = true; /* of the round before */
     assert_true(muster_params_decision_learn(rounds, decision_of(scene, 5)));
     assert_int_equal(rounds->open, 6);
     assert_false(rounds->has_quorum);
     for (uint64_t round = 0; round < 5; round++)
         assert_null(muster_params_decision_at(rounds, round));
-    source_open(scene, 1);
+    params_sources_join(scene, 1);
 
     assert_int_equal(muster_params_table_round(scene->tables[1]), 6);
     muster_params_decisions_announce(rounds);
@@ -308,7 +268,7 @@ static void a_round_without_memory_is_closed_later(void **state)
 
     (void)state;
     for (uint64_t i = 1; !is_over; i++) {
-        static struct scene scene;
+        static struct params_sources scene;
         struct muster_params_rounds *rounds;
         struct muster_mem_limited *mem = &scene.stand.test.mem;
 
@@ -317,7 +277,7 @@ static void a_round_without_memory_is_closed_later(void **state)
         sources_push(&scene);
         scene.stand.server->place = MUSTER_PARAMS_NOWHERE;
         for (uint32_t source = 0; source < SOURCES; source++)
-            clock_tick(&scene, source, 1, source == 0 ? 1 : 3);
+            params_sources_tick(&scene, source, 1, source == 0 ? 1 : 3);
         test_env_turn(&scene.stand.test.env, 20);
         scene.stand.server->place = 0;
         mem->fail_at = i;
@@ -328,14 +288,14 @@ static void a_round_without_memory_is_closed_later(void **state)
         means_check(&scene, 1);
         assert_int_equal(rounds->open, 1);
         assert_false(rounds->is_behind);
-        scene_close(&scene);
+        params_sources_close(&scene);
     }
 }
 
 /* The decision has its place in a table of its own, and other tables take all that there is. */
 static void a_round_whose_decision_cannot_be_kept_stays_open(void **state)
 {
-    struct scene *scene = *state;
+    struct params_sources *scene = *state;
     struct muster_params_server *server = scene->stand.server;
     char name[32];
     struct muster_params_schema schema = sums;
@@ -351,7 +311,7 @@ static void a_round_whose_decision_cannot_be_kept_stays_open(void **state)
             break;
     }
     for (uint32_t source = 0; source < SOURCES; source++)
-        clock_tick(scene, source, 1, 1);
+        params_sources_tick(scene, source, 1, 1);
     test_env_turn(&scene->stand.test.env, 20);
 
     assert_null(rounds_of(scene)->pending);
@@ -362,7 +322,7 @@ static void a_round_whose_decision_cannot_be_kept_stays_open(void **state)
 /* It does not count as one that has opened the table, so that its link is given up and it comes again. */
 static void a_client_that_cannot_be_told_of_a_round_does_not_join(void **state)
 {
-    struct scene *scene = *state;
+    struct params_sources *scene = *state;
     struct muster_params_server *server = scene->stand.server;
     struct muster_mem_limited *mem = &scene->stand.test.mem;
     struct muster_params_client *client =
@@ -381,7 +341,7 @@ static void a_client_that_cannot_be_told_of_a_round_does_not_join(void **state)
 static void a_server_that_is_not_opened_leaves_its_memory_alone(void **state)
 {
     const struct muster_params_seat_options seat = {.shard_count = SHARDS};
-    struct scene *scene = *state;
+    struct params_sources *scene = *state;
     struct params_stand *stand = &scene->stand, other;
     struct muster_address address;
     struct muster_params_server_options options = {.job = "test", .listen = &address};
@@ -390,7 +350,7 @@ static void a_server_that_is_not_opened_leaves_its_memory_alone(void **state)
 
     round_close(scene);
     for (uint32_t i = 0; i < SOURCES; i++)
-        source_leave(scene, i);
+        params_sources_leave(scene, i);
     params_stand_kill(stand);
     params_stand_open(&other, SHARDS);
     address = *muster_params_server_address(other.server);
