@@ -324,7 +324,7 @@ MUSTER_API uint64_t muster_params_table_round(const struct muster_params_table *
 /** The contents of a cut. */
 struct muster_params_cut {
     uint64_t number; /* part of the names of the files that it has written */
-    uint64_t clock;  /* steps that all sources had completed; 0 where nobody ticks */
+    uint64_t clock;  /* steps that all sources had completed, or that of a cut at a clock; 0 where nobody ticks */
     uint64_t rows, bytes;
     uint32_t shards, tables, servers;
     uint32_t shards_saved; /* the others had not changed since an earlier cut to this folder */
@@ -348,6 +348,17 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_params_cut_start(struct muster_params_op *op, struct muster_params *params,
                         const char *folder, struct muster_params_cut *ret_cut, uint64_t deadline_ns,
                         muster_params_op_fn *done);
+/**
+ * The same at a clock: of each source that ticks all pushes of the steps before `clock`, and none of later
+ * steps; of the others all pushes up to some one of them. The cut waits until all have come to the clock, and
+ * sources that are there already push nothing more until then. 0: the same as muster_params_cut_start.
+ *
+ * Errors:  those of muster_params_cut_start; returned INVALID_ARGUMENT (UINT64_MAX); by done OUT_OF_RANGE (a
+ *          source has gone on behind this clock: name a later one), FAILED_PRECONDITION (no source ticks).
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_cut_at_start(
+    struct muster_params_op *op, struct muster_params *params, const char *folder, uint64_t clock,
+    struct muster_params_cut *ret_cut, uint64_t deadline_ns, muster_params_op_fn *done);
 /**
  * Read rows of a server of this host from its memory: no message, no waiting. Each row is as it was at
  * one moment, with all pushes of this client that are acknowledged. A key without a row has its initial
@@ -416,6 +427,12 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_params_cut(struct muster_params *params, const char *folder,
                   struct muster_params_cut *ret_cut, uint64_t timeout_ns,
                   struct muster_error *ret_error);
+/** muster_params_cut_at_start, and wait, as muster_params_cut does. Errors: those of
+ * muster_params_cut_at_start. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_params_cut_at(struct muster_params *params, const char *folder, uint64_t clock,
+                     struct muster_params_cut *ret_cut, uint64_t timeout_ns,
+                     struct muster_error *ret_error);
 /** muster_params_tick_weighted_start, and wait. Errors: those of muster_params_tick_weighted_start. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_tick(struct muster_params *params,
                                                                uint64_t clock, double weight,

@@ -55,6 +55,7 @@ void muster_params_answer_on_lost(struct muster_params_way *way)
     way->receiving = NULL;
     muster_mem_free(&way->params->pool.mem, way->received);
     way->received = NULL;
+    muster_params_hold_drop(way);
     muster_params_requests_unsend(way);
 }
 
@@ -245,6 +246,19 @@ static void saved_receive(struct muster_params_way *way, const struct muster_fra
         broken_answer(way, header);
 }
 
+static void held_receive(struct muster_params_way *way, const struct muster_frame_header *header)
+{
+    struct muster_params_request *request =
+        muster_params_request_find(way, false, header->offset, 0);
+
+    if (request == NULL)
+        return;
+    if (request->kind == MUSTER_PARAMS_REQUEST_HOLD)
+        muster_params_cut_answer(request, NULL, 0, NULL);
+    else
+        broken_answer(way, header);
+}
+
 static void refusal_receive(struct muster_params_way *way, const struct muster_frame_header *header,
                             const uint8_t *payload)
 {
@@ -260,7 +274,8 @@ static void refusal_receive(struct muster_params_way *way, const struct muster_f
                      "%.*s", (int)header->payload_bytes, (const char *)payload);
     if (request->kind == MUSTER_PARAMS_REQUEST_TABLE)
         table_refuse(way, request, &error);
-    else if (request->kind == MUSTER_PARAMS_REQUEST_CUT)
+    else if (request->kind == MUSTER_PARAMS_REQUEST_CUT ||
+             request->kind == MUSTER_PARAMS_REQUEST_HOLD)
         muster_params_cut_answer(request, NULL, 0, &error);
     else
         muster_params_request_finish(request, error.rc, &error);
@@ -299,6 +314,13 @@ void muster_params_answer_on_payload(struct muster_params_way *way,
     case MUSTER_PARAMS_CUT:
         if (!muster_params_mark_receive(params, buffer, header->payload_bytes))
             broken_answer(way, header);
+        break;
+    case MUSTER_PARAMS_HOLD:
+        if (!muster_params_hold_receive(way, buffer, header->payload_bytes))
+            broken_answer(way, header);
+        break;
+    case MUSTER_PARAMS_HELD:
+        held_receive(way, header);
         break;
     case MUSTER_PARAMS_STAGED:
         muster_params_stage_accept(way, header->offset);

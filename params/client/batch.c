@@ -350,6 +350,7 @@ static bool push_send(struct muster_params_table *table, const struct slice *sli
             parts_fill(shares.list[i].request, &table->pushes, slice, value_bytes);
         muster_params_request_send(shares.list[i].request, shares.list[i].way, sequence);
     }
+    muster_params_pushed_note(params, slice->begin.op->clock);
     if (sequence >= params->sequence)
         params->sequence = sequence + 1;
     return true;
@@ -484,9 +485,11 @@ void muster_params_on_flush(struct muster_task *task)
     if (!params->is_ready) /* it comes here again when it is */
         return;
     params->collected_bytes = muster_params_rounds_admit(params);
+    params->collected_bytes += muster_params_holds_admit(params);
     MUSTER_LIST_EACH (&params->tables, table, struct muster_params_table, node) {
         queue_flush(table, &table->pushes, push_send);
-        queue_flush(table, &table->pulls, pull_send);
+        if (muster_list_is_empty(&table->kept))
+            queue_flush(table, &table->pulls, pull_send);
     }
     muster_params_ranges_send(params);
     muster_params_ticks_number(params);

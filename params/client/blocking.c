@@ -252,10 +252,17 @@ enum muster_rc muster_params_tick(struct muster_params *params, uint64_t clock, 
     return op_wait(&op, params->runtime, rc, ret_error);
 }
 
-/* The reasons of UNAVAILABLE pass soon: a server has died, a client has come. */
 enum muster_rc muster_params_cut(struct muster_params *params, const char *folder,
                                  struct muster_params_cut *ret_cut, uint64_t timeout_ns,
                                  struct muster_error *ret_error)
+{
+    return muster_params_cut_at(params, folder, 0, ret_cut, timeout_ns, ret_error);
+}
+
+/* The reasons of UNAVAILABLE pass soon: a server has died, a client has come. */
+enum muster_rc muster_params_cut_at(struct muster_params *params, const char *folder,
+                                    uint64_t clock, struct muster_params_cut *ret_cut,
+                                    uint64_t timeout_ns, struct muster_error *ret_error)
 {
     uint64_t deadline_ns = deadline_after(params->env, timeout_ns);
     enum muster_rc rc;
@@ -267,7 +274,7 @@ enum muster_rc muster_params_cut(struct muster_params *params, const char *folde
         rc = params_enter(params, "muster_params_cut", ret_error);
         if (rc != MUSTER_OK)
             return rc;
-        rc = muster_params_cut_start(&op, params, folder, ret_cut, deadline_ns, on_done);
+        rc = muster_params_cut_at_start(&op, params, folder, clock, ret_cut, deadline_ns, on_done);
         rc = op_wait(&op, params->runtime, rc, ret_error);
     } while (rc == MUSTER_UNAVAILABLE && muster_loop_now_ns(params->env->loop) < deadline_ns);
     return rc;

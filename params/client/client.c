@@ -181,6 +181,7 @@ static void params_free(struct muster_params *params)
         muster_params_requests_free(way);
         muster_params_way_free(way);
     }
+    muster_task_cancel(&params->flush); /* a way that held back pushes has posted it */
     muster_params_cutting_drop(params);
     muster_mem_free(env->mem, params->map);
     MUSTER_LIST_EACH_SAFE (&params->tables, table, struct muster_params_table, node) {

@@ -63,6 +63,7 @@ struct muster_params_way {
      * any other's into a buffer of the pool. */
     struct muster_params_request *receiving;
     uint8_t *received;
+    uint64_t hold_clock; /* a cut of the server waits for it: no push of this step or later is sent; 0: none */
     char waits_for[200]; /* the server's text on why a pull waits for a clock; "": none waits */
 };
 
@@ -80,9 +81,17 @@ enum muster_params_request_kind {
     MUSTER_PARAMS_REQUEST_PUSH_PULL, /* each row is a part of its own, in the order of the message */
     MUSTER_PARAMS_REQUEST_TICK, /* without a table */
     MUSTER_PARAMS_REQUEST_CUT,  /* likewise */
+    MUSTER_PARAMS_REQUEST_HOLD, /* likewise */
     MUSTER_PARAMS_REQUEST_PUSH_RANGE, /* of a tensor: one part, whose values are the frame's payload */
     MUSTER_PARAMS_REQUEST_PULL_RANGE,
 };
+
+/** Whether the request is about all tables. */
+static inline bool muster_params_request_kind_is_wide(enum muster_params_request_kind kind)
+{
+    return kind == MUSTER_PARAMS_REQUEST_TICK || kind == MUSTER_PARAMS_REQUEST_CUT ||
+           kind == MUSTER_PARAMS_REQUEST_HOLD;
+}
 
 /** A message that is kept until it is answered, and sent again over the next link. */
 struct muster_params_request {
@@ -138,6 +147,7 @@ struct muster_params_table {
     bool is_given;                          /* the program has it */
     uint64_t descriptor; /* the servers' */
     struct muster_list pushes, pulls; /* operations of this turn */
+    struct muster_list kept; /* pushes that wait for a cut at a clock before them; pulls wait behind them */
     struct muster_params_tensor tensor; /* elements 0: it has rows */
     uint32_t range_pushes; /* messages to the tensor that are not answered */
     struct muster_list ranges; /* operations on the tensor of which elements are in no message yet */
@@ -178,6 +188,7 @@ struct muster_params {
     uint32_t table_count;
     struct muster_list ops;
     uint64_t mark_wanted, marked; /* numbers of cuts */
+    uint64_t pushed; /* the newest step of which a push has a message, and 1; 0: none */
     struct muster_params_cutting *cutting; /* that the program has asked for; NULL: none */
     struct muster_list ticks; /* operations that wait for the acknowledgements of pushes */
     double weight;            /* of the clock that servers are told */
@@ -372,16 +383,35 @@ MUSTER_MUST_CHECK bool muster_params_way_tell_rounds(struct muster_params_way *w
 MUSTER_MUST_CHECK bool muster_params_way_tell_all_rounds(struct muster_params_way *way);
 void muster_params_rounds_forget(struct muster_params_table *table);
 
+/* hold.c */
+/** Leave pushes that a cut at a clock does not have in table->kept, and give the others to the turn's queue.
+ * Returns the bytes of those that wait. */
+uint64_t muster_params_holds_admit(struct muster_params *params);
+/** Pushes of this step may have messages. */
+bool muster_params_holds_allow(const struct muster_params *params, uint64_t clock);
+/** No push of a step before this one waits for a cut. */
+bool muster_params_holds_allow_number(const struct muster_params *params, uint64_t clock);
+/** A push of this step has a message. */
+void muster_params_pushed_note(struct muster_params *params, uint64_t clock);
+/** A server holds back steps from some clock on, or no more. False: the message is malformed. */
+MUSTER_MUST_CHECK bool muster_params_hold_receive(struct muster_params_way *way,
+                                                  const void *payload, size_t bytes);
+/** The link is gone: its server says it again over the next one. */
+void muster_params_hold_drop(struct muster_params_way *way);
+
 /* cut.c */
 /** Marks that are wanted leave as soon as all pushes before them have. */
 void muster_params_marks_send(struct muster_params *params);
 /** A server wants a mark. False: the message is malformed. */
 MUSTER_MUST_CHECK bool muster_params_mark_receive(struct muster_params *params,
                                                   const void *payload, size_t bytes);
-/** A server has saved its part of a cut, or says why not (refusal). Ends the request. */
+/** A server has saved its part of a cut, holds back pushes for it, or says why not (refusal). Ends the
+ * request. */
 void muster_params_cut_answer(struct muster_params_request *request, const void *payload,
                               size_t bytes, const struct muster_error *refusal);
 void muster_params_cutting_drop(struct muster_params *params);
+/** The operation is over before its cut: sources that wait for that hear of it. */
+void muster_params_cutting_abandon(struct muster_params *params, const struct muster_params_op *op);
 
 /* op.c */
 MUSTER_MUST_CHECK enum muster_rc muster_params_op_begin(struct muster_params_op *op,

@@ -22,14 +22,18 @@ static bool way_is_settled(const struct muster_params_way *way)
     return true;
 }
 
-static bool mark_send(struct muster_params_way *way, uint64_t number)
+static bool mark_send(struct muster_params_way *way)
 {
+    const struct muster_params_mark mark = {.number = way->params->marked,
+                                            .pushed = way->params->pushed};
+    uint8_t payload[MUSTER_PARAMS_MARK_BYTES];
     const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
                                                .type = MUSTER_PARAMS_MARK,
                                                .epoch = way->params->map->epoch,
-                                               .payload_bytes = sizeof(number)};
+                                               .payload_bytes = sizeof(payload)};
 
-    return muster_peer_link_send_copy(way->link, &header, &number) == MUSTER_OK;
+    muster_params_mark_pack(&mark, payload);
+    return muster_peer_link_send_copy(way->link, &header, payload) == MUSTER_OK;
 }
 
 void muster_params_marks_send(struct muster_params *params)
@@ -45,7 +49,7 @@ void muster_params_marks_send(struct muster_params *params)
     params->marked = params->mark_wanted;
     muster_error_set(&error, MUSTER_UNAVAILABLE, "no memory for a mark");
     MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
-        if (way->state == MUSTER_PARAMS_WAY_OPEN && !mark_send(way, params->marked))
+        if (way->state == MUSTER_PARAMS_WAY_OPEN && !mark_send(way))
             muster_params_way_break(way, &error);
     }
 }
@@ -71,6 +75,8 @@ struct muster_params_cutting {
     struct muster_params_op *op;
     struct muster_params_cut *ret_cut;
     uint64_t number;
+    uint64_t clock;  /* all sources are at it; 0: wherever they are */
+    bool is_holding; /* servers are asked to hold back what comes behind it */
     uint64_t map; /* of the first server that has answered; all must have saved by the same */
     uint64_t sources; /* that had marked there; as with the map */
     uint32_t asked, answered; /* servers */
@@ -119,7 +125,7 @@ static enum muster_rc manifest_begin(struct muster_params_cutting *cutting,
         return rc;
     cutting->has_manifest = true;
     cutting->manifest.cut = cutting->number;
-    cutting->manifest.clock = saved->clock;
+    cutting->manifest.clock = cutting->clock > 0 ? cutting->clock : saved->clock;
     cutting->map = saved->map;
     cutting->sources = saved->sources;
     return MUSTER_OK;
@@ -165,6 +171,11 @@ static enum muster_rc saved_take(struct muster_params_cutting *cutting,
                                 "some client was not connected to all servers: %s had other "
                                 "clients than the one before",
                                 server);
+    if (cutting->clock > 0 && saved->pushed > cutting->clock)
+        return muster_error_set(ret_error, MUSTER_OUT_OF_RANGE,
+                                "a source has pushed at clock %" PRIu64 " already: name a later "
+                                "clock than %" PRIu64,
+                                saved->pushed - 1, cutting->clock);
     rc = cutting->has_manifest ? manifest_widen(cutting, saved, ret_error)
                                : manifest_begin(cutting, saved, ret_error);
     if (rc != MUSTER_OK)
@@ -210,15 +221,114 @@ static enum muster_rc manifest_save(struct muster_params_cutting *cutting,
     return rc;
 }
 
+static struct muster_params_request *request_ask(struct muster_params_cutting *cutting,
+                                                 enum muster_params_request_kind kind,
+                                                 size_t payload_bytes)
+{
+    struct muster_params_request *request =
+        muster_params_request_new(cutting->params, NULL, kind, payload_bytes, 1);
+
+    if (request == NULL)
+        return NULL;
+    request->parts[0].op = cutting->op;
+    cutting->op->waits++;
+    cutting->asked++;
+    return request;
+}
+
+static bool cut_ask(struct muster_params_cutting *cutting, struct muster_params_way *way)
+{
+    size_t folder_bytes = strlen(cutting->folder);
+    struct muster_params_request *request = request_ask(
+        cutting, MUSTER_PARAMS_REQUEST_CUT, sizeof(cutting->number) + folder_bytes);
+
+    if (request == NULL)
+        return false;
+    memcpy(request->payload, &cutting->number, sizeof(cutting->number));
+    memcpy(request->payload + sizeof(cutting->number), cutting->folder, folder_bytes);
+    muster_params_request_send(request, way, cutting->params->number++);
+    return true;
+}
+
+static bool hold_ask(struct muster_params_cutting *cutting, struct muster_params_way *way)
+{
+    uint64_t now_ns = muster_loop_now_ns(cutting->params->env->loop);
+    struct muster_params_hold hold = {.number = cutting->number, .clock = cutting->clock};
+    struct muster_params_request *request =
+        request_ask(cutting, MUSTER_PARAMS_REQUEST_HOLD, MUSTER_PARAMS_HOLD_BYTES);
+
+    if (request == NULL)
+        return false;
+    if (cutting->op->deadline_ns > now_ns)
+        hold.timeout_ns = cutting->op->deadline_ns - now_ns;
+    muster_params_hold_pack(&hold, request->payload);
+    muster_params_request_send(request, way, cutting->params->number++);
+    return true;
+}
+
+/* All servers that lead a shard. Those that were asked answer, also where the others cannot be. */
+static void servers_ask(struct muster_params_cutting *cutting)
+{
+    bool is_whole = true;
+
+    cutting->asked = cutting->answered = 0;
+    MUSTER_LIST_EACH (&cutting->params->ways, way, struct muster_params_way, node) {
+        if (way != cutting->params->nowhere && way->leads && is_whole)
+            is_whole = cutting->is_holding ? hold_ask(cutting, way) : cut_ask(cutting, way);
+    }
+    if (!is_whole)
+        muster_error_set(&cutting->error, MUSTER_RESOURCE_EXHAUSTED, "no memory to ask for a cut");
+    else if (cutting->asked == 0)
+        muster_error_set(&cutting->error, MUSTER_UNAVAILABLE, "no server leads a shard now");
+}
+
+/* Servers let pushes go once the cut is complete there. Where it was not, they hear that it never will be; the
+ * hold of one that does not hear of it ends with the deadline of the cut. */
+static void holds_end(const struct muster_params_cutting *cutting)
+{
+    const struct muster_params_hold hold = {.number = cutting->number};
+    const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
+                                               .type = MUSTER_PARAMS_HOLD,
+                                               .payload_bytes = MUSTER_PARAMS_HOLD_BYTES};
+    uint8_t payload[MUSTER_PARAMS_HOLD_BYTES];
+
+    muster_params_hold_pack(&hold, payload);
+    MUSTER_LIST_EACH (&cutting->params->ways, way, struct muster_params_way, node) {
+        if (way->state == MUSTER_PARAMS_WAY_OPEN &&
+            muster_peer_link_send_copy(way->link, &header, payload) != MUSTER_OK)
+            MUSTER_LOG(cutting->params->env, DEBUG, "params_hold_not_ended", "server", way->server);
+    }
+}
+
+void muster_params_cutting_abandon(struct muster_params *params, const struct muster_params_op *op)
+{
+    struct muster_params_cutting *cutting = params->cutting;
+
+    if (cutting == NULL || cutting->op != op)
+        return;
+    cutting->op = NULL;
+    if (cutting->clock > 0)
+        holds_end(cutting);
+}
+
 static void cutting_check(struct muster_params_cutting *cutting)
 {
     struct muster_params_op *op = cutting->op;
-    struct muster_error error = cutting->error;
+    struct muster_error error;
 
     if (cutting->answered < cutting->asked)
         return;
+    if (op != NULL && cutting->error.rc == MUSTER_OK && cutting->is_holding) {
+        cutting->is_holding = false;
+        servers_ask(cutting);
+        if (cutting->asked > 0)
+            return;
+    }
+    error = cutting->error;
     if (op != NULL && error.rc == MUSTER_OK)
         error.rc = manifest_save(cutting, &error);
+    if (cutting->clock > 0)
+        holds_end(cutting);
     cutting_free(cutting);
     if (op != NULL)
         muster_params_op_release(op, error.rc, &error);
@@ -237,7 +347,8 @@ void muster_params_cut_answer(struct muster_params_request *request, const void 
     if (refusal != NULL)
         muster_error_set(&error, refusal->rc, "the server at %s: %.180s", request->way->server,
                          refusal->text);
-    else if (muster_params_saved_unpack(payload, bytes, &saved, &error) == MUSTER_OK)
+    else if (request->kind == MUSTER_PARAMS_REQUEST_CUT &&
+             muster_params_saved_unpack(payload, bytes, &saved, &error) == MUSTER_OK)
         (void)saved_take(cutting, &saved, request->way->server, &error);
     if (cutting->error.rc == MUSTER_OK)
         cutting->error = error;
@@ -248,24 +359,6 @@ void muster_params_cut_answer(struct muster_params_request *request, const void 
     if (cutting->op != NULL)
         cutting->op->waits--;
     cutting_check(cutting);
-}
-
-static bool cut_ask(struct muster_params_cutting *cutting, struct muster_params_way *way)
-{
-    struct muster_params *params = cutting->params;
-    size_t folder_bytes = strlen(cutting->folder);
-    struct muster_params_request *request = muster_params_request_new(
-        params, NULL, MUSTER_PARAMS_REQUEST_CUT, sizeof(cutting->number) + folder_bytes, 1);
-
-    if (request == NULL)
-        return false;
-    memcpy(request->payload, &cutting->number, sizeof(cutting->number));
-    memcpy(request->payload + sizeof(cutting->number), cutting->folder, folder_bytes);
-    request->parts[0].op = cutting->op;
-    cutting->op->waits++;
-    cutting->asked++;
-    muster_params_request_send(request, way, params->number++);
-    return true;
 }
 
 static struct muster_params_cutting *cutting_new(struct muster_params *params, const char *folder)
@@ -288,11 +381,19 @@ enum muster_rc muster_params_cut_start(struct muster_params_op *op, struct muste
                                        const char *folder, struct muster_params_cut *ret_cut,
                                        uint64_t deadline_ns, muster_params_op_fn *done)
 {
+    return muster_params_cut_at_start(op, params, folder, 0, ret_cut, deadline_ns, done);
+}
+
+enum muster_rc muster_params_cut_at_start(struct muster_params_op *op, struct muster_params *params,
+                                          const char *folder, uint64_t clock,
+                                          struct muster_params_cut *ret_cut, uint64_t deadline_ns,
+                                          muster_params_op_fn *done)
+{
     struct muster_params_cutting *cutting;
     enum muster_rc rc;
-    bool is_whole = true;
 
-    if (folder[0] == '\0' || strlen(folder) > MUSTER_PARAMS_FOLDER_BYTES_MAX)
+    if (folder[0] == '\0' || strlen(folder) > MUSTER_PARAMS_FOLDER_BYTES_MAX ||
+        clock == UINT64_MAX)
         return MUSTER_INVALID_ARGUMENT;
     if (params->cutting != NULL || !params->is_ready)
         return MUSTER_FAILED_PRECONDITION;
@@ -307,14 +408,9 @@ enum muster_rc muster_params_cut_start(struct muster_params_op *op, struct muste
     params->cutting = cutting;
     cutting->op = op;
     cutting->ret_cut = ret_cut;
-    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
-        if (way != params->nowhere && way->leads && is_whole)
-            is_whole = cut_ask(cutting, way);
-    }
-    if (!is_whole)
-        muster_error_set(&cutting->error, MUSTER_RESOURCE_EXHAUSTED, "no memory to ask for a cut");
-    else if (cutting->asked == 0)
-        muster_error_set(&cutting->error, MUSTER_UNAVAILABLE, "no server leads a shard now");
+    cutting->clock = clock;
+    cutting->is_holding = clock > 0;
+    servers_ask(cutting);
     if (cutting->asked == 0) { /* as if an answer had come, in a turn of its own */
         muster_params_op_note(op, cutting->error.rc, &cutting->error);
         cutting_free(cutting);

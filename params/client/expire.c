@@ -6,6 +6,7 @@ static void op_abandon(struct muster_params_op *op, enum muster_rc rc,
                        const struct muster_error *error)
 {
     muster_params_requests_forget(op->params, op);
+    muster_params_cutting_abandon(op->params, op);
     muster_params_op_note(op, rc, error);
     muster_params_op_end(op);
 }
@@ -46,6 +47,9 @@ static void deadline_describe(const struct muster_params_op *op, struct muster_e
         way_describe(way, ret_error);
     else if (way != NULL && way->waits_for[0] != '\0' && !op->is_push)
         muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED, "%s", way->waits_for);
+    else if (way == NULL && op->is_push && !muster_params_holds_allow(params, op->clock))
+        muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
+                         "a cut at a clock waits for sources that are slower");
     else if (way == NULL && op->table != NULL && op->table->is_by_round &&
              op->clock > op->table->round)
         muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
@@ -87,17 +91,6 @@ void muster_params_on_op_deadline(struct muster_timer *timer)
         deadline_describe(op, &error);
         op_abandon(op, MUSTER_DEADLINE_EXCEEDED, &error);
     }
-}
-
-void muster_params_op_cancel(struct muster_params_op *op)
-{
-    struct muster_params *params = op->params;
-
-    if (params == NULL)
-        return;
-    muster_params_op_note(op, MUSTER_CANCELLED, NULL);
-    op->deadline_ns = 0;
-    muster_timer_start(&params->deadline, params->env->loop, 0);
 }
 
 void muster_params_ops_fail(struct muster_params *params, enum muster_rc rc,

@@ -76,6 +76,18 @@ void muster_params_op_release(struct muster_params_op *op, enum muster_rc rc,
         muster_params_op_end(op);
 }
 
+/* It ends in a turn of its own, as at its deadline. */
+void muster_params_op_cancel(struct muster_params_op *op)
+{
+    struct muster_params *params = op->params;
+
+    if (params == NULL)
+        return;
+    muster_params_op_note(op, MUSTER_CANCELLED, NULL);
+    op->deadline_ns = 0;
+    muster_timer_start(&params->deadline, params->env->loop, 0);
+}
+
 bool muster_params_ranges_are_numbered(const struct muster_params *params, uint64_t order)
 {
     MUSTER_LIST_EACH (&params->tables, table, struct muster_params_table, node) {

@@ -57,6 +57,8 @@ static bool piece_send(struct muster_params_table *table, struct muster_params_o
             params->has_pushed[shard / 8] &= (uint8_t)~(1u << shard % 8);
         return false;
     }
+    if (op->is_push)
+        muster_params_pushed_note(params, op->clock);
     request->parts[0].op = op;
     op->waits++;
     op->offset += range.count;
@@ -102,7 +104,8 @@ static bool round_send(struct muster_params *params, uint64_t *copied_bytes)
         struct muster_params_op *op = range_first(table);
         uint64_t from = op != NULL ? op->offset : 0;
 
-        if (op == NULL || params->range_bytes >= WINDOW_BYTES || *copied_bytes >= COPY_BYTES)
+        if (op == NULL || params->range_bytes >= WINDOW_BYTES || *copied_bytes >= COPY_BYTES ||
+            (op->is_push && !muster_params_holds_allow(params, op->clock)))
             continue;
         has_sent = true;
         if (!piece_peek(table, op)) {

@@ -23,6 +23,7 @@ struct muster_params_request *muster_params_request_new(struct muster_params *pa
                                     [MUSTER_PARAMS_REQUEST_PUSH_PULL] = MUSTER_PARAMS_PUSH_PULL,
                                     [MUSTER_PARAMS_REQUEST_TICK] = MUSTER_PARAMS_TICK,
                                     [MUSTER_PARAMS_REQUEST_CUT] = MUSTER_PARAMS_CUT,
+                                    [MUSTER_PARAMS_REQUEST_HOLD] = MUSTER_PARAMS_HOLD,
                                     [MUSTER_PARAMS_REQUEST_PUSH_RANGE] = MUSTER_PARAMS_PUSH_RANGE,
                                     [MUSTER_PARAMS_REQUEST_PULL_RANGE] = MUSTER_PARAMS_PULL_RANGE};
     size_t bytes = parts_offset(payload_bytes) + part_count * sizeof(struct muster_params_part);
@@ -105,8 +106,7 @@ static void on_sent(struct muster_frame *frame, enum muster_rc rc)
 static bool request_has_rows(const struct muster_params_request *request)
 {
     return request->kind != MUSTER_PARAMS_REQUEST_TABLE &&
-           request->kind != MUSTER_PARAMS_REQUEST_TICK &&
-           request->kind != MUSTER_PARAMS_REQUEST_CUT;
+           !muster_params_request_kind_is_wide(request->kind);
 }
 
 /* Fill in the slot and the number of the table as the way's server counts them. False: the number is not

@@ -123,8 +123,8 @@ static bool request_has_stayed(const struct muster_params_request *request)
 {
     struct muster_params_rows_frame frame;
 
-    if (request->kind == MUSTER_PARAMS_REQUEST_TABLE || request->kind == MUSTER_PARAMS_REQUEST_TICK ||
-        request->kind == MUSTER_PARAMS_REQUEST_CUT)
+    if (request->kind == MUSTER_PARAMS_REQUEST_TABLE ||
+        muster_params_request_kind_is_wide(request->kind))
         return true;
     if (muster_params_request_is_range(request))
         return shard_has_stayed(request, request->shard);
@@ -493,7 +493,8 @@ static void requests_end(struct muster_params_way *way)
             MUSTER_CONTAINER_OF(way->requests.next, struct muster_params_request, node);
         struct muster_error gone;
 
-        if (request->kind == MUSTER_PARAMS_REQUEST_CUT) {
+        if (request->kind == MUSTER_PARAMS_REQUEST_CUT ||
+            request->kind == MUSTER_PARAMS_REQUEST_HOLD) {
             muster_error_set(&gone, MUSTER_UNAVAILABLE, "it has left the map amid the cut");
             muster_params_cut_answer(request, NULL, 0, &gone);
             continue;

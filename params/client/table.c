@@ -56,6 +56,7 @@ static struct muster_params_table *table_new(struct muster_params *params,
     table->seed = muster_params_hash_seed(table->name);
     muster_list_init(&table->pushes);
     muster_list_init(&table->pulls);
+    muster_list_init(&table->kept);
     muster_list_init(&table->ranges);
     table->tensor = (struct muster_params_tensor){.elements = schema->tensor_elements,
                                                   .block_elements = schema->row_elements,

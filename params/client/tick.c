@@ -55,6 +55,7 @@ void muster_params_ticks_number(struct muster_params *params)
 {
     MUSTER_LIST_EACH (&params->ticks, op, struct muster_params_op, queued) {
         if (op->barrier == 0 && muster_params_rounds_allow_number(params, op->clock) &&
+            muster_params_holds_allow_number(params, op->clock) &&
             muster_params_ranges_are_numbered(params, op->order))
             op->barrier = params->sequence;
     }

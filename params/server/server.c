@@ -21,6 +21,7 @@
 #include "params/server/services/watch.h"
 #include "params/server/state/clock.h"
 #include "params/server/state/cut.h"
+#include "params/server/state/hold.h"
 #include "params/server/state/lease.h"
 #include "params/server/state/restore.h"
 #include "params/server/state/round.h"
@@ -213,6 +214,7 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     muster_params_rounds_init(server);
     muster_params_door_init(server);
     muster_params_server_cut_init(server);
+    muster_params_server_hold_init(server);
     muster_list_init(&server->followers);
     muster_list_init(&server->leaders);
     muster_list_init(&server->leader_marks);
@@ -300,6 +302,7 @@ static void server_close(struct muster_params_server *server)
     muster_params_share_close(server->share);
     muster_params_watches_close(server);
     muster_params_server_cut_close(server);
+    muster_params_server_hold_close(server);
     muster_params_door_close(server);
     muster_params_held_end_all(server);
     muster_params_followers_close(server);

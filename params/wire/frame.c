@@ -364,6 +364,45 @@ enum muster_rc muster_params_round_unpack(const void *payload, size_t bytes,
 
 /* --- Cuts --- */
 
+void muster_params_hold_pack(const struct muster_params_hold *hold,
+                             uint8_t ret_bytes[MUSTER_PARAMS_HOLD_BYTES])
+{
+    uint8_t *at = put_u64(ret_bytes, hold->number);
+
+    at = put_u64(at, hold->clock);
+    put_u64(at, hold->timeout_ns);
+}
+
+enum muster_rc muster_params_hold_unpack(const void *payload, size_t bytes,
+                                         struct muster_params_hold *ret_hold,
+                                         struct muster_error *ret_error)
+{
+    const uint8_t *at = payload;
+
+    if (bytes != MUSTER_PARAMS_HOLD_BYTES)
+        return size_check("HOLD", bytes, MUSTER_PARAMS_HOLD_BYTES, ret_error);
+    at = get_bytes(at, &ret_hold->number, 8);
+    at = get_bytes(at, &ret_hold->clock, 8);
+    get_bytes(at, &ret_hold->timeout_ns, 8);
+    return MUSTER_OK;
+}
+
+void muster_params_mark_pack(const struct muster_params_mark *mark,
+                             uint8_t ret_bytes[MUSTER_PARAMS_MARK_BYTES])
+{
+    put_u64(put_u64(ret_bytes, mark->number), mark->pushed);
+}
+
+enum muster_rc muster_params_mark_unpack(const void *payload, size_t bytes,
+                                         struct muster_params_mark *ret_mark,
+                                         struct muster_error *ret_error)
+{
+    if (bytes != MUSTER_PARAMS_MARK_BYTES)
+        return size_check("MARK", bytes, MUSTER_PARAMS_MARK_BYTES, ret_error);
+    get_bytes(get_bytes(payload, &ret_mark->number, 8), &ret_mark->pushed, 8);
+    return MUSTER_OK;
+}
+
 size_t muster_params_saved_bytes(uint32_t table_count, uint32_t entry_count)
 {
     return MUSTER_PARAMS_SAVED_HEAD_BYTES + (size_t)table_count * MUSTER_PARAMS_SCHEMA_BYTES +
@@ -384,6 +423,7 @@ void muster_params_saved_pack(const struct muster_params_saved *saved, uint8_t *
     at = put_u32(at, saved->entry_count);
     at = put_u32(at, 0);
     at = put_u64(at, saved->sources);
+    at = put_u64(at, saved->pushed);
     *ret_schemas = at;
     *ret_entries = (struct muster_params_saved_shard *)(void *)(at + (size_t)saved->table_count *
                                                                         MUSTER_PARAMS_SCHEMA_BYTES);
@@ -420,7 +460,8 @@ enum muster_rc muster_params_saved_unpack(const void *payload, size_t bytes,
     at = get_bytes(at, &ret_saved->shard_count, 4);
     at = get_bytes(at, &ret_saved->table_count, 4);
     at = get_bytes(at, &ret_saved->entry_count, 4);
-    get_bytes(at + 4, &ret_saved->sources, 8);
+    at = get_bytes(at + 4, &ret_saved->sources, 8);
+    get_bytes(at, &ret_saved->pushed, 8);
     if (bytes != muster_params_saved_bytes(ret_saved->table_count, ret_saved->entry_count))
         return size_check("SAVED", bytes,
                           muster_params_saved_bytes(ret_saved->table_count,

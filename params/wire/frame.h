@@ -43,7 +43,7 @@ enum muster_params_message {
     MUSTER_PARAMS_ROUND, /* payload: round. To clients, who tell all servers: it is closed */
     MUSTER_PARAMS_CUT, /* payload: number u64 of the cut, and from a client the folder, without NUL: save
                           * all shards. To clients: send MARK */
-    MUSTER_PARAMS_MARK, /* payload: number u64, to all servers: pushes from here on are behind the cut */
+    MUSTER_PARAMS_MARK, /* payload: mark, to all servers: pushes from here on are behind the cut */
     MUSTER_PARAMS_SAVED, /* payload: saved; the answer to CUT */
     MUSTER_PARAMS_PUSH_RANGE, /* elements of a tensor: params/wire/range.h. Answers as to PUSH … */
     MUSTER_PARAMS_PULL_RANGE, /* … and PULL */
@@ -52,6 +52,9 @@ enum muster_params_message {
     MUSTER_PARAMS_STAGE,      /* payload: token of memory that was given over the host's socket */
     MUSTER_PARAMS_STAGED,     /* that memory is mapped for this link */
     MUSTER_PARAMS_PUSH_STAGED, /* as PUSH_RANGE, whose values lie there; payload: staged */
+    MUSTER_PARAMS_HOLD, /* payload: hold. From the client that wants a cut at a clock, and to all clients: send no
+                         * push of that step, or a later one; clock 0: go on */
+    MUSTER_PARAMS_HELD, /* to the client that wants the cut: all sources have come to its clock */
 };
 /* header.type between servers, over links with purpose MUSTER_LINK_PARAMS_COPY that the primary opens:
  * a stream of changes, in header.epoch the number of the primary's map. */
@@ -114,7 +117,7 @@ struct muster_params_copied_row {
 #define MUSTER_PARAMS_FRAME_ROWS_MAX 65535u
 
 /* Both ends must have the same; it changes with the messages. */
-#define MUSTER_PARAMS_MESSAGES_VERSION 2u
+#define MUSTER_PARAMS_MESSAGES_VERSION 3u
 
 /** OPEN: who pushes over this link. 104 bytes: source 0, name 16, generation 80, process 88, link 96, and at
  * 100 MUSTER_PARAMS_MESSAGES_VERSION. */
@@ -261,13 +264,37 @@ void muster_params_round_pack(const struct muster_params_round *round, void *ret
 MUSTER_MUST_CHECK enum muster_rc muster_params_round_unpack(const void *payload, size_t bytes,
                                                             struct muster_params_round *ret_round,
                                                             struct muster_error *ret_error);
-/** SAVED: head of 48 bytes, schemas of all tables, entries of 40 bytes of the shards that the server leads. */
+/** HOLD. */
+struct muster_params_hold {
+    uint64_t number;     /* of the cut */
+    uint64_t clock;      /* 0: no cut waits for one */
+    uint64_t timeout_ns; /* from a client: the cut is given up then */
+};
+#define MUSTER_PARAMS_HOLD_BYTES 24u
+void muster_params_hold_pack(const struct muster_params_hold *hold,
+                             uint8_t ret_bytes[MUSTER_PARAMS_HOLD_BYTES]);
+MUSTER_MUST_CHECK enum muster_rc muster_params_hold_unpack(const void *payload, size_t bytes,
+                                                           struct muster_params_hold *ret_hold,
+                                                           struct muster_error *ret_error);
+/** MARK. */
+struct muster_params_mark {
+    uint64_t number; /* of the cut */
+    uint64_t pushed; /* the newest step of which this client has sent a push, and 1; 0: none */
+};
+#define MUSTER_PARAMS_MARK_BYTES 16u
+void muster_params_mark_pack(const struct muster_params_mark *mark,
+                             uint8_t ret_bytes[MUSTER_PARAMS_MARK_BYTES]);
+MUSTER_MUST_CHECK enum muster_rc muster_params_mark_unpack(const void *payload, size_t bytes,
+                                                           struct muster_params_mark *ret_mark,
+                                                           struct muster_error *ret_error);
+/** SAVED: head of 56 bytes, schemas of all tables, entries of 40 bytes of the shards that the server leads. */
 struct muster_params_saved {
     uint64_t number; /* of the cut */
     uint64_t map;    /* number of the map by which the server leads its shards */
     uint64_t clock;  /* steps that all sources had completed; 0 where nobody ticks */
     uint32_t shard_count, table_count, entry_count;
     uint64_t sources; /* digest of those that have marked: equal at all servers of a cut */
+    uint64_t pushed;  /* the highest of their marks */
     const uint8_t *schemas; /* table_count x MUSTER_PARAMS_SCHEMA_BYTES */
     const struct muster_params_saved_shard *entries;
 };
@@ -278,7 +305,7 @@ struct muster_params_saved_shard {
     uint64_t bytes, rows;
     uint8_t hash[16];
 };
-#define MUSTER_PARAMS_SAVED_HEAD_BYTES 48u
+#define MUSTER_PARAMS_SAVED_HEAD_BYTES 56u
 #define MUSTER_PARAMS_FOLDER_BYTES_MAX 1024u /* of a cut, without NUL */
 size_t muster_params_saved_bytes(uint32_t table_count, uint32_t entry_count);
 /** Write the head, and tell where schemas and entries go. */

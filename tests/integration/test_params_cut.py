@@ -40,8 +40,8 @@ class Cut(ParamsCluster):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return json.loads(done.stdout)
 
-    def pulse(self, address, job, element, pushes=FOREVER):
-        process = self.start(PULSE, address, job, str(element), str(pushes))
+    def pulse(self, address, job, element, pushes=FOREVER, *words):
+        process = self.start(PULSE, address, job, str(element), str(pushes), *words)
         self.assertEqual(process.stdout.readline(), "begun\n")
         return process
 
@@ -220,6 +220,38 @@ class Cut(ParamsCluster):
         self.wait_until(is_opened, f"nobody reads {path}")
         return opened[0]
 
+    def clock_high(self, address):
+        done = self.run_tool(MUSTER, "params", "inspect", "--server", address, "--json")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return json.loads(done.stdout)["sources"]["clock_high"]
+
+    def test_a_cut_at_a_clock_has_the_steps_before_it_of_all_workers(self):
+        for count, replicas in ((1, "1"), (3, "2")):
+            _, addresses, logs = zip(*[self.logged_server("--expect", str(count), "--replicas", replicas) for _ in range(count)])
+            addresses = ",".join(addresses)
+            pulses = [self.pulse(addresses, "j", i, FOREVER, "2") for i in range(2)]
+            for pulse in pulses:
+                pulse.send_signal(signal.SIGSTOP)
+            clock = (self.clock_high(addresses) or 0) + 500
+            cutting = self.start(MUSTER, "params", "cut", "--server", addresses, "--job", "j", "--clock", str(clock), "--json", self.folder)
+            for log in logs:
+                self.wait_until(lambda log=log: self.lines_of(log, "params_cut_waits"), "the cut does not wait")
+            for pulse in pulses:
+                pulse.send_signal(signal.SIGCONT)
+            out, err = cutting.communicate(timeout=PATIENCE_S)
+            self.assertEqual((cutting.returncode, err), (0, ""))
+            self.assertEqual(json.loads(out)["clock"], clock)
+            self.wait_until(lambda: self.clock_high(addresses) > clock, "they do not go on")
+            done = self.cut(addresses, "--job", "j", "--clock", str(clock))
+            self.assertNotEqual(done.returncode, 0)
+            self.assertRegex(done.stderr, f"already: name a later clock than {clock}")
+            for pulse in pulses:
+                self.assertIsNone(pulse.poll())
+                pulse.kill()
+            job = f"r{count}"
+            self.assertEqual(self.counts(self.restored(count, job), job), [clock, clock, 0, 0])
+            self.registry = self.start_registry()
+
     def test_a_client_that_stands_still_ends_the_cut_by_name_and_holds_nobody_up(self):
         _, address = self.serve("--log-level", "error")
         still, other = self.pulse(address, "", 0), self.pulse(address, "", 1)
@@ -293,6 +325,7 @@ class Cut(ParamsCluster):
     def test_wrong_words_are_refused(self):
         for words, code, text in (((self.folder,), 2, "--server must be the address of a server"), (("--server", "127.0.0.1:1"), 2, "one folder must"),
                                   (("--server", "127.0.0.1:1", "/no/such"), 2, "make it first"),
+                                  (("--server", "127.0.0.1:1", "--clock", "3", "--every", "5", self.folder), 2, "give one of them"),
                                   (("--server", "127.0.0.1:1", "--timeout", "0.2", self.folder), 4, "127.0.0.1:1")):
             done = self.run_tool(MUSTER, "params", "cut", *words)
             self.assertEqual((done.returncode, done.stdout), (code, ""), words)

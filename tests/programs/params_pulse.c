@@ -1,7 +1,9 @@
 /* A client of parameters whose every push adds 1 to its own element of all rows: params_pulse SERVERS JOB ELEMENT
- * PUSHES. So rows that are at one point of its pushes are equal in that element. It prints "begun" with the
+ * PUSHES [SOURCES]. So rows that are at one point of its pushes are equal in that element. It prints "begun" with the
  * first push and "done" with the last. With PUSHES 0 it compares the rows instead, and prints what the elements
- * are: "whole 5 7 0 0"; rows that differ are an error. */
+ * are: "whole 5 7 0 0"; rows that differ are an error. With SOURCES it is one of so many that tick: each push is
+ * a step. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +21,9 @@ static uint64_t keys[ROWS];
 static float values[ROWS][ELEMENTS];
 static const struct muster_params_rows rows = {keys, values, ROWS};
 
-static enum muster_rc pushes_make(struct muster_params_table *table, unsigned element,
-                                  uint64_t pushes, struct muster_error *ret_error)
+static enum muster_rc pushes_make(struct muster_params *params, struct muster_params_table *table,
+                                  unsigned element, uint64_t pushes, bool is_ticking,
+                                  struct muster_error *ret_error)
 {
     enum muster_rc rc = MUSTER_OK;
 
@@ -30,6 +33,8 @@ static enum muster_rc pushes_make(struct muster_params_table *table, unsigned el
         rc = muster_params_push(table, &rows, TIMEOUT_NS, ret_error);
         if (i == 0 && rc == MUSTER_OK)
             puts("begun");
+        if (is_ticking && rc == MUSTER_OK)
+            rc = muster_params_tick(params, i + 1, 1, TIMEOUT_NS, ret_error);
         fflush(stdout);
     }
     if (rc == MUSTER_OK)
@@ -65,7 +70,10 @@ static enum muster_rc pulse_run(struct muster_runtime *runtime, char **words,
                                                        .optimizer = MUSTER_PARAMS_ADD};
     char name[16];
     const struct muster_params_options options = {
-        .server = words[0], .job = words[1], .source = name};
+        .server = words[0],
+        .job = words[1],
+        .source = name,
+        .clock_sources = words[4] != NULL ? (uint32_t)strtoul(words[4], NULL, 10) : 0};
     uint64_t pushes = strtoull(words[3], NULL, 10);
     struct muster_params_table *table;
     struct muster_params *params;
@@ -79,8 +87,8 @@ static enum muster_rc pulse_run(struct muster_runtime *runtime, char **words,
         return rc;
     rc = muster_params_table(params, &schema, TIMEOUT_NS, &table, ret_error);
     if (rc == MUSTER_OK && pushes > 0)
-        rc =
-            pushes_make(table, (unsigned)strtoul(words[2], NULL, 10) % ELEMENTS, pushes, ret_error);
+        rc = pushes_make(params, table, (unsigned)strtoul(words[2], NULL, 10) % ELEMENTS, pushes,
+                         options.clock_sources > 0, ret_error);
     else if (rc == MUSTER_OK)
         rc = rows_compare(table, ret_error);
     closed = muster_params_disconnect(params, TIMEOUT_NS, rc == MUSTER_OK ? ret_error : NULL);
@@ -94,8 +102,8 @@ int main(int argc, char **argv)
     struct muster_env *env;
     enum muster_rc rc;
 
-    if (argc != 5) {
-        fprintf(stderr, "usage: params_pulse SERVERS JOB ELEMENT PUSHES\n");
+    if (argc != 5 && argc != 6) {
+        fprintf(stderr, "usage: params_pulse SERVERS JOB ELEMENT PUSHES [SOURCES]\n");
         return 2;
     }
     if (muster_env_system_open(NULL, &env) != MUSTER_OK ||

@@ -277,9 +277,12 @@ static void on_table(struct muster_params_op *op, enum muster_rc rc)
                  op->error.text);
     else if (client->life->cast->is_ending)
         client_retire(client);
-    else
+    else {
+        if (client->life->cast->is_ticking && client->life->step > 0)
+            client_tick(client, client->life->step); /* pushes before a tick are of no step */
         muster_timer_start(&client->timer, client->env->loop,
                            muster_loop_now_ns(client->env->loop));
+    }
 }
 
 /* From now on older processes of its name are refused. */

@@ -27,7 +27,7 @@ size_t params_cuts_push(struct params_cuts *cuts, const struct params_slot *slot
         MUSTER_ASSERT(log->pushes != NULL);
     }
     push = &log->pushes[log->count];
-    *push = (struct params_push){.is_answered = false};
+    *push = (struct params_push){.clock = slot->clock};
     for (uint32_t i = 0; i < slot->count; i++)
         push->rows[slot->rows[i]]++;
     return log->count++;
@@ -160,6 +160,8 @@ static void on_cut(struct muster_params_op *op, enum muster_rc rc)
     cuts->is_busy = false;
     if (read_rc != MUSTER_OK && !(read_rc == MUSTER_NOT_FOUND && cuts->count == 0))
         sim_fail(world, "a cut cannot be read: %s", error.text);
+    if (rc == MUSTER_OUT_OF_RANGE && cuts->clock > 0)
+        rc = MUSTER_UNAVAILABLE; /* a source was faster */
     if (rc != MUSTER_OK && rc != MUSTER_UNAVAILABLE && rc != MUSTER_DEADLINE_EXCEEDED &&
         rc != MUSTER_FAILED_PRECONDITION && rc != MUSTER_CANCELLED && rc != MUSTER_ABORTED)
         sim_fail(world, "a cut ends with %s: %s", muster_rc_text(rc), op->error.text);
@@ -169,7 +171,22 @@ static void on_cut(struct muster_params_op *op, enum muster_rc rc)
         sim_fail(world, "the folder has cut %" PRIu64 ", not %" PRIu64, number, cuts->cut.number);
     cut_check_bounds(cuts, &read);
     read.is_judged = witness_is_left(cuts);
+    read.clock = cuts->clock;
     cuts->cuts[cuts->count++] = read;
+}
+
+/* A clock that no source has passed, but may before the servers hear of the cut. */
+static uint64_t clock_draw(const struct params_cuts *cuts)
+{
+    const struct params_cast *cast = cuts->cast;
+    uint64_t clock = 0;
+
+    if (!cast->is_ticking || params_cast_draw(cuts->cast, 2) == 0)
+        return 0;
+    for (uint32_t i = 0; i < cast->source_count; i++)
+        clock = cast->sources[i].ticked > clock ? cast->sources[i].ticked : clock;
+    clock += 1 + params_cast_draw(cuts->cast, 2);
+    return clock < PARAMS_STEPS_MAX ? clock : 0;
 }
 
 void params_cuts_begin(struct params_cuts *cuts, struct params_client *client)
@@ -183,10 +200,12 @@ void params_cuts_begin(struct params_cuts *cuts, struct params_client *client)
     witnesses_find(cuts, client);
     cuts->life = client->life;
     cuts->op.data = cuts;
+    cuts->clock = clock_draw(cuts);
     cuts->is_busy =
-        muster_params_cut_start(&cuts->op, client->params, PARAMS_CUTS_FOLDER, &cuts->cut,
-                                muster_loop_after_ns(client->env->loop, CUT_PATIENCE_NS),
-                                on_cut) == MUSTER_OK;
+        muster_params_cut_at_start(&cuts->op, client->params, PARAMS_CUTS_FOLDER, cuts->clock,
+                                   &cuts->cut,
+                                   muster_loop_after_ns(client->env->loop, CUT_PATIENCE_NS),
+                                   on_cut) == MUSTER_OK;
     cuts->try_count += cuts->is_busy;
 }
 
@@ -221,6 +240,18 @@ static bool cut_has_prefix(const struct params_cut *cut, const struct params_pus
     }
 }
 
+/* All answered pushes of the steps before the clock, and none of later ones. */
+static bool cut_has_steps(const struct params_cut *cut, const struct params_push_log *log,
+                          uint32_t element)
+{
+    uint64_t certain[PARAMS_ROWS] = {0}, maybe[PARAMS_ROWS] = {0};
+
+    for (size_t i = 0; i < log->count; i++)
+        for (uint32_t row = 0; row < PARAMS_ROWS && log->pushes[i].clock < cut->clock; row++)
+            *(log->pushes[i].is_answered ? &certain[row] : &maybe[row]) += log->pushes[i].rows[row];
+    return prefix_agrees(cut, element, certain, maybe);
+}
+
 void params_cuts_check(struct params_cuts *cuts)
 {
     const struct params_cast *cast = cuts->cast;
@@ -233,6 +264,12 @@ void params_cuts_check(struct params_cuts *cuts)
                          "cut %" PRIu32 " has pushes of source %" PRIu32
                          " that are not its first ones",
                          i, element);
+            else if (cuts->cuts[i].clock > 0 &&
+                     !cut_has_steps(&cuts->cuts[i], &cuts->logs[element], element))
+                sim_fail(cast->world,
+                         "cut %" PRIu32 " at clock %" PRIu64 " has not the pushes of source %" PRIu32
+                         " before that, and no others",
+                         i, cuts->cuts[i].clock, element);
 }
 
 static bool row_agrees(const struct params_cuts *cuts, const struct params_cut *cut, uint32_t row,

@@ -13,6 +13,7 @@
 struct params_push {
     uint8_t rows[PARAMS_ROWS]; /* how often it has each */
     bool is_answered;
+    uint64_t clock; /* the step of its source */
 };
 
 struct params_push_log {
@@ -23,6 +24,7 @@ struct params_push_log {
 /* A cut, as its files say. */
 struct params_cut {
     bool is_judged;
+    uint64_t clock; /* it has the steps before this one; 0: not between steps */
     uint64_t rows[PARAMS_ROWS][PARAMS_SOURCES_MAX];
 };
 
@@ -37,6 +39,7 @@ struct params_cuts {
     struct muster_params_cut cut;
     const struct params_life *life;
     bool is_busy;
+    uint64_t clock;
     char witnesses[PARAMS_STAGE_SERVERS_MAX][64]; /* servers that all clients were connected to */
     uint64_t least[PARAMS_ROWS][PARAMS_SOURCES_MAX]; /* answered before it began */
 };

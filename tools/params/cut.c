@@ -21,6 +21,7 @@ struct settings {
     struct params_connection_settings connection;
     const char *job;
     uint64_t every_ns; /* 0: once */
+    uint64_t clock;    /* 0: now */
     uint64_t keep;
     bool is_json;
 };
@@ -62,6 +63,14 @@ static const struct muster_option rows[] = {
      .unit = "s",
      .help = "Cut again and again, so much apart, until SIGTERM; 0: once. A cut that fails is told of, "
              "and the next one comes."},
+    {.name = "clock",
+     .kind = MUSTER_OPTION_NUMBER,
+     .offset = offsetof(struct settings, clock),
+     .fallback = "0",
+     .unit = "steps",
+     .max = UINT64_MAX - 1,
+     .help = "Cut between the steps: when all workers that tick have completed so many, which none may have passed "
+             "yet; 0: now."},
     PARAMS_TLS_ROWS(struct settings),
     {.name = "json",
      .kind = MUSTER_OPTION_FLAG,
@@ -106,7 +115,8 @@ static enum muster_rc cut_make(const struct settings *settings, struct muster_ru
 
     if (rc != MUSTER_OK)
         return rc;
-    rc = muster_params_cut(params, folder, ret_cut, settings->connection.timeout_ns, ret_error);
+    rc = muster_params_cut_at(params, folder, settings->clock, ret_cut,
+                              settings->connection.timeout_ns, ret_error);
     closed = muster_params_disconnect(params, MUSTER_NS_PER_S, rc == MUSTER_OK ? ret_error : NULL);
     return rc != MUSTER_OK ? rc : closed;
 }
@@ -150,6 +160,8 @@ static bool settings_check(const struct settings *settings, int words, int *ret_
         *ret_exit = command_refuse(command, "--server must be the address of a server, got none");
     else if (words != 1)
         *ret_exit = command_refuse(command, "one folder must be given, got %d words", words);
+    else if (settings->clock > 0 && settings->every_ns > 0)
+        *ret_exit = command_refuse(command, "--clock names one cut, and --every many: give one of them");
     else
         return params_connection_check(command, &settings->connection, ret_exit);
     return false;

@@ -28,6 +28,16 @@ struct muster_params_clocks {
     struct muster_timer expiry;
 };
 
+/** A cut at a clock waits for sources (hold.h). */
+struct muster_params_server_hold {
+    uint64_t number;                    /* of the cut */
+    uint64_t clock;                     /* 0: there is none */
+    uint64_t called; /* the newest step in which a source has pushed by gRPC, and 1; 0: none */
+    struct muster_params_client *asker;
+    struct muster_frame_header request; /* the asker's; type 0: it is answered */
+    struct muster_timer deadline;
+};
+
 enum muster_params_cut_state {
     MUSTER_PARAMS_CUT_NONE,
     MUSTER_PARAMS_CUT_MARKING, /* clients are awaited */
@@ -41,6 +51,7 @@ struct muster_params_server_cut {
     uint64_t map, clock;                /* when it was complete */
     uint32_t awaited;                   /* clients that have not marked */
     uint64_t sources;                   /* digest of those that have */
+    uint64_t pushed;                    /* the highest of their marks */
     struct muster_params_client *asker; /* waits for SAVED; NULL: nobody */
     struct muster_frame_header request; /* the asker's */
     char folder[MUSTER_PARAMS_FOLDER_BYTES_MAX + 1];
@@ -144,6 +155,7 @@ struct muster_params_server {
     bool has_round_waits; /* a message or a pull waits until a round is applied whole */
     struct muster_timer round_timer; /* a grace ends, or clients are told for whom they wait */
     struct muster_params_server_cut cut;
+    struct muster_params_server_hold hold;
     struct muster_params_restore *restore; /* NULL: nothing is to be restored */
     struct muster_list held;         /* answers that wait for followers */
     struct muster_task held_check;

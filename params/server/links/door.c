@@ -12,6 +12,7 @@
 #include "params/server/links/wait.h"
 #include "params/server/state/clock.h"
 #include "params/server/state/cut.h"
+#include "params/server/state/hold.h"
 #include "params/server/state/round.h"
 
 #define HELLO_TIMEOUT_NS (10 * MUSTER_NS_PER_S)
@@ -47,7 +48,9 @@ static const struct message_row {
                             METHOD "Tick"},
     [MUSTER_PARAMS_CUT] = {muster_params_handle_cut,
                            sizeof(uint64_t) + MUSTER_PARAMS_FOLDER_BYTES_MAX, true, METHOD "Cut"},
-    [MUSTER_PARAMS_MARK] = {muster_params_handle_mark, sizeof(uint64_t), true, NULL},
+    [MUSTER_PARAMS_MARK] = {muster_params_handle_mark, MUSTER_PARAMS_MARK_BYTES, true, NULL},
+    [MUSTER_PARAMS_HOLD] = {muster_params_handle_hold, MUSTER_PARAMS_HOLD_BYTES, true,
+                            METHOD "Cut"},
     [MUSTER_PARAMS_ROUND] = {muster_params_handle_round, MUSTER_PARAMS_ROUND_BYTES_MAX, true,
                              METHOD "Tick"},
     [MUSTER_PARAMS_PUSH_RANGE] = {muster_params_handle_push_range, MUSTER_FRAME_PAYLOAD_MAX, true,
@@ -68,6 +71,7 @@ static void client_close(struct muster_params_client *client)
     muster_params_waiting_drop(client);
     muster_params_server_clock_drop(client);
     muster_params_server_cut_leave(client);
+    muster_params_server_hold_leave(client);
     if (client->is_open)
         muster_params_server_clock_link(server, client->slot, false);
     muster_list_remove(&client->node);

@@ -6,6 +6,7 @@
 #include "params/server/core/answer.h"
 #include "params/server/followers/held.h"
 #include "params/server/state/clock.h"
+#include "params/server/state/hold.h"
 
 struct muster_params_waiting *muster_params_waiting_new(struct muster_params_client *client,
                                                         const struct muster_frame_header *request,
@@ -45,7 +46,9 @@ static bool waiting_answer(struct muster_params_waiting *waiting)
     if (answer == NULL)
         return muster_params_acknowledge(waiting->client, &waiting->ack);
     waiting->answer = NULL;
-    return muster_params_answer_send(answer, answer->frame.header.payload_bytes);
+    return muster_params_answer_send(answer, answer->frame.header.payload_bytes) &&
+           (waiting->request.type != MUSTER_PARAMS_OPEN ||
+            muster_params_server_hold_join(waiting->client));
 }
 
 /* The client names a source that could not be opened here again, perhaps over the same link. */

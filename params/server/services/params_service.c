@@ -11,6 +11,7 @@
 #include "params/server/services/table_proto.h"
 #include "params/server/state/clock.h"
 #include "params/server/state/round.h"
+#include "params/server/state/hold.h"
 #include "params/server/state/rows.h"
 
 #define MEMORY_LACKS "no memory for the call"
@@ -106,7 +107,7 @@ static enum muster_rc table_pick(const struct muster_params_server *server, bool
                                   "the server has no table of number %" PRIu32, number);
 }
 
-static enum muster_rc source_pick(const struct muster_params_server *server,
+static enum muster_rc source_pick(struct muster_params_server *server,
                                   const Muster__Params__V1__PushRequest *request,
                                   struct muster_params_source **ret_source,
                                   struct muster_error *ret_error)
@@ -123,11 +124,13 @@ static enum muster_rc source_pick(const struct muster_params_server *server,
                               ": send one at a time, and again until it is answered",
                               source->pushed + 1, request->sequence);
     if (rc == MUSTER_OK)
+        rc = muster_params_server_hold_check(server, source, ret_error);
+    if (rc == MUSTER_OK)
         *ret_source = source;
     return rc;
 }
 
-static enum muster_rc push_read(const struct muster_params_server *server,
+static enum muster_rc push_read(struct muster_params_server *server,
                                 const Muster__Params__V1__PushRequest *request,
                                 struct muster_params_push *ret_push, struct muster_error *ret_error)
 {
@@ -311,7 +314,7 @@ static void on_pull(struct muster_rpc *rpc, const Muster__Params__V1__PullReques
 
 /* --- PushPull --- */
 
-static enum muster_rc push_pull_read(const struct muster_params_server *server,
+static enum muster_rc push_pull_read(struct muster_params_server *server,
                                      const Muster__Params__V1__PushPullRequest *request,
                                      struct muster_params_push *ret_push,
                                      struct muster_params_rows_frame *ret_frame, size_t *ret_bytes,

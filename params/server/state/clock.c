@@ -121,23 +121,47 @@ static void waits_tell(struct waiting_pull *pull)
         MUSTER_LOG(server->env, DEBUG, "params_wait_not_told");
 }
 
-bool muster_params_server_clock_wait(struct muster_params_client *client,
-                                     const struct muster_frame_header *header,
-                                     const uint8_t *payload, uint64_t clock,
-                                     muster_params_handle_fn *handle)
+static struct waiting_pull *pull_keep(struct muster_params_client *client,
+                                      const struct muster_frame_header *header,
+                                      const uint8_t *payload, uint64_t clock,
+                                      muster_params_handle_fn *handle)
 {
     struct muster_params_server *server = client->server;
     struct waiting_pull *pull =
         muster_mem_alloc(&server->pool.mem, sizeof(*pull) + header->payload_bytes);
 
     if (pull == NULL)
-        return false;
+        return NULL;
     *pull = (struct waiting_pull){
         .client = client, .header = *header, .handle = handle, .clock = clock};
     memcpy(pull->payload, payload, header->payload_bytes);
     muster_list_append(&server->clocks.waiting, &pull->node);
-    waits_tell(pull);
-    return true;
+    return pull;
+}
+
+bool muster_params_server_clock_wait(struct muster_params_client *client,
+                                     const struct muster_frame_header *header,
+                                     const uint8_t *payload, uint64_t clock,
+                                     muster_params_handle_fn *handle)
+{
+    struct waiting_pull *pull = pull_keep(client, header, payload, clock, handle);
+
+    if (pull != NULL)
+        waits_tell(pull);
+    return pull != NULL;
+}
+
+bool muster_params_server_clock_call(struct muster_params_client *client,
+                                     const struct muster_frame_header *header,
+                                     const uint8_t *payload, uint64_t clock,
+                                     muster_params_handle_fn *handle)
+{
+    struct muster_params_server *server = client->server;
+
+    if (!muster_params_server_clock_has_come(server, clock))
+        return muster_params_server_clock_wait(client, header, payload, clock, handle);
+    muster_task_post(&server->clocks.come, server->env->loop);
+    return pull_keep(client, header, payload, clock, handle) != NULL;
 }
 
 static void pull_free(struct waiting_pull *pull)

@@ -47,6 +47,12 @@ MUSTER_MUST_CHECK bool muster_params_server_clock_wait(struct muster_params_clie
                                                        const struct muster_frame_header *header,
                                                        const uint8_t *payload, uint64_t clock,
                                                        muster_params_handle_fn *handle);
+/** The same for a message that is not a pull, also when the clock has come already: its rounds may not be in the
+ * rows yet. */
+MUSTER_MUST_CHECK bool muster_params_server_clock_call(struct muster_params_client *client,
+                                                       const struct muster_frame_header *header,
+                                                       const uint8_t *payload, uint64_t clock,
+                                                       muster_params_handle_fn *handle);
 /** The client is being closed. */
 void muster_params_server_clock_drop(struct muster_params_client *client);
 

@@ -6,6 +6,7 @@
 
 #include "params/server/core/answer.h"
 #include "params/server/state/cut_internal.h"
+#include "params/server/state/hold.h"
 #include "params/store/freeze.h"
 
 /* No cut may hold up training: sources mark within this, or the cut ends. */
@@ -57,12 +58,19 @@ static void on_marked(struct muster_task *task)
 
     if (cut->state != MUSTER_PARAMS_CUT_MARKING || cut->awaited > 0)
         return;
+    if (server->hold.number == cut->number && server->clocks.low < server->hold.clock) {
+        muster_error_set(&error, MUSTER_UNAVAILABLE, "a source has begun that is not at the clock");
+        muster_params_cut_end(cut, &error);
+        return;
+    }
     if (muster_params_freeze_begin(server->region, server->env->mem) != MUSTER_OK) {
         muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a cut");
         muster_params_cut_end(cut, &error);
         return;
     }
     kept_review(cut);
+    if (server->hold.called > cut->pushed)
+        cut->pushed = server->hold.called;
     cut->map = server->map->epoch;
     cut->clock = server->clocks.low == UINT64_MAX ? 0 : server->clocks.low;
     for (uint32_t shard = 0; shard < server->region->head->shard_count; shard++) {
@@ -72,6 +80,7 @@ static void on_marked(struct muster_task *task)
     }
     muster_params_cut_move(cut, MUSTER_PARAMS_CUT_FROZEN);
     muster_params_cut_release_marks(server);
+    muster_params_server_hold_end(server, cut->number);
     if (cut->asker != NULL)
         muster_params_cut_save(cut);
     else
@@ -137,7 +146,7 @@ static bool marking_begin(struct muster_params_server_cut *cut, uint64_t number)
     muster_params_cut_move(cut, MUSTER_PARAMS_CUT_MARKING);
     cut->number = number;
     cut->awaited = 0;
-    cut->sources = 0;
+    cut->sources = cut->pushed = 0;
     if (!clients_are_told(server)) {
         struct muster_error error;
 
@@ -172,15 +181,16 @@ bool muster_params_handle_mark(struct muster_params_client *client,
 {
     struct muster_params_server *server = client->server;
     struct muster_params_server_cut *cut = &server->cut;
+    struct muster_params_mark mark;
     struct muster_error error;
-    uint64_t number;
 
-    if (header->payload_bytes != sizeof(number))
+    if (muster_params_mark_unpack(payload, header->payload_bytes, &mark, &error) != MUSTER_OK)
         return false;
-    memcpy(&number, payload, sizeof(number));
-    if (cut->state == MUSTER_PARAMS_CUT_NONE && number > cut->number && !marking_begin(cut, number))
+    if (cut->state == MUSTER_PARAMS_CUT_NONE && mark.number > cut->number &&
+        !marking_begin(cut, mark.number))
         return true;
-    if (cut->state != MUSTER_PARAMS_CUT_MARKING || number != cut->number || !client->is_awaited)
+    if (cut->state != MUSTER_PARAMS_CUT_MARKING || mark.number != cut->number ||
+        !client->is_awaited)
         return true; /* of a cut that has ended */
     if (header->epoch != server->map->epoch) {
         muster_error_set(&error, MUSTER_UNAVAILABLE,
@@ -193,6 +203,7 @@ bool muster_params_handle_mark(struct muster_params_client *client,
     client->is_awaited = false;
     client->is_marked = true;
     cut->sources += source_digest(client);
+    cut->pushed = mark.pushed > cut->pushed ? mark.pushed : cut->pushed;
     cut->awaited--;
     muster_peer_link_pause(client->link);
     marks_check(cut);

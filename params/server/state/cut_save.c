@@ -20,7 +20,8 @@ static void saved_answer(struct muster_params_server_cut *cut)
                                               .shard_count = head->shard_count,
                                               .table_count = head->table_count,
                                               .entry_count = cut->saved_count,
-                                              .sources = cut->sources};
+                                              .sources = cut->sources,
+                                              .pushed = cut->pushed};
     size_t bytes = muster_params_saved_bytes(saved.table_count, saved.entry_count);
     struct muster_params_client *asker = cut->asker;
     struct muster_params_answer *answer =

@@ -260,7 +260,7 @@ static void an_opening_is_read_as_it_was_written(void **state)
     bytes[100]++; /* another version */
     assert_int_equal(muster_params_open_unpack(bytes, sizeof(bytes), &found, &error),
                      MUSTER_INVALID_ARGUMENT);
-    assert_non_null(strstr(error.text, "must be of version 2, got version 3"));
+    assert_non_null(strstr(error.text, "must be of version 3, got version 4"));
     bytes[100]--;
     memset(bytes + 16, 'x', 64); /* no end */
     assert_int_equal(muster_params_open_unpack(bytes, sizeof(bytes), &found, &error),
@@ -437,8 +437,8 @@ static void what_is_saved_is_read_as_it_was_written_or_its_fault_is_named(void *
         const char *words;
     } rows[] = {
         {0, 8, 7, NULL},
-        {1, 8, 7, "must have 256 bytes, got 255"},
-        {216, 8, 7, "must have 48 bytes, got 40"},
+        {1, 8, 7, "must have 264 bytes, got 263"},
+        {216, 8, 7, "must have 56 bytes, got 48"},
         {0, 8, 8, "names shard 8 of 8"},
         {0, 0, 0, "names 1 entries of 0 shards"},
         {0, MUSTER_PARAMS_SHARD_COUNT_MAX + 1, 0, "names 1 entries of 4097 shards"},
@@ -452,6 +452,7 @@ static void what_is_saved_is_read_as_it_was_written_or_its_fault_is_named(void *
                                                   .map = 6,
                                                   .clock = 7,
                                                   .sources = 8,
+                                                  .pushed = 10,
                                                   .shard_count = rows[i].shard_count,
                                                   .table_count = 1,
                                                   .entry_count = 1};
@@ -474,10 +475,35 @@ static void what_is_saved_is_read_as_it_was_written_or_its_fault_is_named(void *
         }
         assert_int_equal(rc, MUSTER_OK);
         assert_true(found.number == 5 && found.map == 6 && found.clock == 7 &&
-                    found.sources == 8);
+                    found.sources == 8 && found.pushed == 10);
         assert_memory_equal(found.schemas, schemas, MUSTER_PARAMS_SCHEMA_BYTES);
         assert_true(found.entries[0].shard == 7 && found.entries[0].rows == 9);
     }
+}
+
+static void holds_and_marks_are_read_as_they_were_written(void **state)
+{
+    const struct muster_params_hold hold = {.number = 1, .clock = 1ull << 40, .timeout_ns = 3};
+    const struct muster_params_mark mark = {.number = 4, .pushed = 5};
+    uint8_t bytes[MUSTER_PARAMS_HOLD_BYTES];
+    struct muster_params_hold found_hold;
+    struct muster_params_mark found_mark;
+    struct muster_error error;
+
+    (void)state;
+    muster_params_hold_pack(&hold, bytes);
+    assert_int_equal(muster_params_hold_unpack(bytes, sizeof(bytes), &found_hold, &error),
+                     MUSTER_OK);
+    assert_memory_equal(&found_hold, &hold, sizeof(hold));
+    assert_int_equal(muster_params_hold_unpack(bytes, sizeof(bytes) - 1, &found_hold, &error),
+                     MUSTER_INVALID_ARGUMENT);
+    muster_params_mark_pack(&mark, bytes);
+    assert_int_equal(
+        muster_params_mark_unpack(bytes, MUSTER_PARAMS_MARK_BYTES, &found_mark, &error), MUSTER_OK);
+    assert_memory_equal(&found_mark, &mark, sizeof(mark));
+    assert_int_equal(
+        muster_params_mark_unpack(bytes, MUSTER_PARAMS_MARK_BYTES + 1, &found_mark, &error),
+        MUSTER_INVALID_ARGUMENT);
 }
 
 static void an_acknowledgement_is_read_as_it_was_written(void **state)
@@ -523,6 +549,7 @@ int main(void)
         cmocka_unit_test(a_clock_is_read_as_it_was_written),
         cmocka_unit_test(a_round_is_read_as_it_was_written_or_its_fault_is_named),
         cmocka_unit_test(what_is_saved_is_read_as_it_was_written_or_its_fault_is_named),
+        cmocka_unit_test(holds_and_marks_are_read_as_they_were_written),
         cmocka_unit_test(an_acknowledgement_is_read_as_it_was_written),
         cmocka_unit_test(shards_never_change),
     };
