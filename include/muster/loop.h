@@ -136,7 +136,8 @@ MUSTER_API void muster_loop_close(struct muster_loop *loop);
 /** One turn: read the clock, expire timers, run the tasks posted before this turn, poll for at
  * most wait_ns (0: do not wait; UINT64_MAX: until something happens). A turn that ran a timer
  * or a task does not wait (and may leave the poll to the next turn), so that its caller can
- * look at what changed. */
+ * look at what changed. Where the poll tells of many descriptors, tasks that their callbacks have
+ * posted run between them, too. */
 MUSTER_API void muster_loop_turn(struct muster_loop *loop, uint64_t wait_ns);
 
 /** Turn until muster_loop_stop is called. */

@@ -12,6 +12,10 @@
 /* A watch that the system refused for want of memory is tried again this often. */
 #define REFUSED_AGAIN_NS (50 * MUSTER_NS_PER_MS)
 
+/* One poll may tell of thousands of descriptors. After so many events the tasks that they have posted run, so that
+ * an answer leaves while what it needs is in the caches, and does not wait for all of them. */
+#define EVENTS_AT_ONCE 32u
+
 /* The private side of a muster_fd_watch. */
 struct fd_impl {
     struct event event;
@@ -22,6 +26,16 @@ struct fd_impl {
     bool is_added;   /* the event is in the base */
     bool is_refused; /* no memory: the events wanted are not watched, or not in the mirror */
 };
+
+/* As a turn of its own between two events. The owner of a joined base turns it for other things, too. */
+static void note_event(struct libevent_loop *ours)
+{
+    if (++ours->event_count < EVENTS_AT_ONCE || ours->is_joined)
+        return;
+    ours->event_count = 0;
+    ours->is_clock_stale = true;
+    (void)muster_loop_libevent_tasks(ours);
+}
 
 /* The callback may close its watch, so nothing of it is read afterwards. A foreign turn of a joined
  * base counts as a turn of ours while the callback runs. */
@@ -43,6 +57,7 @@ static void on_fd_event(evutil_socket_t fd, short events, void *data)
     ours->is_in_turn = true;
     ours->has_moved = true;
     watch->on_ready(watch, ready);
+    note_event(ours);
     ours->is_in_turn = was_in_turn;
     muster_loop_libevent_rearm(ours);
 }

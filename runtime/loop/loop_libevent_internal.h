@@ -23,6 +23,7 @@ struct libevent_loop {
     uint64_t parked_until_ns; /* before it a turn sleeps: another thread wants the processor */
     uint64_t parked_ns;       /* the length of the last park, for the backoff */
     bool is_background;
+    uint32_t event_count; /* of descriptors, in this poll; since tasks were run amid them */
     bool has_moved; /* an event of ours has come since this flag was cleared */
     bool has_skipped_poll;
     /* The last turn ended because something moved in memory: this one belongs to it. */
@@ -55,6 +56,8 @@ void muster_loop_libevent_arm(struct libevent_loop *ours, uint64_t due_ns, uint6
 /** Move the tick of a joined base forward if there is earlier work now: its owner may poll at any
  * time. */
 void muster_loop_libevent_rearm(struct libevent_loop *ours);
+/** Tasks that are posted, but for those that they post. Returns whether there were any. */
+bool muster_loop_libevent_tasks(struct libevent_loop *ours);
 /** Timers that are due, and tasks posted before this turn. Returns whether there were any. */
 bool muster_loop_libevent_work(struct libevent_loop *ours);
 

@@ -102,7 +102,7 @@ static bool run_timers(struct libevent_loop *ours)
 
 /* The list is taken whole before the first task runs: tasks posted meanwhile wait for the next
  * turn, and one that is cancelled by an earlier one is not run. */
-static bool run_tasks(struct libevent_loop *ours)
+bool muster_loop_libevent_tasks(struct libevent_loop *ours)
 {
     struct muster_list batch;
     struct muster_list *node;
@@ -125,7 +125,7 @@ static bool run_second(struct libevent_loop *ours)
     ours->is_second = false;
     ours->was_second = true;
     ours->is_clock_stale = true;
-    return run_tasks(ours);
+    return muster_loop_libevent_tasks(ours);
 }
 
 bool muster_loop_libevent_work(struct libevent_loop *ours)
@@ -135,10 +135,11 @@ bool muster_loop_libevent_work(struct libevent_loop *ours)
     if (ours->is_second && !muster_list_is_empty(&ours->tasks))
         return run_second(ours);
     ours->is_second = ours->was_second = false;
+    ours->event_count = 0;
     ours->now_ns = muster_loop_libevent_clock_ns();
     ours->is_clock_stale = false;
     has_run = run_timers(ours);
-    has_run = run_tasks(ours) || has_run;
+    has_run = muster_loop_libevent_tasks(ours) || has_run;
     if (ours->is_joined && !muster_loop_poll_is_idle(&ours->poll)) {
         ours->poll.turn_ns = ours->now_ns;
         has_run = muster_loop_poll_once(&ours->poll) || has_run;

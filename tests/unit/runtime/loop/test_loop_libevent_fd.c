@@ -364,6 +364,68 @@ static void a_watch_of_nothing_opens_and_closes_in_silence(void **state)
     assert_int_equal(warning_count, 0);
 }
 
+/* --- Many descriptors of one poll --- */
+
+#define CROWD 100u
+
+static struct crowd {
+    struct one {
+        struct muster_fd_watch watch;
+        struct muster_task task;
+        int pair[2];
+    } list[CROWD];
+    unsigned told, run, behind_max;
+} crowd;
+
+static void on_crowd_task(struct muster_task *task)
+{
+    struct one *one = task->data;
+
+    crowd.run++;
+    muster_fd_watch_close(&one->watch);
+}
+
+static void on_crowd_ready(struct muster_fd_watch *watch, unsigned ready)
+{
+    struct one *one = watch->data;
+
+    (void)ready;
+    crowd.told++;
+    muster_task_post(&one->task, test.env.loop);
+    if (crowd.told - crowd.run > crowd.behind_max)
+        crowd.behind_max = crowd.told - crowd.run;
+}
+
+/* A poll tells of at most 32 descriptors at first, and of twice as many after each that was full. */
+static void tasks_of_many_ready_descriptors_run_amid_them(void **state)
+{
+    (void)state;
+    for (unsigned round = 0; round < 4; round++) {
+        crowd.told = crowd.run = crowd.behind_max = 0;
+        for (unsigned i = 0; i < CROWD; i++) {
+            struct one *one = &crowd.list[i];
+
+            assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, one->pair), 0);
+            assert_int_equal(write(one->pair[1], "x", 1), 1);
+            one->watch = (struct muster_fd_watch){.fd = one->pair[0],
+                                                  .wanted = MUSTER_FD_READ,
+                                                  .on_ready = on_crowd_ready,
+                                                  .data = one};
+            muster_task_init(&one->task, on_crowd_task, one);
+            assert_int_equal(muster_fd_watch_open(&one->watch, test.env.loop), MUSTER_OK);
+        }
+        while (crowd.run < CROWD)
+            muster_loop_turn(test.env.loop, 0);
+
+        assert_int_equal(crowd.told, CROWD);
+        assert_in_range(crowd.behind_max, 1, 32);
+        for (unsigned i = 0; i < CROWD; i++) {
+            close(crowd.list[i].pair[0]);
+            close(crowd.list[i].pair[1]);
+        }
+    }
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -375,6 +437,7 @@ int main(void)
         CASE(a_process_without_standard_input_watches),
         CASE(a_loop_gives_back_what_libevent_took),
         CASE(a_watch_of_nothing_opens_and_closes_in_silence),
+        CASE(tasks_of_many_ready_descriptors_run_amid_them),
     };
 
     event_set_mem_functions(count_malloc, count_realloc, count_free);
