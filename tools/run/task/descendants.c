@@ -38,13 +38,15 @@ void run_descendants_kill(void)
 
         if (!list_children(text, sizeof(text)))
             continue;
+        if (text[0] == '\0')
+            return;
         for (pid = strtol(next, &end, 10); end != next && *end != '\0';
              pid = strtol(next, &end, 10)) {
             kill((pid_t)pid, SIGKILL);
             next = end;
         }
-        if (next == text)
-            return;
+        if (next == text) /* not even the first number was read whole */
+            continue;
         while (waitpid(-1, NULL, 0) < 0 && errno == EINTR)
             ;
     }
