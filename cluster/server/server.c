@@ -72,7 +72,7 @@ static enum muster_rc find_job(const struct muster_server_options *options,
     *ret_job =
         options->job == NULL ? cluster->jobs[0] : muster_cluster_spec_job(cluster, options->job);
     if (*ret_job == NULL)
-        return muster_error_set(error, MUSTER_INVALID_ARGUMENT,
+        return muster_error_set(error, MUSTER_NOT_FOUND,
                                 "job \"%s\" is not in the cluster (its first job is \"%s\")",
                                 options->job, cluster->job_count > 0 ? cluster->jobs[0]->name : "");
     return MUSTER_OK;

@@ -58,7 +58,7 @@ typedef void muster_server_stop_fn(struct muster_server *server);
  *
  * Owns:    gives; borrows env until freed.
  * Errors:  INVALID_ARGUMENT (names job, task, address and what the cluster has instead), NOT_FOUND
- *          (no such protocol), RESOURCE_EXHAUSTED.
+ *          (no such protocol, or job), RESOURCE_EXHAUSTED.
  * Thread:  loop only, as all below.
  * Source:  tf.distribute.Server; a missing task or a port beyond 65535 is an argument's fault here.
  */

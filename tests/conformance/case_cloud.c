@@ -181,6 +181,25 @@ static bool open_server(struct case_run *run, struct case_cloud *cloud)
     return rc == MUSTER_OK;
 }
 
+/* A server of the product has chosen its port when it is asked for it: {{bound}} stays. */
+static void set_free_ports(struct case_run *run, struct case_cloud *cloud)
+{
+    const bool has_http = json_object_get(run->one, "http") != NULL;
+    const bool has_server = case_argument(run->one, "server_or_cluster_def") != NULL;
+
+    for (unsigned i = 0; i < FREE_PORTS && (has_http || has_server); i++) {
+        char name[16], port[16];
+
+        snprintf(name, sizeof(name), "free%u", i);
+        snprintf(port, sizeof(port), "%u", free_port(run));
+        set_value(cloud, name, port);
+        if (!has_http)
+            continue;
+        set_value(cloud, "bound", port);
+        run->bound_port = (uint16_t)strtoul(port, NULL, 10);
+    }
+}
+
 json_t *case_cloud_open(struct case_run *run, struct case_cloud **ret_cloud)
 {
     struct case_cloud *cloud = calloc(1, sizeof(*cloud));
@@ -190,15 +209,7 @@ json_t *case_cloud_open(struct case_run *run, struct case_cloud **ret_cloud)
     *ret_cloud = cloud;
     cloud->values = json_object();
     cloud->files = json_object_get(run->one, "files");
-    for (unsigned i = 0; i < FREE_PORTS && json_object_get(run->one, "http") != NULL; i++) {
-        char name[16], port[16];
-
-        snprintf(name, sizeof(name), "free%u", i);
-        snprintf(port, sizeof(port), "%u", free_port(run));
-        set_value(cloud, name, port);
-        set_value(cloud, "bound", port);
-        run->bound_port = (uint16_t)strtoul(port, NULL, 10);
-    }
+    set_free_ports(run, cloud);
     if (json_object_get(run->one, "http") != NULL && !open_server(run, cloud))
         return NULL;
     if (!make_folder(run, cloud))

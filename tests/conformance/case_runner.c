@@ -17,9 +17,11 @@ case_fn *case_handler(const char *kind)
     } plain[] = {
         {"ClusterSpec", case_cluster_spec},
         {"CommunicationOptions", case_communication},
+        {"Server", case_server},
         {"auto_shard", case_auto_shard},
         {"batch_size_of", case_batching},
         {"cluster_rules", case_cluster_rules},
+        {"create_local_server", case_server},
         {"global_batch", case_batching},
         {"legacy_rebatch", case_batching},
         {"packing", case_packing},

@@ -129,6 +129,7 @@ enum muster_shard_policy case_shard_policy(const char *name);
 case_fn case_auto_shard;
 case_fn case_batching;
 case_fn case_packing;
+case_fn case_server;
 case_fn case_cluster_rules;
 case_fn case_cluster_spec;
 case_fn case_communication;

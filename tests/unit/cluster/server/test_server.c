@@ -110,7 +110,7 @@ static void what_cannot_be_served_is_named(void **state)
         const char *text;
     } rows[] = {
         {NULL, &zero, NULL, MUSTER_INVALID_ARGUMENT, "2 jobs: say which one"},
-        {"chief", &zero, NULL, MUSTER_INVALID_ARGUMENT, "job \"chief\" is not in the cluster"},
+        {"chief", &zero, NULL, MUSTER_NOT_FOUND, "job \"chief\" is not in the cluster"},
         {"worker", NULL, NULL, MUSTER_INVALID_ARGUMENT, "job \"worker\" has 3 tasks: say which"},
         {"worker", &three, NULL, MUSTER_INVALID_ARGUMENT, "task 3 is not in job \"worker\""},
         {"ps", &zero, NULL, MUSTER_INVALID_ARGUMENT, "task 0 is not in job \"ps\""},
