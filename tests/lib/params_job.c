@@ -36,6 +36,8 @@ enum muster_rc params_job_member_try(struct params_job *job, uint32_t i)
                                                    .listen = &address,
                                                    .registry = job->registry.endpoints,
                                                    .replicas = job->replicas,
+                                                   /* Cases mute replicas, and machines are slow. */
+                                                   .replica_lag_max_ns = UINT64_MAX,
                                                    .restore = job->restore,
                                                    .on_drain = job->on_drain,
                                                    .failed = on_failed,
