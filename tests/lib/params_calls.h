@@ -10,17 +10,26 @@
 /** A table of one f32 value a row, which adds. */
 extern const struct muster_params_schema params_counters;
 
+#define PARAMS_CALL_ROWS  8u
+#define PARAMS_CALL_FENCE 77.0f
+
 struct params_call {
     struct muster_params_op op;
     bool is_done;
     unsigned done_count;
     enum muster_rc rc;
-    uint64_t key;
-    float value;
-    float fence; /* behind the value: PARAMS_CALL_FENCE, where no answer may write */
+    union {
+        uint64_t key;
+        uint64_t keys[PARAMS_CALL_ROWS];
+    };
+    union {
+        struct {
+            float value;
+            float fence; /* behind the only value: PARAMS_CALL_FENCE, where no answer may write */
+        };
+        float values[PARAMS_CALL_ROWS];
+    };
 };
-
-#define PARAMS_CALL_FENCE 77.0f
 
 void params_on_call(struct muster_params_op *op, enum muster_rc rc);
 /** The row, with value 1. */

@@ -16,15 +16,6 @@ const struct muster_params_schema puppet_others = {
 
 /* --- Operations --- */
 
-void puppet_on_call(struct muster_params_op *op, enum muster_rc rc)
-{
-    struct puppet_call *call = op->data;
-
-    call->is_done = true;
-    call->done_count++;
-    call->rc = rc;
-}
-
 static uint32_t shard_of(const char *table, uint64_t key)
 {
     return muster_params_shard_of(muster_params_hash(muster_params_hash_seed(table), key), SHARDS);
@@ -45,10 +36,10 @@ uint64_t puppet_deadline(const struct params_puppets *puppets)
 }
 
 /* A row of each of the shards, whose value is its place in the call, from 1. */
-struct muster_params_rows puppet_call_init(struct puppet_call *call, const char *table,
+struct muster_params_rows puppet_call_init(struct params_call *call, const char *table,
                                            const uint32_t *shards, uint32_t count)
 {
-    *call = (struct puppet_call){.op = {.data = call}};
+    *call = (struct params_call){.op = {.data = call}};
     for (uint32_t i = 0; i < count; i++) {
         call->keys[i] = key_of(table, shards[i], 0);
         call->values[i] = (float)(i + 1);
@@ -57,30 +48,31 @@ struct muster_params_rows puppet_call_init(struct puppet_call *call, const char 
 }
 
 void puppet_push_start(struct params_puppets *puppets, struct muster_params_table *table,
-                       struct puppet_call *call, const uint32_t *shards, uint32_t count)
+                       struct params_call *call, const uint32_t *shards, uint32_t count)
 {
     struct muster_params_rows rows = puppet_call_init(call, table->name, shards, count);
 
     assert_int_equal(
-        muster_params_push_start(&call->op, table, &rows, puppet_deadline(puppets), puppet_on_call),
+        muster_params_push_start(&call->op, table, &rows, puppet_deadline(puppets), params_on_call),
         MUSTER_OK);
 }
 
 void puppet_pull_start(struct params_puppets *puppets, struct muster_params_table *table,
-                       struct puppet_call *call, const uint32_t *shards, uint32_t count)
+                       struct params_call *call, const uint32_t *shards, uint32_t count)
 {
     struct muster_params_rows rows = puppet_call_init(call, table->name, shards, count);
 
     assert_int_equal(
-        muster_params_pull_start(&call->op, table, &rows, puppet_deadline(puppets), puppet_on_call),
+        muster_params_pull_start(&call->op, table, &rows, puppet_deadline(puppets), params_on_call),
         MUSTER_OK);
 }
 
-enum muster_rc puppet_call_await(struct params_puppets *puppets, struct puppet_call *call)
+enum muster_rc puppet_call_await(struct params_puppets *puppets, struct params_call *call)
 {
-    test_env_run_until(puppets->env, test_env_is_true, &call->is_done);
+    enum muster_rc rc = params_call_await(puppets->env, call);
+
     assert_int_equal(call->done_count, 1);
-    return call->rc;
+    return rc;
 }
 
 /* --- Frames --- */

@@ -2,33 +2,22 @@
 #ifndef MUSTER_TEST_PARAMS_PUPPET_CALLS_H
 #define MUSTER_TEST_PARAMS_PUPPET_CALLS_H
 
+#include "params_calls.h"
 #include "params_puppets.h"
 
 /** Tables of one f32 value a row. */
 extern const struct muster_params_schema puppet_counters, puppet_others;
 
-#define PUPPET_CALL_ROWS 8u
-
-struct puppet_call {
-    struct muster_params_op op;
-    bool is_done;
-    unsigned done_count;
-    enum muster_rc rc;
-    uint64_t keys[PUPPET_CALL_ROWS];
-    float values[PUPPET_CALL_ROWS];
-};
-
-void puppet_on_call(struct muster_params_op *op, enum muster_rc rc);
 uint64_t puppet_deadline(const struct params_puppets *puppets);
 /** A row of each of the shards of the table, whose value is its place in the call, from 1. */
-struct muster_params_rows puppet_call_init(struct puppet_call *call, const char *table,
+struct muster_params_rows puppet_call_init(struct params_call *call, const char *table,
                                            const uint32_t *shards, uint32_t count);
 void puppet_push_start(struct params_puppets *puppets, struct muster_params_table *table,
-                       struct puppet_call *call, const uint32_t *shards, uint32_t count);
+                       struct params_call *call, const uint32_t *shards, uint32_t count);
 void puppet_pull_start(struct params_puppets *puppets, struct muster_params_table *table,
-                       struct puppet_call *call, const uint32_t *shards, uint32_t count);
+                       struct params_call *call, const uint32_t *shards, uint32_t count);
 /** Done once. */
-enum muster_rc puppet_call_await(struct params_puppets *puppets, struct puppet_call *call);
+enum muster_rc puppet_call_await(struct params_puppets *puppets, struct params_call *call);
 
 /** A push or a pull that has come. */
 struct puppet_rows {

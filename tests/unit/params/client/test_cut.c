@@ -16,7 +16,7 @@
 #define FOLDER  "/tmp/params_client_cut.none" /* nothing is written there */
 
 struct cut_call {
-    struct puppet_call call;
+    struct params_call call;
     struct muster_params_cut cut;
 };
 
@@ -24,7 +24,7 @@ static void cut_begin(struct params_puppets *puppets, struct cut_call *cut)
 {
     *cut = (struct cut_call){.call = {.op = {.data = &cut->call}}};
     assert_int_equal(muster_params_cut_start(&cut->call.op, puppets->params, FOLDER, &cut->cut,
-                                             puppet_deadline(puppets), puppet_on_call),
+                                             puppet_deadline(puppets), params_on_call),
                      MUSTER_OK);
 }
 

@@ -105,7 +105,7 @@ static void forward_scene(struct params_puppets *puppets, struct muster_params_t
 }
 
 static void push_forward(struct params_puppets *puppets, struct muster_params_table *table,
-                         struct puppet_call *call, uint64_t sequence, float *ret_values)
+                         struct params_call *call, uint64_t sequence, float *ret_values)
 {
     static const uint32_t shards[] = {0, PARAMS_PUPPETS_SHARDS - 1}; /* of both servers */
     const struct muster_params_forward_push push = {
@@ -115,7 +115,7 @@ static void push_forward(struct params_puppets *puppets, struct muster_params_ta
         .clock = 40 + sequence};
 
     assert_int_equal(muster_params_forward_start(&call->op, table, &push, puppet_deadline(puppets),
-                                                 puppet_on_call),
+                                                 params_on_call),
                      MUSTER_OK);
 }
 
@@ -125,7 +125,7 @@ static void pushes_bear_the_numbers_of_their_owner(void **state)
     static const uint32_t shards[] = {0, PARAMS_PUPPETS_SHARDS - 1};
     struct muster_params_table *table;
     struct params_puppets puppets;
-    struct puppet_call calls[2];
+    struct params_call calls[2];
 
     (void)state;
     forward_scene(&puppets, &table);
@@ -150,7 +150,7 @@ static void a_push_with_room_for_values_pulls_too(void **state)
 {
     struct muster_params_table *table;
     struct params_puppets puppets;
-    struct puppet_call call;
+    struct params_call call;
     float found[2] = {0, 0};
 
     (void)state;
@@ -179,7 +179,7 @@ static void a_push_that_is_wrong_is_not_begun(void **state)
     (void)state;
     forward_scene(&puppets, &table);
     assert_int_equal(
-        muster_params_forward_start(&op, table, &push, puppet_deadline(&puppets), puppet_on_call),
+        muster_params_forward_start(&op, table, &push, puppet_deadline(&puppets), params_on_call),
         MUSTER_INVALID_ARGUMENT);
     assert_int_equal(op.sequence, 5);
     assert_int_equal(op.clock, 6);
@@ -191,7 +191,7 @@ static void a_tick_tells_how_many_sources_its_owner_expects(void **state)
 {
     struct muster_params_table *table;
     struct params_puppets puppets;
-    struct puppet_call call = {.op = {.data = &call}};
+    struct params_call call = {.op = {.data = &call}};
     struct muster_params_tick tick;
     struct muster_error error;
 
@@ -199,7 +199,7 @@ static void a_tick_tells_how_many_sources_its_owner_expects(void **state)
     forward_scene(&puppets, &table);
     muster_params_forward_expect(puppets.params, 3);
     assert_int_equal(muster_params_tick_start(&call.op, puppets.params, 1,
-                                              puppet_deadline(&puppets), puppet_on_call),
+                                              puppet_deadline(&puppets), params_on_call),
                      MUSTER_OK);
     for (uint32_t i = 0; i < SERVERS; i++) {
         struct params_puppet_frame frame =

@@ -42,7 +42,7 @@ struct server {
 struct game;
 
 struct player_call {
-    struct puppet_call call;
+    struct params_call call;
     uint32_t shards[CALL_SHARDS_MAX];
     uint32_t count;
     enum muster_params_message kind;
@@ -124,7 +124,7 @@ static void pull_handle(struct game *game, struct server *server,
                         const struct params_puppet_frame *frame)
 {
     struct puppet_rows seen = {.frame = *frame};
-    float values[PUPPET_CALL_ROWS * CALLS_MAX];
+    float values[PARAMS_CALL_ROWS * CALLS_MAX];
 
     muster_params_rows_view(frame->payload, false, &seen.rows);
     for (uint32_t i = 0; i < seen.rows.row_count; i++) {
@@ -253,7 +253,7 @@ static void push_pull_start(struct game *game, struct player_call *call)
         puppet_call_init(&call->call, "counters", call->shards, call->count);
 
     assert_int_equal(muster_params_push_pull_start(&call->call.op, game->table, &rows, call->found,
-                                                   puppet_deadline(&game->puppets), puppet_on_call),
+                                                   puppet_deadline(&game->puppets), params_on_call),
                      MUSTER_OK);
 }
 

@@ -130,12 +130,12 @@ static void a_push_without_room_for_its_answer_is_refused(void **state)
 /* --- With played servers --- */
 
 static void push_pull_start(struct params_puppets *puppets, struct muster_params_table *table,
-                            struct puppet_call *call, const uint32_t *shards, uint32_t count)
+                            struct params_call *call, const uint32_t *shards, uint32_t count)
 {
     struct muster_params_rows rows = puppet_call_init(call, table->name, shards, count);
 
     assert_int_equal(muster_params_push_pull_start(&call->op, table, &rows, call->values,
-                                                   puppet_deadline(puppets), puppet_on_call),
+                                                   puppet_deadline(puppets), params_on_call),
                      MUSTER_OK);
 }
 
@@ -157,7 +157,7 @@ static void each_row_gets_its_value_wherever_it_was_pushed(void **state)
 {
     struct params_puppets puppets;
     struct muster_params_table *table;
-    struct puppet_call call;
+    struct params_call call;
     struct puppet_rows seen[2];
 
     (void)state;
@@ -179,7 +179,7 @@ static void a_push_that_is_cut_finds_its_rows_places(void **state)
 {
     struct params_puppets puppets;
     struct muster_params_table *table;
-    struct puppet_call call;
+    struct params_call call;
     struct puppet_rows seen[2];
 
     (void)state;
@@ -203,7 +203,7 @@ static void refused_rows_are_told_with_the_values(void **state)
 {
     struct params_puppets puppets;
     struct muster_params_table *table;
-    struct puppet_call call;
+    struct params_call call;
     struct puppet_rows seen;
 
     (void)state;
@@ -223,7 +223,7 @@ static void an_answer_of_another_shape_is_not_taken(void **state)
 {
     struct params_puppets puppets;
     struct muster_params_table *table;
-    struct puppet_call call;
+    struct params_call call;
     struct puppet_rows seen;
 
     (void)state;

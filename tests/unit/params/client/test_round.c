@@ -162,13 +162,13 @@ static void a_round_is_told_though_memory_ends(void **state)
 static void a_tick_waits_for_the_end_of_the_round_before(void **state)
 {
     struct scene scene;
-    struct puppet_call ticks[2] = {{.op = {.data = &ticks[0]}}, {.op = {.data = &ticks[1]}}};
+    struct params_call ticks[2] = {{.op = {.data = &ticks[0]}}, {.op = {.data = &ticks[1]}}};
 
     (void)state;
     scene_open(&scene);
     for (uint64_t clock = 1; clock <= 2; clock++)
         assert_int_equal(muster_params_tick_start(&ticks[clock - 1].op, scene.puppets.params, clock,
-                                                  puppet_deadline(&scene.puppets), puppet_on_call),
+                                                  puppet_deadline(&scene.puppets), params_on_call),
                          MUSTER_OK);
     for (uint32_t i = 0; i < SERVERS; i++) {
         (void)params_puppet_expect(&scene.puppets.list[i], MUSTER_PARAMS_TICK);

@@ -27,7 +27,7 @@ static void each_server_gets_the_rows_of_its_shards(void **state)
 {
     struct params_puppets puppets;
     struct muster_params_table *table;
-    struct puppet_call push, pull;
+    struct params_call push, pull;
     struct puppet_rows seen[2];
     const float values[2][4] = {{10, 11, 12, 13}, {14, 15, 16, 17}};
 
@@ -65,7 +65,7 @@ static void the_answer_of_a_server_that_shares_an_operation_is_checked(void **st
 {
     struct params_puppets puppets;
     struct muster_params_table *table;
-    struct puppet_call pull;
+    struct params_call pull;
     struct puppet_rows seen;
 
     (void)state;
@@ -86,7 +86,7 @@ static void a_push_is_cut_along_its_runs(void **state)
 {
     struct params_puppets puppets;
     struct muster_params_table *table;
-    struct puppet_call push;
+    struct params_call push;
     struct puppet_rows kept, moved;
 
     (void)state;
@@ -111,7 +111,7 @@ static void messages_whose_shards_have_stayed_are_not_sent_again(void **state)
 {
     struct params_puppets puppets;
     struct muster_params_table *table;
-    struct puppet_call push, pull;
+    struct params_call push, pull;
     struct puppet_rows seen;
 
     (void)state;
@@ -137,7 +137,7 @@ static void a_shard_that_has_come_back_is_sent_again(void **state)
 {
     struct params_puppets puppets;
     struct muster_params_table *table;
-    struct puppet_call push;
+    struct params_call push;
     struct puppet_rows first;
 
     (void)state;
@@ -161,7 +161,7 @@ static void pushes_go_before_pulls_over_the_next_link(void **state)
 {
     struct params_puppets puppets;
     struct muster_params_table *table;
-    struct puppet_call pull, push;
+    struct params_call pull, push;
 
     (void)state;
     puppet_scene_open(&puppets, 1, &table);
@@ -188,7 +188,7 @@ static void a_deadline_names_the_server_that_was_asked(void **state)
     snprintf(text, sizeof(text), "the server at %s has not answered in time",
              puppets.list[0].host.address);
     while (!is_over) { /* until the client has an error all the while, of another server */
-        struct puppet_call call;
+        struct params_call call;
         struct muster_params_rows rows =
             puppet_call_init(&call, table->name, (const uint32_t[]){0}, 1);
 
@@ -197,7 +197,7 @@ static void a_deadline_names_the_server_that_was_asked(void **state)
         assert_int_equal(
             muster_params_push_start(&call.op, table, &rows,
                                      muster_loop_after_ns(puppets.env->loop, MUSTER_NS_PER_MS),
-                                     puppet_on_call),
+                                     params_on_call),
             MUSTER_OK);
         assert_int_equal(puppet_call_await(&puppets, &call), MUSTER_DEADLINE_EXCEEDED);
         is_over = params_has_error(puppets.params);
@@ -217,7 +217,7 @@ static void a_push_without_memory_for_all_its_messages_is_not_sent(void **state)
     struct params_puppets puppets;
     struct muster_params_table *table;
     struct muster_mem_limited *mem = &puppets.test.mem;
-    struct puppet_call call;
+    struct params_call call;
     struct muster_params_rows rows;
 
     (void)state;
@@ -226,7 +226,7 @@ static void a_push_without_memory_for_all_its_messages_is_not_sent(void **state)
     rows = puppet_call_init(&call, wide.name, (const uint32_t[]){0, SHARDS - 1}, 2);
     rows.values = (void *)(uintptr_t)values;
     assert_int_equal(
-        muster_params_push_start(&call.op, table, &rows, puppet_deadline(&puppets), puppet_on_call),
+        muster_params_push_start(&call.op, table, &rows, puppet_deadline(&puppets), params_on_call),
         MUSTER_OK);
     mem->limit_bytes = mem->held_bytes + ELEMENTS * sizeof(float) * 3 / 2;
     assert_int_equal(puppet_call_await(&puppets, &call), MUSTER_RESOURCE_EXHAUSTED);
@@ -243,7 +243,7 @@ static bool moved_push_fails(uint64_t allocation)
 {
     struct params_puppets puppets;
     struct muster_params_table *table;
-    struct puppet_call calls[3];
+    struct params_call calls[3];
     struct puppet_rows seen;
     bool has_failed;
 
@@ -286,7 +286,7 @@ static void parts_that_meet_again_are_told_apart(void **state)
 {
     struct params_puppets puppets;
     struct muster_params_table *table;
-    struct puppet_call push;
+    struct params_call push;
 
     (void)state;
     puppet_scene_open(&puppets, 2, &table);
@@ -314,7 +314,7 @@ static void a_new_server_gets_pushes_in_order_once_it_knows_all_their_tables(voi
     struct params_puppets puppets;
     struct muster_params_table *tables[2];
     struct params_puppet_frame asked[2];
-    struct puppet_call pushes[3], pull;
+    struct params_call pushes[3], pull;
 
     (void)state;
     params_puppets_open(&puppets, 3);
@@ -356,7 +356,7 @@ static void a_server_that_leaves_the_map_is_waited_for_no_more(void **state)
 {
     struct params_puppets puppets;
     struct muster_params_table *table;
-    struct puppet_call push, pull;
+    struct params_call push, pull;
     struct puppet_rows seen;
 
     (void)state;
@@ -393,7 +393,7 @@ static bool is_ticked(void *data)
 
 static void a_clock_is_not_told_to_a_server_that_leaves_the_map(void **state)
 {
-    struct puppet_call tick = {.op = {.data = &tick}};
+    struct params_call tick = {.op = {.data = &tick}};
     struct params_puppets puppets;
 
     (void)state;
@@ -402,7 +402,7 @@ static void a_clock_is_not_told_to_a_server_that_leaves_the_map(void **state)
     params_puppets_client(&puppets, NULL);
     params_puppets_client_await(&puppets);
     assert_int_equal(muster_params_tick_start(&tick.op, puppets.params, 1,
-                                              puppet_deadline(&puppets), puppet_on_call),
+                                              puppet_deadline(&puppets), params_on_call),
                      MUSTER_OK);
     test_env_run_until(puppets.env, is_ticked, &puppets.list[1]);
     params_puppets_map_next(&puppets);
@@ -432,7 +432,7 @@ static void rows_of_a_lost_shard_wait_for_a_server(void **state)
 {
     struct params_puppets puppets;
     struct muster_params_table *table;
-    struct puppet_call push, hasty;
+    struct params_call push, hasty;
     struct muster_params_rows rows;
 
     (void)state;
@@ -443,7 +443,7 @@ static void rows_of_a_lost_shard_wait_for_a_server(void **state)
     rows = puppet_call_init(&hasty, "counters", (const uint32_t[]){2}, 1);
     assert_int_equal(muster_params_pull_start(
                          &hasty.op, table, &rows,
-                         muster_loop_after_ns(puppets.env->loop, MUSTER_NS_PER_MS), puppet_on_call),
+                         muster_loop_after_ns(puppets.env->loop, MUSTER_NS_PER_MS), params_on_call),
                      MUSTER_OK);
     puppet_push_take(&puppets.list[0], 1, 2, 0);
     assert_int_equal(puppet_call_await(&puppets, &hasty), MUSTER_DEADLINE_EXCEEDED);

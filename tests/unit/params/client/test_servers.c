@@ -104,7 +104,7 @@ static void a_server_that_gets_shards_while_a_source_is_opened_is_asked_again(vo
     struct params_puppets puppets;
     struct params_puppet_frame frame;
     struct muster_params_table *table;
-    struct puppet_call push;
+    struct params_call push;
     uint32_t home;
 
     (void)state;
@@ -296,13 +296,13 @@ static void a_seed_is_one_of_the_servers_whatever_its_name(void **state)
 
 /* --- Tables --- */
 
-static void table_start(struct params_puppets *puppets, struct puppet_call *call,
+static void table_start(struct params_puppets *puppets, struct params_call *call,
                         const struct muster_params_schema *schema,
                         struct muster_params_table **ret_table)
 {
-    *call = (struct puppet_call){.op = {.data = call}};
+    *call = (struct params_call){.op = {.data = call}};
     assert_int_equal(muster_params_table_start(&call->op, puppets->params, schema, ret_table,
-                                               puppet_deadline(puppets), puppet_on_call),
+                                               puppet_deadline(puppets), params_on_call),
                      MUSTER_OK);
 }
 
@@ -311,7 +311,7 @@ static void a_table_is_open_when_all_servers_have_it(void **state)
     struct params_puppets puppets;
     struct muster_params_table *table = NULL;
     struct params_puppet_frame frame;
-    struct puppet_call call;
+    struct params_call call;
 
     (void)state;
     puppet_scene_init(&puppets, 2);
@@ -335,7 +335,7 @@ static void a_table_is_asked_for_at_those_that_come_instead(void **state)
     struct params_puppets puppets;
     struct muster_params_table *table = NULL;
     struct params_puppet_frame frame;
-    struct puppet_call call;
+    struct params_call call;
 
     (void)state;
     params_puppets_open(&puppets, 2);
@@ -368,7 +368,7 @@ static void a_table_waits_for_a_server_that_was_asked_without_it(void **state)
     struct params_puppets puppets;
     struct muster_params_table *table = NULL;
     struct params_puppet_frame frame;
-    struct puppet_call call;
+    struct params_call call;
 
     (void)state;
     params_puppets_open(&puppets, 2);
@@ -406,7 +406,7 @@ static void a_new_server_without_the_table_is_asked_again(void **state)
     struct params_puppets puppets;
     struct muster_params_table *table;
     struct params_puppet_frame frame;
-    struct puppet_call push;
+    struct params_call push;
 
     (void)state;
     params_puppets_open(&puppets, 2);
@@ -439,7 +439,7 @@ static void maps_that_are_not_newer_are_passed_over(void **state)
 {
     struct params_puppets puppets;
     struct muster_params_table *table;
-    struct puppet_call push;
+    struct params_call push;
 
     (void)state;
     puppet_scene_open(&puppets, 2, &table);
@@ -489,7 +489,7 @@ static void a_malformed_map_costs_the_link(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct params_puppets puppets;
         struct muster_params_table *table;
-        struct puppet_call push;
+        struct params_call push;
         static uint8_t large[(256u << 10) + 1];
         void *bytes;
         size_t size;
@@ -524,7 +524,7 @@ static void a_map_with_other_shards_ends_the_client(void **state)
 {
     struct params_puppets puppets;
     struct muster_params_table *table;
-    struct puppet_call push;
+    struct params_call push;
 
     (void)state;
     puppet_scene_open(&puppets, 2, &table);
@@ -544,7 +544,7 @@ static void a_server_that_has_no_address_is_waited_for(void **state)
 {
     struct params_puppets puppets;
     struct muster_params_table *table;
-    struct puppet_call push;
+    struct params_call push;
 
     (void)state;
     puppet_scene_open(&puppets, 3, &table);
@@ -568,7 +568,7 @@ static void another_server_at_an_address_of_the_map_gets_no_rows(void **state)
 {
     struct params_puppets puppets;
     struct muster_params_table *table;
-    struct puppet_call push;
+    struct params_call push;
     uint32_t links;
 
     (void)state;
@@ -594,7 +594,7 @@ static void a_server_in_the_place_of_the_only_one_tells_its_map(void **state)
     struct params_puppets puppets;
     struct params_puppet_frame frame;
     struct muster_params_table *table;
-    struct puppet_call push;
+    struct params_call push;
     uint32_t links;
 
     (void)state;
@@ -631,7 +631,7 @@ static void seeds_are_asked_again_when_no_server_of_the_map_is_there(void **stat
     struct params_puppets puppets;
     struct params_puppet_frame frame;
     struct muster_params_table *table;
-    struct puppet_call push;
+    struct params_call push;
     char seeds[2 * MUSTER_ADDRESS_TEXT_BYTES];
     uint32_t links;
 
@@ -676,7 +676,7 @@ static void a_server_is_found_at_its_new_address(void **state)
 {
     struct params_puppets puppets;
     struct muster_params_table *table;
-    struct puppet_call push;
+    struct params_call push;
 
     (void)state;
     puppet_scene_open(&puppets, 3, &table);

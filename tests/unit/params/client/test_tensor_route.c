@@ -29,7 +29,7 @@ struct scene {
     struct muster_params_table *table;
     uint32_t shard;
     struct params_puppet *old, *new; /* the shard moves from one to the other */
-    struct puppet_call call;
+    struct params_call call;
     float values[2 * BLOCK];
 };
 
@@ -45,12 +45,12 @@ static void scene_open(struct scene *scene, enum muster_params_direction directi
     leader = scene->shard / (PARAMS_PUPPETS_SHARDS / 2);
     scene->old = &scene->puppets.list[leader];
     scene->new = &scene->puppets.list[1 - leader];
-    scene->call = (struct puppet_call){.is_done = false};
+    scene->call = (struct params_call){.is_done = false};
     scene->call.op.data = &scene->call;
     for (uint32_t i = 0; i < 2 * BLOCK; i++)
         scene->values[i] = (float)i;
     assert_int_equal(muster_params_tensor_start(&scene->call.op, scene->table, &range, direction,
-                                                puppet_deadline(&scene->puppets), puppet_on_call),
+                                                puppet_deadline(&scene->puppets), params_on_call),
                      MUSTER_OK);
 }
 
@@ -207,14 +207,14 @@ static void ids_draw(struct params_puppets *puppets)
 }
 
 static enum muster_rc large_push(struct params_puppets *puppets, struct muster_params_table *table,
-                                 struct puppet_call *call, float *values)
+                                 struct params_call *call, float *values)
 {
     const struct muster_params_range range = {.values = values};
 
-    *call = (struct puppet_call){.is_done = false};
+    *call = (struct params_call){.is_done = false};
     call->op.data = call;
     return muster_params_tensor_start(&call->op, table, &range, MUSTER_PARAMS_DIRECTION_PUSH,
-                                      puppet_deadline(puppets), puppet_on_call);
+                                      puppet_deadline(puppets), params_on_call);
 }
 
 /* The first push offers the memory, the second one uses it. */
@@ -231,7 +231,7 @@ static void a_push_through_memory_whose_shard_moves_has_its_values_in_the_messag
     struct muster_params_table *table;
     struct params_puppet *old, *new;
     struct params_puppets puppets;
-    struct puppet_call call;
+    struct params_call call;
     uint32_t shard;
     int socket = -1;
 
