@@ -177,6 +177,22 @@ static void the_grace_ends_what_is_open(void **state)
     assert_int_equal(stand->end_rc, MUSTER_UNAVAILABLE);
 }
 
+static void without_a_grace_a_call_goes_on(void **state)
+{
+    struct rpc_stand *stand = *state;
+    struct rpc_raw *raw = rpc_raw_open(stand);
+
+    rpc_stand_advance(stand, IDLE_NS);
+    rpc_raw_headers(raw, 1, "/t/Take", NULL, NULL, 0); /* it crosses the notice */
+    send_pong(raw);
+    rpc_stand_advance(stand, 20 * MUSTER_NS_PER_S);
+    assert_true(rpc_raw_has_goaway_text(raw, "max_idle"));
+    rpc_stand_advance(stand, 3 * GRACE_NS);
+
+    assert_false(raw->played.is_closed);
+    assert_int_equal(stand->ended, 0);
+}
+
 static void send_ping(struct rpc_raw *raw)
 {
     rpc_raw_frame(raw, FRAME_PING, 0, 0, "12345678", 8);
@@ -270,6 +286,7 @@ int main(void)
         IDLE(a_call_that_crosses_the_notice_is_served),
         IDLE(a_client_that_does_not_answer_is_left),
         IDLE(a_client_that_stays_after_the_end_is_left_after_a_second),
+        IDLE(without_a_grace_a_call_goes_on),
         IDLE(a_server_may_close_while_a_connection_does),
         AGE(an_old_connection_ends_with_its_calls),
         AGE(ages_differ_by_a_tenth),
