@@ -24,10 +24,8 @@ void muster_expectation_open(struct muster_expectation *expectation, struct must
     expectation->node = node;
     if (env->http == NULL)
         expectation->has_http = muster_http_curl_open(env, NULL, &env->http, NULL) == MUSTER_OK;
-    if (muster_resolver_open(env, uri, NULL, &expectation->resolver, NULL) != MUSTER_OK) {
-        expectation->resolver = NULL;
+    if (muster_resolver_open(env, uri, NULL, &expectation->resolver, NULL) != MUSTER_OK)
         return;
-    }
     expectation->watch =
         (struct muster_resolver_watch){.data = expectation, .on_change = on_change};
     expectation->is_watching =

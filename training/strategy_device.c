@@ -125,7 +125,7 @@ static enum muster_rc check_all(struct muster_strategy *strategy,
 {
     struct muster_error why = {.rc = MUSTER_OK};
 
-    for (size_t i = 0; i < call->count && why.rc == MUSTER_OK; i++) {
+    for (size_t i = 0; i < call->count; i++) {
         const struct muster_device_call device = device_call_of(strategy, call, i);
 
         if (muster_backend_check(strategy->env->backend, &device, &why) != MUSTER_OK)

@@ -49,6 +49,7 @@ static void a_step_and_a_chunk_are_read_or_refused_by_name(void **state)
         {"step=1,chunk=4294967295", MUSTER_OK, {.is_armed = true, .step = 1, .chunk = UINT32_MAX}},
         {"step=1,chunk=4294967296", MUSTER_INVALID_ARGUMENT, {.is_armed = false}},
         {"step", MUSTER_INVALID_ARGUMENT, {.is_armed = false}},
+        {"stop=5", MUSTER_INVALID_ARGUMENT, {.is_armed = false}},
         {"step=", MUSTER_INVALID_ARGUMENT, {.is_armed = false}},
         {"step=x", MUSTER_INVALID_ARGUMENT, {.is_armed = false}},
         {"step=/", MUSTER_INVALID_ARGUMENT, {.is_armed = false}},

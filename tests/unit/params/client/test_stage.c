@@ -12,8 +12,11 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "params/client/client_internal.h"
+#include "params/client/stage.h"
 
 #define SHARDS   8u
 #define BLOCK    16384u
@@ -178,12 +181,67 @@ static void a_pull_shows_the_push_before_it_also_where_it_reads_memory(void **st
     params_tensors_leave(&scene);
 }
 
+static void places_in_the_memory_are_used_again(void **state)
+{
+    float *ramp = ramp_new(1);
+    const struct muster_params_range range = {.count = 4 * BLOCK, .values = ramp};
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, &weights);
+    assert_int_equal(range_do(&scene, scene.table, ramp, MUSTER_PARAMS_DIRECTION_PUSH), MUSTER_OK);
+    for (unsigned i = 0; i < 10; i++) { /* it has four places */
+        struct params_outcome outcome = {.is_done = false};
+        struct muster_params_op op = {.data = &outcome};
+
+        assert_int_equal(muster_params_tensor_start(&op, scene.table, &range,
+                                                    MUSTER_PARAMS_DIRECTION_PUSH,
+                                                    params_stand_deadline(&scene.stand), on_op),
+                         MUSTER_OK);
+        test_env_run_until(&scene.stand.test.env, has_staged, &scene);
+        assert_int_equal(params_outcome_await(&scene.stand.test.env, &outcome), MUSTER_OK);
+    }
+    free(ramp);
+    scene_close(&scene);
+}
+
+/* Neither a block for it, nor a descriptor: its pushes go by messages, and nothing is left of it. */
+static void without_memory_to_share_there_is_none(void **state)
+{
+    struct rlimit limit, few;
+    struct scene scene;
+    int next;
+
+    (void)state;
+    scene_open(&scene, &weights);
+    assert_null(way_of(&scene)->stage);
+    scene.stand.test.mem.fail_at = 1;
+    muster_params_stage_offer(way_of(&scene));
+    assert_int_equal(scene.stand.test.mem.fail_at, 0); /* it has asked */
+    assert_null(way_of(&scene)->stage);
+
+    way_of(&scene)->stage_ns = 0; /* it may ask again */
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    next = dup(0);
+    assert_int_equal(close(next), 0);
+    few = (struct rlimit){.rlim_cur = (rlim_t)next + 1, .rlim_max = limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0); /* for the socket alone */
+    muster_params_stage_offer(way_of(&scene));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_null(way_of(&scene)->stage);
+    assert_int_equal(dup(0), next); /* which is closed */
+    assert_int_equal(close(next), 0);
+    scene_close(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pushes_and_pulls_through_memory_are_as_others),
         cmocka_unit_test(a_push_through_memory_counts_once_whatever_ends),
         cmocka_unit_test(a_pull_shows_the_push_before_it_also_where_it_reads_memory),
+        cmocka_unit_test(places_in_the_memory_are_used_again),
+        cmocka_unit_test(without_memory_to_share_there_is_none),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -198,6 +198,8 @@ static void ranges_that_no_tensor_has_are_refused_before_they_leave(void **state
         if (rc != MUSTER_INVALID_ARGUMENT)
             fail_msg("%s: %s", rows[i].name, muster_rc_text(rc));
     }
+    assert_int_equal(range_do(&scene, 0, BLOCK, NULL, MUSTER_PARAMS_DIRECTION_PULL),
+                     MUSTER_INVALID_ARGUMENT); /* to nowhere */
     assert_int_equal(params_stand_push(&scene.stand, scene.table, &(uint64_t){1}, value, 1, NULL),
                      MUSTER_INVALID_ARGUMENT); /* by key */
     params_tensors_leave(&scene);
