@@ -16,6 +16,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "params/server/core/server_internal.h"
+#include "params/server/followers/follower.h"
 #include "params/server/seat/seat.h"
 #include "params/wire/host.h"
 #include "params/wire/range.h"
@@ -247,12 +249,35 @@ static void values_are_read_after_their_client_has_let_go_of_them(void **state)
     scene_close(&scene);
 }
 
+/* Records of the push go to followers later, when the client may fill the room again. */
+static void values_are_copied_where_there_are_followers(void **state)
+{
+    int fd = memory_new(MUSTER_PARAMS_STAGE_BYTES, F_SEAL_SHRINK | F_SEAL_GROW);
+    struct muster_params_follower follower = {.place = MUSTER_PARAMS_NOWHERE};
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene);
+    memory_give(&scene, fd);
+    close(fd);
+    assert_int_equal(memory_name(&scene, &token)->type, MUSTER_PARAMS_STAGED);
+    follower.server = scene.stand.server;
+    muster_list_init(&follower.records);
+    muster_list_append(&scene.stand.server->followers, &follower.node);
+
+    assert_int_equal(staged_push(&scene, 1, 0, 0, 3 * BLOCK)->type, MUSTER_PARAMS_ACK);
+    assert_int_equal(params_stand_stats(&scene.stand).pushed_rows, 3);
+    muster_list_remove(&follower.node);
+    scene_close(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_mapped_only_when_it_cannot_shrink),
         cmocka_unit_test(values_beyond_the_memory_are_refused_and_not_read),
         cmocka_unit_test(values_are_read_after_their_client_has_let_go_of_them),
+        cmocka_unit_test(values_are_copied_where_there_are_followers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
