@@ -250,16 +250,21 @@ static void a_worker_inherits_its_own_certificate(void **state)
     (void)state;
     scene_open(&scene);
     open_tls(&scene);
-    run_tls_show(&scene.tasks[1], &shown);
-    assert_string_equal(shown.cert, "/proc/self/fd/4");
-    assert_string_equal(shown.ca, "/proc/self/fd/5");
-    assert_true(run_tls_inherit(&scene.tasks[1]));
+    for (uint32_t i = 0; i < TASKS; i++) {
+        char who[32];
 
-    assert_int_equal(fcntl(RUN_TLS_FD, F_GETFD), 0); /* stays open in the program */
-    assert_int_equal(fcntl(RUN_TLS_CA_FD, F_GETFD), 0);
-    check_file(shown.cert, true);
-    check_file(shown.ca, false);
-    check_who(&scene, &shown, "task/worker-1");
+        snprintf(who, sizeof(who), "task/worker-%u", i);
+        run_tls_show(&scene.tasks[i], &shown);
+        assert_string_equal(shown.cert, "/proc/self/fd/4");
+        assert_string_equal(shown.ca, "/proc/self/fd/5");
+        assert_true(run_tls_inherit(&scene.tasks[i]));
+
+        assert_int_equal(fcntl(RUN_TLS_FD, F_GETFD), 0); /* stays open in the program */
+        assert_int_equal(fcntl(RUN_TLS_CA_FD, F_GETFD), 0);
+        check_file(shown.cert, true);
+        check_file(shown.ca, false);
+        check_who(&scene, &shown, who);
+    }
     dup2(former[0], RUN_TLS_FD);
     dup2(former[1], RUN_TLS_CA_FD);
     close(former[0]);
