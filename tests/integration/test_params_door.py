@@ -67,15 +67,6 @@ class Door(unittest.TestCase):
     def push(self, source, sequence, **fields):
         return pb.PushRequest(source=source, sequence=sequence, table_name="items", keys=[5, 2 ** 63 + 1], values=[1, 2, 3, 4], **fields)
 
-    def push_until_answered(self, request):
-        until = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                return self.stranger.Push(request)
-            except grpc.RpcError as error:
-                if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() > until:
-                    raise
-
     def kill_server(self):
         """The process that has the connections is killed; the answer tells that the next one serves."""
         before = json.loads(self.inspect("--json").stdout)["servers"][0]["incarnation"]
@@ -99,7 +90,7 @@ class Door(unittest.TestCase):
         self.assertEqual(self.stranger.Push(self.push(source, 1)).applied, 2)
         self.assertEqual(self.stranger.Push(self.push(source, 1)).duplicate, 2)
         self.kill_server()
-        self.assertEqual(self.push_until_answered(self.push(source, 1)).duplicate, 2)
+        self.assertEqual(params_stranger.until_answered(self.stranger.Push, self.push(source, 1)).duplicate, 2)
         self.assertEqual(self.stranger.Push(self.push(source, 2)).applied, 2)
         pulled = self.stranger.Pull(pb.PullRequest(table_name="items", keys=[2 ** 63 + 1, 5, 6]))
         self.assertEqual(list(pulled.values), [6, 8, 2, 4, 0, 0])

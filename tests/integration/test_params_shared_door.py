@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
@@ -39,26 +38,16 @@ class SharedDoor(ParamsCluster):
             self.addCleanup(channel.close)
         return keepers, [params_stranger.Stranger(channel, pb) for channel in channels]
 
-    def until_answered(self, call, request):
-        until = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                return call(request)
-            except grpc.RpcError as error:
-                if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() > until:
-                    raise
-                time.sleep(0.01)
-
     def begin(self, stranger, name="trainer", **schema):
-        source = self.until_answered(stranger.Open, pb.OpenRequest(name=name)).source
-        self.until_answered(stranger.Table, pb.TableRequest(schema=pb.Schema(name="items", row_elements=2, **schema)))
+        source = params_stranger.until_answered(stranger.Open, pb.OpenRequest(name=name)).source
+        params_stranger.until_answered(stranger.Table, pb.TableRequest(schema=pb.Schema(name="items", row_elements=2, **schema)))
         return source
 
     def push(self, source, sequence):
         return pb.PushRequest(source=source, sequence=sequence, table_name="items", keys=KEYS, values=[1.0, 2.0] * len(KEYS))
 
     def assert_rows(self, stranger, pushes):
-        pulled = self.until_answered(stranger.Pull, pb.PullRequest(table_name="items", keys=KEYS))
+        pulled = params_stranger.until_answered(stranger.Pull, pb.PullRequest(table_name="items", keys=KEYS))
         self.assertEqual(len(pulled.values), 2 * len(KEYS))
         self.assertEqual(set(zip(pulled.values[::2], pulled.values[1::2])), {(1.0 * pushes, 2.0 * pushes)})
 
@@ -96,7 +85,7 @@ class SharedDoor(ParamsCluster):
         self.kill_server(keepers[0])
         sent.exception(timeout=PATIENCE_S)  # answered or not
         for stranger in strangers[1:]:
-            self.until_answered(stranger.Push, self.push(source, 2))
+            params_stranger.until_answered(stranger.Push, self.push(source, 2))
             self.assert_rows(stranger, 2)
 
     def strangers_push(self, stranger, request):
@@ -109,7 +98,7 @@ class SharedDoor(ParamsCluster):
         sources = [self.begin(stranger, name) for stranger, name in zip(strangers, ("a", "b"))]
         watch = strangers[2].watch()
         for stranger, source, clock in zip(strangers, sources, (3, 5)):
-            self.until_answered(stranger.Tick, pb.TickRequest(source=source, clock=clock, sources=2))
+            params_stranger.until_answered(stranger.Tick, pb.TickRequest(source=source, clock=clock, sources=2))
         told = next(message for message in watch if message.clocks.low == 3)
         self.assertEqual((told.clocks.high, told.clocks.known, told.clocks.slowest), (5, 2, sources[0].id))
         self.assertEqual((len(told.servers), told.replicas), (3, 2))

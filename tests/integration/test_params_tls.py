@@ -24,10 +24,8 @@ from tls_files import TlsFiles
 needs.run_with("grpc", "python3-grpcio")
 needs.tool("openssl", "openssl")
 import grpc
-from params_cluster import ParamsCluster
+from params_cluster import MUSTER, PATIENCE_S, ParamsCluster
 
-MUSTER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "muster")
-PATIENCE_S = 60
 WORKER, READER, SERVER = "spiffe://test/job/7/task/worker", "spiffe://test/job/7/task/reader", "spiffe://test/job/7/server"
 METHODS = "/muster.params.v1.Params/"
 
@@ -64,24 +62,15 @@ class JobPolicy(ParamsCluster):
         self.addCleanup(channel.close)
         return params_stranger.Stranger(channel, pb)
 
-    def until_answered(self, call, request):
-        until = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                return call(request)
-            except grpc.RpcError as error:
-                if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() > until:
-                    raise
-
     def test_a_policy_holds_at_each_server_of_a_job(self):
         keys = list(range(1000))  # enough that each server leads some
         workers = [self.dial(address, self.worker) for address in self.addresses]
         readers = [self.dial(address, self.reader) for address in self.addresses]
-        source = self.until_answered(workers[0].Open, pb.OpenRequest(name="worker")).source
-        self.until_answered(workers[0].Table, pb.TableRequest(schema=pb.Schema(name="items", row_elements=1)))
+        source = params_stranger.until_answered(workers[0].Open, pb.OpenRequest(name="worker")).source
+        params_stranger.until_answered(workers[0].Table, pb.TableRequest(schema=pb.Schema(name="items", row_elements=1)))
         push = pb.PushRequest(source=source, sequence=1, table_name="items", keys=keys, values=[1.0] * len(keys))
         for worker in workers:
-            self.assertEqual(self.until_answered(worker.Push, push).applied, len(keys))
+            self.assertEqual(params_stranger.until_answered(worker.Push, push).applied, len(keys))
         for reader in readers:
             self.assertEqual(set(reader.Pull(pb.PullRequest(table_name="items", keys=keys)).values), {1.0})
             watch = reader.watch()

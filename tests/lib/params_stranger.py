@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 
 import needs
 
@@ -24,6 +25,19 @@ def messages(add_cleanup):
                    check=True)
     sys.path.insert(0, folder.name)
     return importlib.import_module("params_pb2")
+
+
+def until_answered(call, request):
+    """The answer; while no server takes the call, which a death or a move may cause, it is sent again."""
+    import grpc  # pylint: disable=import-outside-toplevel
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return call(request)
+        except grpc.RpcError as error:
+            if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
 
 
 class Stranger:
