@@ -82,6 +82,7 @@ struct muster_publication_stats {
     uint64_t chunks_sent; /* whole ones */
     uint64_t deltas_sent; /* chunks of which the changes were sent */
     uint64_t bytes_sent;  /* of both */
+    uint64_t version;     /* the newest that the registry has; 0: none */
 };
 MUSTER_API void muster_publication_stats(const struct muster_publication *publication,
                                          struct muster_publication_stats *ret_stats);
@@ -192,6 +193,8 @@ struct muster_reader_stats {
     uint64_t parents_lost;   /* it went on with another source */
     uint64_t bytes_sent;     /* to other readers */
     uint64_t chunks_mapped;  /* read in the memory of another process of the host */
+    uint64_t current;        /* the newest version that is here, whole; 0: none */
+    uint64_t newest;         /* that the registry has told of; 0: none */
 };
 MUSTER_API void muster_reader_stats(const struct muster_reader *reader,
                                     struct muster_reader_stats *ret_stats);

@@ -1,5 +1,6 @@
 /* The publisher: makes versions, commits them by compare-and-swap of the registry's key, and tells the readers
  * where to fetch them. */
+#include "params/publication/meters.h"
 #include "params/publication/roster.h"
 #include "params/publication/waiter.h"
 
@@ -70,6 +71,7 @@ struct muster_publication {
     struct muster_task step;
     muster_publication_fn *closed;
     struct muster_publication_waiter waiter;
+    struct muster_publication_meters meters;
 };
 
 static void step_post(struct muster_publication *publication)
@@ -350,6 +352,8 @@ static bool key_adopt(struct muster_publication *publication, const struct muste
     if (count > 0 && !record_is_own(publication, &record)) {
         muster_error_set(&error, MUSTER_ABORTED, "another publisher at %s has taken %s",
                          record.address, publication->name);
+        MUSTER_LOG(publication->env, WARN, "publication_taken", "name", publication->name,
+                   "version", record.version, "address", record.address);
         publication->error = error;
         publication->state = PUBLICATION_FAILED;
         work_end(publication, &error);
@@ -747,6 +751,7 @@ static void closing_step(struct muster_publication *publication)
 {
     struct muster_error error;
 
+    muster_publication_meters_close(&publication->meters);
     if (publication->put.state != PUT_NONE) {
         muster_error_set(&error, MUSTER_CANCELLED, "the publication was closed");
         if (publication->put.held != NULL && publication->put.state != PUT_WAITING)
@@ -770,6 +775,15 @@ static void on_step(struct muster_task *task)
         put_hash(publication);
     else
         put_check_readers(publication);
+}
+
+static void on_collect(struct muster_metrics_collector *collector)
+{
+    struct muster_publication *publication = collector->data;
+    struct muster_publication_stats stats;
+
+    muster_publication_stats(publication, &stats);
+    muster_publication_meters_set(&publication->meters, &stats);
 }
 
 enum muster_rc muster_publication_open(struct muster_env *env,
@@ -821,6 +835,8 @@ enum muster_rc muster_publication_open(struct muster_env *env,
             on_door_closed(publication);
         return rc;
     }
+    muster_publication_meters_open(&publication->meters, env, publication->name, on_collect,
+                                   publication);
     muster_timer_start(&publication->deadline, env->loop, options->deadline_ns);
     step_post(publication);
     *ret_publication = publication;
@@ -864,8 +880,10 @@ void muster_publication_stats(const struct muster_publication *publication,
     const struct muster_publication_door_stats *stats =
         muster_publication_door_stats(publication->door);
 
-    *ret_stats = (struct muster_publication_stats){
-        .chunks_sent = stats->chunks, .deltas_sent = stats->deltas, .bytes_sent = stats->bytes};
+    *ret_stats = (struct muster_publication_stats){.chunks_sent = stats->chunks,
+                                                   .deltas_sent = stats->deltas,
+                                                   .bytes_sent = stats->bytes,
+                                                   .version = publication->record.version};
     MUSTER_LIST_EACH (muster_publication_door_clients(publication->door), client,
                       struct muster_publication_client, node)
         ret_stats->readers += client->is_joined && client->join.is_following;

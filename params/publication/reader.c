@@ -8,6 +8,7 @@
 
 #include "params/publication/door.h"
 #include "params/publication/fetch.h"
+#include "params/publication/meters.h"
 #include "params/publication/waiter.h"
 #include "runtime/value/backoff.h"
 
@@ -69,6 +70,7 @@ struct muster_reader {
     struct muster_task step;
     muster_reader_fn *closed;
     struct muster_publication_waiter waiter;
+    struct muster_publication_meters meters;
 };
 
 static void step_post(struct muster_reader *reader)
@@ -644,6 +646,8 @@ void muster_reader_release(struct muster_reader *reader, const struct muster_ver
 void muster_reader_stats(const struct muster_reader *reader, struct muster_reader_stats *ret_stats)
 {
     *ret_stats = reader->fetch.stats;
+    ret_stats->current = current_number(reader);
+    ret_stats->newest = reader->record.version;
     if (reader->door != NULL)
         ret_stats->bytes_sent = muster_publication_door_stats(reader->door)->bytes;
 }
@@ -680,6 +684,7 @@ void muster_reader_close(struct muster_reader *reader, muster_reader_fn *closed)
 {
     MUSTER_LIST_EACH (&reader->versions, held, struct muster_held_version, node)
         MUSTER_ASSERT(held->user_count == 0);
+    muster_publication_meters_close(&reader->meters);
     reader->closed = closed;
     reader->is_closing = true;
     MUSTER_LIST_EACH_SAFE (&reader->waits, op, struct muster_reader_op, node)
@@ -744,6 +749,15 @@ static void reader_init(struct muster_reader *reader, const struct muster_reader
     reader->join.is_following = true;
 }
 
+static void on_collect(struct muster_metrics_collector *collector)
+{
+    struct muster_reader *reader = collector->data;
+    struct muster_reader_stats stats;
+
+    muster_reader_stats(reader, &stats);
+    muster_reader_meters_set(&reader->meters, &stats);
+}
+
 enum muster_rc muster_reader_open(struct muster_env *env,
                                   const struct muster_reader_options *options,
                                   muster_reader_fn *on_version, struct muster_reader **ret_reader,
@@ -777,6 +791,7 @@ enum muster_rc muster_reader_open(struct muster_env *env,
         muster_reader_close(reader, NULL);
         return rc;
     }
+    muster_reader_meters_open(&reader->meters, env, reader->join.name, on_collect, reader);
     key_read(reader);
     *ret_reader = reader;
     return MUSTER_OK;
