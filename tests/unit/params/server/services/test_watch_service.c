@@ -94,7 +94,7 @@ static const struct wrong_tick {
     {"of nobody", 4, false, true, 1, 0, 0, MUSTER_INVALID_ARGUMENT, "the source that Open has given"},
     {"of no sources", 4, false, false, 0, 0, 0, MUSTER_INVALID_ARGUMENT, "got 0"},
     {"of less than no weight", 4, false, false, 1, -1, 0, MUSTER_INVALID_ARGUMENT, "weight"},
-    {"of no weight that is a number", 4, false, false, 1, NAN, 0, MUSTER_INVALID_ARGUMENT, "weight"},
+    {"of no weight that is a number", 4, false, false, 1, (double)NAN, 0, MUSTER_INVALID_ARGUMENT, "weight"},
     {"of a clock and an end", 4, true, false, 1, 0, 0, MUSTER_INVALID_ARGUMENT, "got both"},
     {"of the last number", UINT64_MAX - 1, false, false, 1, 0, 0, MUSTER_INVALID_ARGUMENT, "below 2^64 - 2"},
     {"of a step before the last one", 2, false, false, 1, 0, 0, MUSTER_INVALID_ARGUMENT, "not fall below 3, got 2"},

@@ -479,7 +479,7 @@ static void what_a_table_by_round_cannot_do_is_refused(void **state)
     assert_int_equal(muster_params_push_pull_start(&op, scene.tables[0], &one, values,
                                                    params_stand_deadline(&scene.stand), NULL),
                      MUSTER_INVALID_ARGUMENT);
-    assert_int_equal(muster_params_tick_weighted_start(&op, scene.sources[0], 1, NAN,
+    assert_int_equal(muster_params_tick_weighted_start(&op, scene.sources[0], 1, (double)NAN,
                                                        params_stand_deadline(&scene.stand), NULL),
                      MUSTER_INVALID_ARGUMENT);
     assert_int_equal(muster_params_tick_weighted_start(&op, scene.sources[0], 1, -1,
