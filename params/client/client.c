@@ -54,6 +54,7 @@ static void params_fail(struct muster_params *params, const struct muster_error 
                error->text);
     params->is_failed = true;
     params->error = *error;
+    muster_params_ways_end(params);
     muster_params_ops_fail(params, params->error.rc, &params->error);
     opened_tell(params, params->error.rc);
     muster_params_close_check(params);

@@ -264,6 +264,8 @@ void muster_params_way_name(struct muster_params_way *way, bool is_home);
 void muster_params_way_break(struct muster_params_way *way, const struct muster_error *error);
 /** The server can never serve this client: on_failed. */
 void muster_params_way_fail(struct muster_params_way *way, const struct muster_error *error);
+/** The client is refused: no way carries anything any more. */
+void muster_params_ways_end(struct muster_params *params);
 /** Its link ends, and gives back the messages that it has. */
 void muster_params_way_hang_up(struct muster_params_way *way);
 /** An answer is awaited: find out when the link is half open (pulse.c). */

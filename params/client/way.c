@@ -23,7 +23,8 @@ static const uint8_t moves[] = {
     [MUSTER_PARAMS_WAY_OPENING] = FROM(MEETING),
     [MUSTER_PARAMS_WAY_OPEN] = FROM(OPENING),
     [MUSTER_PARAMS_WAY_PAUSED] = FROM(CONNECTING) | FROM(MEETING) | FROM(OPENING) | FROM(OPEN),
-    [MUSTER_PARAMS_WAY_FAILED] = FROM(CONNECTING) | FROM(MEETING) | FROM(OPENING) | FROM(OPEN),
+    [MUSTER_PARAMS_WAY_FAILED] = FROM(CONNECTING) | FROM(MEETING) | FROM(OPENING) | FROM(OPEN) |
+                                 FROM(PAUSED),
 };
 
 static void way_move(struct muster_params_way *way, enum muster_params_way_state state)
@@ -75,6 +76,19 @@ void muster_params_way_fail(struct muster_params_way *way, const struct muster_e
     muster_params_sight_close(way);
     way_move(way, MUSTER_PARAMS_WAY_FAILED);
     way->params->way_events->on_failed(way);
+}
+
+/* Servers give a source up, and stop waiting for its clock, once none of its links is left. */
+void muster_params_ways_end(struct muster_params *params)
+{
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        if (way == params->nowhere || way->state == MUSTER_PARAMS_WAY_FAILED)
+            continue;
+        muster_timer_stop(&way->retry);
+        link_drop(way);
+        muster_params_sight_close(way);
+        way_move(way, MUSTER_PARAMS_WAY_FAILED);
+    }
 }
 
 static void way_end(struct muster_params_way *way, const struct muster_error *error)

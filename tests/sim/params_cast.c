@@ -41,6 +41,11 @@ static bool life_may_be_refused(const struct params_life *life)
     return life->is_superseded || life->is_contested;
 }
 
+static bool act_pushes(enum params_act act)
+{
+    return act == PARAMS_PUSH || act == PARAMS_PUSH_PULL;
+}
+
 static bool end_is_allowed(const struct params_slot *slot, enum muster_rc rc)
 {
     if (rc == MUSTER_CANCELLED)
@@ -49,6 +54,8 @@ static bool end_is_allowed(const struct params_slot *slot, enum muster_rc rc)
         return slot->is_hasty;
     if (rc == MUSTER_ABORTED)
         return life_may_be_refused(slot->client->life);
+    if (rc == MUSTER_FAILED_PRECONDITION) /* the push that a shard lacks was refused elsewhere */
+        return act_pushes(slot->act) && slot->client->life->is_superseded;
     return rc == MUSTER_OK;
 }
 
@@ -57,11 +64,6 @@ static const char *act_name(enum params_act act)
     static const char *const names[] = {"pull", "push", "push_pull", "tick"};
 
     return names[act];
-}
-
-static bool act_pushes(enum params_act act)
-{
-    return act == PARAMS_PUSH || act == PARAMS_PUSH_PULL;
 }
 
 static bool act_pulls(enum params_act act)

@@ -4,19 +4,6 @@
 
 #include "params/server/followers/follower_internal.h"
 
-bool muster_params_follower_has(const struct muster_params_follower *follower, uint64_t number,
-                                const uint16_t *shards, uint32_t shard_count)
-{
-    for (uint32_t i = 0; i < shard_count && follower->stale_count > 0; i++) {
-        if (muster_params_bit_is_set(follower->stale, shards[i]))
-            return false;
-    }
-    if (muster_list_is_empty(&follower->records))
-        return true;
-    return MUSTER_CONTAINER_OF(follower->records.next, struct muster_params_record, node)->number >
-           number;
-}
-
 static uint32_t bit_free(const struct muster_params_server *server)
 {
     uint64_t used = 0;
@@ -116,6 +103,7 @@ static void follower_update(struct muster_params_follower *follower)
             muster_params_bit_clear(follower->wanted, shard);
         if (!is_learner) {
             muster_params_bit_clear(follower->begun, shard);
+            muster_params_copy_unsettle(follower, shard);
             muster_params_bit_clear(follower->ready, shard);
         }
         if (is_copy || muster_params_bit_is_set(follower->begun, shard))
@@ -166,6 +154,7 @@ void muster_params_followers_update(struct muster_params_server *server)
         follower->place = place;
         follower_update(follower);
     }
+    muster_params_followers_settle(server);
     muster_params_unite_look(server);
 }
 

@@ -46,7 +46,8 @@ struct muster_params_follower {
     /* Shards that it learns: a bit each. */
     uint8_t wanted[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];  /* by the map, and not begun */
     uint8_t begun[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];   /* all of it is in records, or done */
-    uint8_t ready[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];   /* all of it is done */
+    uint8_t settling[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* all of it is done, … */
+    uint8_t ready[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];   /* … and the copies have what it has */
     uint8_t refused[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* it has no memory for all of it */
     /* Copies: a bit for each shard whose copy is known to be as this server's, or has been asked. */
     uint8_t asked[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];
@@ -55,6 +56,8 @@ struct muster_params_follower {
     uint8_t stale[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];   /* it is not: the next map is to drop it */
     uint8_t answered[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* it has answered the last question */
     uint32_t stale_count;
+    uint32_t settling_count;
+    uint64_t settle_number; /* of the newest record when the last shard was done */
     uint32_t
         copying; /* records of the shard that is being copied, which are not done; one shard at a time */
     bool is_copying;                         /* more of them are to be made, … */

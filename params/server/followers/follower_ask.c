@@ -78,6 +78,7 @@ void muster_params_copy_full(struct muster_params_follower *follower, uint32_t s
     }
     MUSTER_LOG(server->env, WARN, "params_copy_full", "shard", shard, "place", follower->place);
     muster_params_bit_set(follower->refused, shard);
+    muster_params_copy_unsettle(follower, shard);
     muster_params_bit_clear(follower->ready, shard);
     if (muster_params_map_is_copy(server->map, shard, follower->place))
         muster_params_copy_stale(follower, shard);

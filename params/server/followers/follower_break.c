@@ -33,6 +33,7 @@ static void copies_drop(struct muster_params_follower *follower)
     follower->is_copying = false;
     for (uint32_t shard = 0; shard < server->map->shard_count; shard++) {
         if (!muster_params_bit_is_set(follower->begun, shard) ||
+            muster_params_bit_is_set(follower->settling, shard) ||
             muster_params_bit_is_set(follower->ready, shard))
             continue;
         muster_params_bit_clear(follower->begun, shard);

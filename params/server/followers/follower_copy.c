@@ -65,6 +65,37 @@ void muster_params_follower_on_copy(struct muster_task *task)
     muster_params_follower_learn_next(follower);
 }
 
+/* The learner's rows hold pushes that a copy may lack still. As a copy itself it would hand out what came behind
+ * them (unite.c), and nobody could hand out these: so it stays a learner until all copies have them. */
+static bool shard_is_settled(const struct muster_params_follower *follower, uint16_t shard)
+{
+    const struct muster_params_server *server = follower->server;
+
+    MUSTER_LIST_EACH (&server->followers, other, struct muster_params_follower, node) {
+        if (muster_params_map_is_copy(server->map, shard, other->place) &&
+            !muster_params_follower_has(other, follower->settle_number, &shard, 1))
+            return false;
+    }
+    return true;
+}
+
+void muster_params_followers_settle(struct muster_params_server *server)
+{
+    MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node) {
+        if (follower->copying > 0 || follower->is_copying) /* one map for all that it learns */
+            continue;
+        for (uint32_t shard = 0; shard < server->map->shard_count && follower->settling_count > 0;
+             shard++) {
+            if (!muster_params_bit_is_set(follower->settling, shard) ||
+                !shard_is_settled(follower, (uint16_t)shard))
+                continue;
+            muster_params_copy_unsettle(follower, shard);
+            muster_params_bit_set(follower->ready, shard);
+            muster_task_post(&server->decide, server->env->loop);
+        }
+    }
+}
+
 /* A learner that was given up amid its copy, and is one again, has missed what was pushed meanwhile: its copy begins
  * anew. */
 void muster_params_copy_record_done(struct muster_params_follower *follower, uint32_t shard)
@@ -77,12 +108,14 @@ void muster_params_copy_record_done(struct muster_params_follower *follower, uin
         return;
     if (muster_params_bit_is_set(follower->begun, shard) &&
         !muster_params_bit_is_set(follower->refused, shard)) {
-        muster_params_bit_set(follower->ready, shard);
         follower->again_ns = 0;
+        MUSTER_ASSERT(!muster_params_bit_is_set(follower->settling, shard));
+        muster_params_bit_set(follower->settling, shard);
+        follower->settling_count++;
+        follower->settle_number = follower->server->record_count;
     }
     muster_params_follower_learn_next(follower);
-    if (follower->copying == 0 && !follower->is_copying) /* one map for all that it has learned */
-        muster_task_post(&follower->server->decide, follower->server->env->loop);
+    muster_params_followers_settle(follower->server);
 }
 
 void muster_params_followers_learn(struct muster_params_server *server)

@@ -39,6 +39,15 @@ void muster_params_follower_learn_next(struct muster_params_follower *follower);
 void muster_params_follower_on_copy(struct muster_task *task); /* for follower->copy */
 /** The follower has done a record of the copy of this shard. */
 void muster_params_copy_record_done(struct muster_params_follower *follower, uint32_t shard);
+/** Followers are ready to be copies of what they have learned, where the copies have all that it holds. */
+void muster_params_followers_settle(struct muster_params_server *server);
+/** It does not wait for that any more. */
+static inline void muster_params_copy_unsettle(struct muster_params_follower *follower,
+                                               uint32_t shard)
+{
+    follower->settling_count -= muster_params_bit_is_set(follower->settling, shard);
+    muster_params_bit_clear(follower->settling, shard);
+}
 
 /* --- follower_ask.c --- */
 

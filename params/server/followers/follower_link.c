@@ -123,6 +123,7 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
         muster_params_follower_break(follower, "it acknowledged what was not sent");
         return;
     }
+    muster_params_followers_settle(server);
     muster_task_post(&server->held_check, server->env->loop);
 }
 

@@ -152,3 +152,16 @@ void muster_params_followers_untell(struct muster_params_server *server, uint64_
             muster_params_bit_clear(follower->told_sources, (uint32_t)slot);
     }
 }
+
+bool muster_params_follower_has(const struct muster_params_follower *follower, uint64_t number,
+                                const uint16_t *shards, uint32_t shard_count)
+{
+    for (uint32_t i = 0; i < shard_count && follower->stale_count > 0; i++) {
+        if (muster_params_bit_is_set(follower->stale, shards[i]))
+            return false;
+    }
+    if (muster_list_is_empty(&follower->records))
+        return true;
+    return MUSTER_CONTAINER_OF(follower->records.next, struct muster_params_record, node)->number >
+           number;
+}

@@ -20,6 +20,7 @@ static void shards_take(struct muster_params_follower *follower)
             muster_params_copy_stale(follower, shard);
         } else if (muster_params_bit_is_set(follower->begun, shard)) {
             muster_params_bit_clear(follower->begun, shard);
+            muster_params_copy_unsettle(follower, shard);
             muster_params_bit_clear(follower->ready, shard);
             server->shard_followers[shard] &= ~muster_params_follower_mask(follower);
         }

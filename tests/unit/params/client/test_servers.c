@@ -588,6 +588,36 @@ static void another_server_at_an_address_of_the_map_gets_no_rows(void **state)
     puppet_scene_close(&puppets);
 }
 
+static bool is_other_down(void *data)
+{
+    const struct params_puppets *puppets = data;
+
+    return puppets->list[0].host.peer.is_down;
+}
+
+/* A server that still had a link would wait for the clock of a client that has failed. */
+static void a_client_that_one_server_refuses_leaves_the_others(void **state)
+{
+    struct params_puppets puppets;
+    struct muster_params_table *table;
+    struct params_puppet_frame frame;
+    uint32_t links;
+
+    (void)state;
+    puppet_scene_open(&puppets, 2, &table);
+    links = puppets.list[0].host.link_count;
+    params_puppet_hang_up(&puppets.list[1]);
+    frame = params_puppet_expect(&puppets.list[1], MUSTER_PARAMS_OPEN);
+    assert_false(is_other_down(&puppets));
+
+    params_puppet_refuse(&puppets.list[1], &frame, MUSTER_ABORTED, "a younger process is here");
+    test_env_run_until(puppets.env, is_other_down, &puppets);
+    assert_true(puppets.params->is_failed);
+    test_env_turn(puppets.env, 100);
+    assert_int_equal(puppets.list[0].host.link_count, links);
+    puppet_scene_close(&puppets);
+}
+
 /* The map named one server, and another one has come to its address: no other way leads to the job. */
 static void a_server_in_the_place_of_the_only_one_tells_its_map(void **state)
 {
@@ -716,6 +746,7 @@ int main(void)
         cmocka_unit_test(a_map_with_other_shards_ends_the_client),
         cmocka_unit_test(a_server_that_has_no_address_is_waited_for),
         cmocka_unit_test(another_server_at_an_address_of_the_map_gets_no_rows),
+        cmocka_unit_test(a_client_that_one_server_refuses_leaves_the_others),
         cmocka_unit_test(a_server_in_the_place_of_the_only_one_tells_its_map),
         cmocka_unit_test(seeds_are_asked_again_when_no_server_of_the_map_is_there),
         cmocka_unit_test(a_server_is_found_at_its_new_address),

@@ -90,6 +90,62 @@ static void nothing_is_answered_before_the_other_copy_has_said_so(void **state)
     params_copies_close(&scene);
 }
 
+/* --- A learner beside a copy that lacks what it has --- */
+
+static bool has_third_learned(void *data)
+{
+    const struct params_copies *scene = data;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < 2; i++) {
+        MUSTER_LIST_EACH (&scene->job.members[i].server->followers, follower,
+                          struct muster_params_follower, node)
+            count += follower->settling_count;
+    }
+    return count == PARAMS_CALLER_SHARDS;
+}
+
+static bool are_whole(void *data)
+{
+    return params_copies_are_whole(data);
+}
+
+static void a_learner_is_no_copy_before_the_copies_have_what_it_has(void **state)
+{
+    static float values[ROWS][2];
+    uint64_t keys[ROWS];
+    const struct muster_params_rows rows = {keys, values, ROWS};
+    const struct muster_params_map *map;
+    struct muster_params_op push;
+    struct params_copies scene;
+
+    (void)state;
+    params_copies_open(&scene, 2, 3);
+    for (uint32_t i = 0; i < ROWS; i++)
+        keys[i] = i;
+    params_copies_pause(&scene, true);
+    push.data = &scene;
+    assert_int_equal(muster_params_push_start(&push, scene.table, &rows,
+                                              params_copies_deadline(&scene), params_copies_on_op),
+                     MUSTER_OK);
+    test_env_run_until(scene.job.env, has_second_all_rows, &scene);
+
+    params_copies_join(&scene, 2);
+    test_env_run_until(scene.job.env, has_third_learned, &scene);
+    test_env_turn(scene.job.env, 50);
+    map = scene.job.members[0].server->map;
+    for (uint32_t shard = 0; shard < map->shard_count; shard++) {
+        assert_int_equal(map->shards[shard].copy_count, 2);
+        assert_int_equal(map->shards[shard].learner_count, 1);
+    }
+    assert_false(scene.is_done);
+
+    params_copies_pause(&scene, false);
+    params_copies_await(&scene);
+    test_env_run_until(scene.job.env, are_whole, &scene);
+    params_copies_close(&scene);
+}
+
 static void the_other_copy_goes_on_when_a_server_is_gone(void **state)
 {
     static float before[ROWS][2], after[ROWS][2];
@@ -331,6 +387,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_acknowledged_is_at_both),
         cmocka_unit_test(nothing_is_answered_before_the_other_copy_has_said_so),
+        cmocka_unit_test(a_learner_is_no_copy_before_the_copies_have_what_it_has),
         cmocka_unit_test(the_other_copy_goes_on_when_a_server_is_gone),
         cmocka_unit_test(a_server_that_comes_learns_all_of_its_shards),
         cmocka_unit_test(a_copy_whose_link_is_lost_begins_anew),
