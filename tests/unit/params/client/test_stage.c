@@ -183,9 +183,9 @@ static void a_pull_shows_the_push_before_it_also_where_it_reads_memory(void **st
 
 static void places_in_the_memory_are_used_again(void **state)
 {
-    float *ramp = ramp_new(1);
+    float *ramp = params_ramp_new(ELEMENTS, 1);
     const struct muster_params_range range = {.count = 4 * BLOCK, .values = ramp};
-    struct scene scene;
+    struct params_tensors scene;
 
     (void)state;
     scene_open(&scene, &weights);
@@ -196,20 +196,21 @@ static void places_in_the_memory_are_used_again(void **state)
 
         assert_int_equal(muster_params_tensor_start(&op, scene.table, &range,
                                                     MUSTER_PARAMS_DIRECTION_PUSH,
-                                                    params_stand_deadline(&scene.stand), on_op),
+                                                    params_stand_deadline(&scene.stand),
+                                                    params_tensors_on_op),
                          MUSTER_OK);
         test_env_run_until(&scene.stand.test.env, has_staged, &scene);
         assert_int_equal(params_outcome_await(&scene.stand.test.env, &outcome), MUSTER_OK);
     }
     free(ramp);
-    scene_close(&scene);
+    params_tensors_leave(&scene);
 }
 
 /* Neither a block for it, nor a descriptor: its pushes go by messages, and nothing is left of it. */
 static void without_memory_to_share_there_is_none(void **state)
 {
     struct rlimit limit, few;
-    struct scene scene;
+    struct params_tensors scene;
     int next;
 
     (void)state;
@@ -231,7 +232,7 @@ static void without_memory_to_share_there_is_none(void **state)
     assert_null(way_of(&scene)->stage);
     assert_int_equal(dup(0), next); /* which is closed */
     assert_int_equal(close(next), 0);
-    scene_close(&scene);
+    params_tensors_leave(&scene);
 }
 
 int main(void)
