@@ -122,9 +122,12 @@ enum muster_rc muster_params_open_unpack(const void *payload, size_t bytes,
 void muster_params_copied_source_pack(const struct muster_params_copied_source *source,
                                       uint8_t ret_bytes[MUSTER_PARAMS_COPIED_SOURCE_BYTES])
 {
+    uint8_t *at = ret_bytes + MUSTER_PARAMS_OPEN_BYTES;
+
     muster_params_open_pack(&source->open, ret_bytes);
-    put_bytes(put_u64(ret_bytes + MUSTER_PARAMS_OPEN_BYTES, source->rounds), &source->weight,
-              sizeof(source->weight));
+    at = put_u64(at, source->rounds);
+    at = put_bytes(at, &source->weight, sizeof(source->weight));
+    put_u64(at, source->clock_sources);
 }
 
 enum muster_rc muster_params_copied_source_unpack(const void *payload, size_t bytes,
@@ -141,7 +144,8 @@ enum muster_rc muster_params_copied_source_unpack(const void *payload, size_t by
     if (rc != MUSTER_OK)
         return rc;
     at = get_bytes(at, &ret_source->rounds, sizeof(ret_source->rounds));
-    get_bytes(at, &ret_source->weight, sizeof(ret_source->weight));
+    at = get_bytes(at, &ret_source->weight, sizeof(ret_source->weight));
+    get_bytes(at, &ret_source->clock_sources, sizeof(ret_source->clock_sources));
     if (!isfinite(ret_source->weight) || ret_source->weight < 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "message COPY_SOURCE of parameters has a malformed weight");

@@ -130,13 +130,14 @@ struct muster_params_open {
 };
 #define MUSTER_PARAMS_OPEN_BYTES 104u
 
-/** COPY_SOURCE. 88 + 8 + 8 bytes. */
+/** COPY_SOURCE: that of OPEN, and 24 bytes. */
 struct muster_params_copied_source {
     struct muster_params_open open;
-    uint64_t rounds; /* that it has completed */
-    double weight;   /* of the newest of them */
+    uint64_t rounds;        /* that it has completed */
+    double weight;          /* of the newest of them */
+    uint32_t clock_sources; /* that pulls for a clock wait for; 0: not known */
 };
-#define MUSTER_PARAMS_COPIED_SOURCE_BYTES (MUSTER_PARAMS_OPEN_BYTES + 16u)
+#define MUSTER_PARAMS_COPIED_SOURCE_BYTES (MUSTER_PARAMS_OPEN_BYTES + 24u)
 
 /** OPENED. 32 bytes. */
 struct muster_params_opened {

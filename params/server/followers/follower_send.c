@@ -24,11 +24,13 @@ static bool source_tell(struct muster_params_follower *follower, uint64_t slot)
 {
     const struct muster_params_source *source =
         muster_params_source_at(follower->server->region, slot);
-    const struct muster_params_copied_source copied = {.open = {.source = source->id,
-                                                                .generation = source->generation,
-                                                                .process = source->process},
-                                                       .rounds = source->rounds,
-                                                       .weight = source->round_weight};
+    const struct muster_params_copied_source copied = {
+        .open = {.source = source->id,
+                 .generation = source->generation,
+                 .process = source->process},
+        .rounds = source->rounds,
+        .weight = source->round_weight,
+        .clock_sources = follower->server->region->head->clock_sources};
     const struct muster_frame_header header = {
         .channel = MUSTER_FRAME_PARAMS,
         .type = MUSTER_PARAMS_COPY_SOURCE,

@@ -252,6 +252,10 @@ void muster_params_server_clock_learn(struct muster_params_server *server, uint6
 {
     if (rounds_set(source_of(server, slot), source->rounds, source->weight))
         muster_params_rounds_review(server);
+    if (source->clock_sources > server->region->head->clock_sources) {
+        MUSTER_PARAMS_STORE(&server->region->head->clock_sources, source->clock_sources);
+        low_look(server);
+    }
     if (source_of(server, slot)->clock == 0 && stored != 0)
         stored_set(server, slot, stored);
 }

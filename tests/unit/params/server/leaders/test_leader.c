@@ -100,7 +100,7 @@ static void a_copy_says_whether_it_differs(void **state)
 static void leader_introduce(struct params_peer *peer)
 {
     const struct muster_params_copied_source copied = {
-        .open = {.source = {{9}}, .generation = 1}, .rounds = 2, .weight = 3};
+        .open = {.source = {{9}}, .generation = 1}, .rounds = 2, .weight = 3, .clock_sources = 5};
     const struct muster_frame_header source = {.channel = MUSTER_FRAME_PARAMS,
                                                .type = MUSTER_PARAMS_COPY_SOURCE,
                                                .payload_bytes = MUSTER_PARAMS_COPIED_SOURCE_BYTES};
@@ -174,7 +174,7 @@ static void a_copy_that_differs_takes_no_pushes(void **state)
 }
 
 /* Its client may be dead when the copy takes over. */
-static void a_copy_knows_the_rounds_that_a_source_has_completed(void **state)
+static void a_copy_knows_the_rounds_of_a_source_and_how_many_tick(void **state)
 {
     const struct muster_frame_header mark = {.channel = MUSTER_FRAME_PARAMS,
                                              .type = MUSTER_PARAMS_COPY_MARK};
@@ -199,6 +199,7 @@ static void a_copy_knows_the_rounds_that_a_source_has_completed(void **state)
     assert_non_null(source);
     assert_int_equal(source->rounds, 2);
     assert_true(source->round_weight == 3);
+    assert_int_equal(scene.job.members[1].server->region->head->clock_sources, 5);
     params_peer_close(&peer);
     params_copies_close(&scene);
 }
@@ -297,7 +298,7 @@ int main(void)
         cmocka_unit_test(copies_that_differ_are_made_equal),
         cmocka_unit_test(a_copy_says_whether_it_differs),
         cmocka_unit_test(a_copy_that_differs_takes_no_pushes),
-        cmocka_unit_test(a_copy_knows_the_rounds_that_a_source_has_completed),
+        cmocka_unit_test(a_copy_knows_the_rounds_of_a_source_and_how_many_tick),
         cmocka_unit_test(an_older_link_of_a_leader_is_not_listened_to),
         cmocka_unit_test(a_strange_leader_changes_nothing),
     };
