@@ -34,6 +34,7 @@ static void outcome_await(struct muster_runtime *runtime,
 /* Links and their streams are freed in later turns. The program may close its environment next, so these turns
  * are run here. */
 #define CLOSING_TURNS 4
+#define TELLING_NS    MUSTER_NS_PER_S
 
 static void closing_await(struct muster_runtime *runtime, struct muster_loop *loop,
                           struct muster_publication_outcome *outcome)
@@ -226,6 +227,12 @@ static void on_reader_closed(struct muster_reader *reader)
     *muster_reader_waiter(reader)->outcome = (struct muster_publication_outcome){true, MUSTER_OK};
 }
 
+static bool has_told(void *data)
+{
+    return muster_reader_has_told(data);
+}
+
+/* A put that waits for readers counts this one when it has been told, and the program has seen the version. */
 enum muster_rc muster_reader_disconnect(struct muster_reader *reader,
                                         struct muster_error *ret_error)
 {
@@ -238,6 +245,9 @@ enum muster_rc muster_reader_disconnect(struct muster_reader *reader,
 
     if (rc != MUSTER_OK)
         return rc;
+    if (muster_runtime_wait(runtime, has_told, reader, muster_loop_now_ns(loop) + TELLING_NS) !=
+        MUSTER_OK)
+        MUSTER_LOG(muster_reader_env(reader), DEBUG, "publication_not_told");
     waiter->outcome = &outcome;
     muster_reader_close(reader, on_reader_closed);
     closing_await(runtime, loop, &outcome);

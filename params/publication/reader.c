@@ -466,6 +466,14 @@ static void have_tell(struct muster_reader *reader)
     guide_send(reader, MUSTER_PUBLICATION_HAVE, guide->told);
 }
 
+bool muster_reader_has_told(const struct muster_reader *reader)
+{
+    const struct guide *guide = &reader->guide;
+
+    return !guide->is_joined || (guide->told == current_number(reader) &&
+                                 muster_peer_link_queued_bytes(guide->link) == 0);
+}
+
 static void on_step(struct muster_task *task)
 {
     struct muster_reader *reader = task->data;

@@ -21,5 +21,7 @@ struct muster_publication_waiter *muster_publication_waiter(struct muster_public
 struct muster_publication_waiter *muster_reader_waiter(struct muster_reader *reader);
 struct muster_env *muster_publication_env(const struct muster_publication *publication);
 struct muster_env *muster_reader_env(const struct muster_reader *reader);
+/** The publisher has been told of the newest version here, or there is no link to it. */
+bool muster_reader_has_told(const struct muster_reader *reader);
 
 #endif
