@@ -185,9 +185,9 @@ class Cut(ParamsCluster):
             self.wait_until(lambda: not self.readers_of(path, keeper.pid), "the file is not read")
             pipe = self.pipe_open(path)
             self.wait_until(lambda: self.readers_of(path, keeper.pid), "the file is not read again")
-            os.kill(self.readers_of(path, keeper.pid)[0], signal.SIGKILL)
-            os.unlink(path)
-            os.rename(path + ".kept", path)
+            victim = self.readers_of(path, keeper.pid)[0]
+            os.rename(path + ".kept", path)  # in the pipe's place, before the next process looks for it
+            os.kill(victim, signal.SIGKILL)
             os.close(pipe)
             address = keeper.stdout.readline().split()[1]
             self.assertEqual(self.digest(address), before)
