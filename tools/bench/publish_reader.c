@@ -94,7 +94,7 @@ static enum muster_rc listen_choose(const char *registry, struct muster_address 
     enum muster_rc rc = muster_endpoint_parse(registry, 0, &endpoint, ret_error);
 
     if (rc == MUSTER_OK && !own_host(&endpoint, host))
-        rc = muster_error_set(ret_error, MUSTER_UNAVAILABLE, "there is no way to %s", registry);
+        rc = muster_error_set(ret_error, MUSTER_UNAVAILABLE, "the registry at %s cannot be reached", registry);
     if (rc != MUSTER_OK)
         return rc;
     snprintf(text, sizeof(text), strchr(host, ':') != NULL ? "[%s]:0" : "%s:0", host);
