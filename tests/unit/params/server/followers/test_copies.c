@@ -146,9 +146,20 @@ static void a_learner_is_no_copy_before_the_copies_have_what_it_has(void **state
     params_copies_close(&scene);
 }
 
+/* The other servers have the same rows, and know the source. */
+static void rows_stay_without(struct params_copies *scene, uint32_t member, float before[ROWS][2])
+{
+    static float after[ROWS][2];
+
+    params_job_member_close(&scene->job, member);
+    params_copies_pull(scene, after);
+    assert_memory_equal(before, after, sizeof(after));
+    params_copies_push(scene);
+}
+
 static void the_other_copy_goes_on_when_a_server_is_gone(void **state)
 {
-    static float before[ROWS][2], after[ROWS][2];
+    static float before[ROWS][2];
     struct params_copies scene;
 
     (void)state;
@@ -156,17 +167,13 @@ static void the_other_copy_goes_on_when_a_server_is_gone(void **state)
     params_copies_push(&scene);
     params_copies_pull(&scene, before);
 
-    params_job_member_close(&scene.job, 1);
-    params_copies_pull(&scene, after);
-
-    assert_memory_equal(before, after, sizeof(before));
-    params_copies_push(&scene);
+    rows_stay_without(&scene, 1, before);
     params_copies_close(&scene);
 }
 
 static void a_server_that_comes_learns_all_of_its_shards(void **state)
 {
-    static float before[ROWS][2], after[ROWS][2];
+    static float before[ROWS][2];
     struct muster_params_digest first, second;
     struct params_copies scene;
 
@@ -182,10 +189,7 @@ static void a_server_that_comes_learns_all_of_its_shards(void **state)
     first = params_copies_digest(&scene, 0);
     second = params_copies_digest(&scene, 1); /* values and the optimizer's state */
     assert_memory_equal(&first, &second, sizeof(first));
-    params_job_member_close(&scene.job, 0);
-    params_copies_pull(&scene, after);
-    assert_memory_equal(before, after, sizeof(before));
-    params_copies_push(&scene); /* positions were copied, too: the source is known */
+    rows_stay_without(&scene, 0, before); /* positions were copied, too: the source is known */
     params_copies_close(&scene);
 }
 
