@@ -6,7 +6,7 @@
 #include "params_caller.h"
 #include "registry_pair.h"
 
-#define PARAMS_JOB_SERVERS_MAX 3u
+#define PARAMS_JOB_SERVERS_MAX 4u
 /** Enough that each of the servers leads some of them. */
 #define PARAMS_JOB_KEYS PARAMS_CALLER_KEYS
 

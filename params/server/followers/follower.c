@@ -111,6 +111,10 @@ static void follower_update(struct muster_params_follower *follower)
         else
             server->shard_followers[shard] &= ~muster_params_follower_mask(follower);
     }
+}
+
+static void follower_go_on(struct muster_params_follower *follower)
+{
     if (follower->link == NULL && !muster_timer_is_started(&follower->retry))
         muster_params_follower_connect(follower);
     else
@@ -154,6 +158,9 @@ void muster_params_followers_update(struct muster_params_server *server)
         follower->place = place;
         follower_update(follower);
     }
+    /* All copies are asked before a learner is taught: this server may lack what one of them has. */
+    MUSTER_LIST_EACH_SAFE (&server->followers, follower, struct muster_params_follower, node)
+        follower_go_on(follower);
     muster_params_followers_settle(server);
     muster_params_unite_look(server);
 }

@@ -72,7 +72,8 @@ static uint64_t deadline_of(const struct scene *scene)
     return muster_loop_after_ns(scene->job.env->loop, 60 * MUSTER_NS_PER_S);
 }
 
-static void scene_open(struct scene *scene, const struct muster_params_schema *schema)
+static void scene_open_with(struct scene *scene, const struct muster_params_schema *schema,
+                            uint32_t servers)
 {
     struct muster_params_options options = {
         .job = "test", .clock_sources = schema->is_by_round ? 1 : 0, .data = scene};
@@ -80,7 +81,7 @@ static void scene_open(struct scene *scene, const struct muster_params_schema *s
     struct muster_error error;
 
     memset(scene, 0, sizeof(*scene));
-    params_job_open(&scene->job, 3, 3);
+    params_job_open(&scene->job, servers, 3);
     options.server = scene->job.members[2].address;
     options.connect_deadline_ns = deadline_of(scene);
     assert_int_equal(
@@ -92,6 +93,11 @@ static void scene_open(struct scene *scene, const struct muster_params_schema *s
     done_await(scene);
     for (uint32_t i = 0; i < KEYS; i++)
         scene->keys[i] = i;
+}
+
+static void scene_open(struct scene *scene, const struct muster_params_schema *schema)
+{
+    scene_open_with(scene, schema, 3);
 }
 
 static void scene_close(struct scene *scene)
@@ -210,6 +216,76 @@ static void a_push_that_one_survivor_lacks_is_given_to_it(void **state)
     }
 }
 
+/* --- A server that learns while the copies give each other what they have --- */
+
+/* All copies but the one that is behind have the first server's last push. */
+static bool is_applied_elsewhere(void *data)
+{
+    const struct shard_look *look = data;
+    const struct muster_params_server *first = server_of(look->scene, 0);
+    const struct muster_params_map *map = first->map;
+
+    for (uint32_t i = 1; i < look->scene->job.count; i++) {
+        const struct muster_params_server *other = server_of(look->scene, i);
+
+        for (uint32_t shard = 0; shard < map->shard_count && i != look->server; shard++) {
+            if (muster_params_server_leads(first, shard, map->epoch) &&
+                muster_params_map_is_copy(map, shard, other->place) &&
+                muster_params_source_at(other->region, 0)->positions[shard] >> 16 <=
+                    look->sequence)
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool is_whole_without_first(void *data)
+{
+    const struct scene *scene = data;
+    const struct muster_params_map *map = server_of(scene, 1)->map;
+    bool is_whole = map->server_count == 3;
+
+    for (uint32_t shard = 0; shard < map->shard_count; shard++)
+        is_whole = is_whole && map->shards[shard].copy_count == 3;
+    return is_whole;
+}
+
+/* Its push is not answered, and nobody sends it again. */
+static void client_abandon(struct scene *scene)
+{
+    muster_params_close(scene->params, muster_loop_now_ns(scene->job.env->loop), on_params);
+    end_await(scene, MUSTER_DEADLINE_EXCEEDED);
+    scene->params = NULL;
+}
+
+static void a_server_that_learns_gets_what_its_teacher_is_given(void **state)
+{
+    (void)state;
+    for (uint32_t behind = 1; behind <= 3; behind++) {
+        struct muster_params_op push;
+        struct scene scene;
+        struct shard_look look = {.scene = &scene, .server = behind, .sequence = 2};
+
+        scene_open_with(&scene, &counters, 4);
+        push_run(&scene);
+        follower_mute(&scene, behind);
+        push_start(&scene, &push);
+        test_env_run_until(scene.job.env, is_applied_elsewhere, &look);
+        client_abandon(&scene);
+
+        params_job_member_close(&scene.job, 0);
+        test_env_run_until(scene.job.env, is_whole_without_first, &scene);
+
+        for (uint32_t other = 2; other <= 3; other++) {
+            struct muster_params_digest first = digest_of(&scene, 1);
+            struct muster_params_digest second = digest_of(&scene, other);
+
+            assert_memory_equal(&first, &second, sizeof(first));
+        }
+        params_job_close(&scene.job);
+    }
+}
+
 /* --- A push that is refused --- */
 
 /* The client takes a round for open that no server has come to. */
@@ -297,6 +373,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_push_that_one_survivor_lacks_is_given_to_it),
+        cmocka_unit_test(a_server_that_learns_gets_what_its_teacher_is_given),
         cmocka_unit_test(all_copies_know_of_a_refusal_before_the_client_does),
         cmocka_unit_test(a_refusal_that_one_survivor_lacks_is_given_to_it),
         cmocka_unit_test(what_all_copies_have_is_not_kept),
