@@ -415,6 +415,18 @@ void muster_params_cutting_drop(struct muster_params *params);
 /** The operation is over before its cut: sources that wait for that hear of it. */
 void muster_params_cutting_abandon(struct muster_params *params, const struct muster_params_op *op);
 
+/* rows.c */
+/** As muster_params_push_start and muster_params_push_pull_start; rows may be blocks of a tensor. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_rows_push(
+    struct muster_params_op *op, struct muster_params_table *table,
+    const struct muster_params_rows *rows, void *ret_values, uint64_t deadline_ns,
+    muster_params_op_fn *done);
+/** As muster_params_pull_after_start; rows may be blocks of a tensor. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_rows_pull(
+    struct muster_params_op *op, struct muster_params_table *table,
+    const struct muster_params_rows *rows, uint64_t min_clock, uint64_t deadline_ns,
+    muster_params_op_fn *done);
+
 /* op.c */
 MUSTER_MUST_CHECK enum muster_rc muster_params_op_begin(struct muster_params_op *op,
                                                         struct muster_params *params,

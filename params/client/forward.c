@@ -34,16 +34,22 @@ enum muster_rc muster_params_forward_start(struct muster_params_op *op,
                                            const struct muster_params_forward_push *push,
                                            uint64_t deadline_ns, muster_params_op_fn *done)
 {
-    enum muster_rc rc = push->ret_values != NULL
-                            ? muster_params_push_pull_start(op, table, &push->rows,
-                                                            push->ret_values, deadline_ns, done)
-                            : muster_params_push_start(op, table, &push->rows, deadline_ns, done);
+    enum muster_rc rc =
+        muster_params_rows_push(op, table, &push->rows, push->ret_values, deadline_ns, done);
 
     if (rc != MUSTER_OK)
         return rc;
     op->sequence = push->sequence;
     op->clock = push->clock;
     return MUSTER_OK;
+}
+
+enum muster_rc muster_params_forward_pull(struct muster_params_op *op,
+                                          struct muster_params_table *table,
+                                          const struct muster_params_rows *rows, uint64_t min_clock,
+                                          uint64_t deadline_ns, muster_params_op_fn *done)
+{
+    return muster_params_rows_pull(op, table, rows, min_clock, deadline_ns, done);
 }
 
 void muster_params_forward_expect(struct muster_params *params, uint32_t clock_sources)

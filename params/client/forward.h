@@ -43,6 +43,12 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_forward_start(
     struct muster_params_op *op, struct muster_params_table *table,
     const struct muster_params_forward_push *push, uint64_t deadline_ns, muster_params_op_fn *done);
 
+/** As muster_params_pull_after_start; rows may be blocks of a tensor, as those of a push. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_forward_pull(
+    struct muster_params_op *op, struct muster_params_table *table,
+    const struct muster_params_rows *rows, uint64_t min_clock, uint64_t deadline_ns,
+    muster_params_op_fn *done);
+
 /** How many sources tick, before muster_params_tick_start: options->clock_sources of the owner. */
 void muster_params_forward_expect(struct muster_params *params, uint32_t clock_sources);
 

@@ -41,6 +41,7 @@ static void push_refuse(struct muster_params_op *op)
     muster_params_op_release(op, error.rc, &error);
 }
 
+/* A push whose number is given may be a repetition of one that counts already: its servers know. */
 static uint64_t table_admit(struct muster_params_table *table)
 {
     struct muster_list ops;
@@ -55,7 +56,7 @@ static uint64_t table_admit(struct muster_params_table *table)
         if (op->clock > table->round) {
             bytes += op->is_push ? op_bytes(op) : 0;
             muster_list_append(&table->held, &op->queued);
-        } else if (op->is_push && op->clock < table->round) {
+        } else if (op->is_push && op->clock < table->round && op->sequence == 0) {
             push_refuse(op);
         } else {
             if (!op->is_push)

@@ -8,8 +8,7 @@ static enum muster_rc rows_start(struct muster_params_op *op, struct muster_para
 {
     enum muster_rc rc;
 
-    if (rows->count == 0 || rows->keys == NULL || rows->values == NULL ||
-        table->tensor.elements > 0)
+    if (rows->count == 0 || rows->keys == NULL || rows->values == NULL)
         return MUSTER_INVALID_ARGUMENT;
     rc = muster_params_op_begin(op, table->params, deadline_ns, done);
     if (rc != MUSTER_OK)
@@ -25,9 +24,10 @@ static enum muster_rc rows_start(struct muster_params_op *op, struct muster_para
     return MUSTER_OK;
 }
 
-static enum muster_rc push_start(struct muster_params_op *op, struct muster_params_table *table,
-                                 const struct muster_params_rows *rows, void *ret_values,
-                                 uint64_t deadline_ns, muster_params_op_fn *done)
+enum muster_rc muster_params_rows_push(struct muster_params_op *op,
+                                       struct muster_params_table *table,
+                                       const struct muster_params_rows *rows, void *ret_values,
+                                       uint64_t deadline_ns, muster_params_op_fn *done)
 {
     struct muster_params *params = table->params;
     uint64_t bytes = rows->count * (sizeof(uint64_t) + muster_params_value_bytes(table));
@@ -43,12 +43,22 @@ static enum muster_rc push_start(struct muster_params_op *op, struct muster_para
     return MUSTER_OK;
 }
 
+enum muster_rc muster_params_rows_pull(struct muster_params_op *op,
+                                       struct muster_params_table *table,
+                                       const struct muster_params_rows *rows, uint64_t min_clock,
+                                       uint64_t deadline_ns, muster_params_op_fn *done)
+{
+    return rows_start(op, table, rows, min_clock, deadline_ns, done, &table->pulls);
+}
+
 enum muster_rc muster_params_push_start(struct muster_params_op *op,
                                         struct muster_params_table *table,
                                         const struct muster_params_rows *rows, uint64_t deadline_ns,
                                         muster_params_op_fn *done)
 {
-    return push_start(op, table, rows, NULL, deadline_ns, done);
+    return table->tensor.elements > 0
+               ? MUSTER_INVALID_ARGUMENT
+               : muster_params_rows_push(op, table, rows, NULL, deadline_ns, done);
 }
 
 enum muster_rc muster_params_push_pull_start(struct muster_params_op *op,
@@ -57,9 +67,9 @@ enum muster_rc muster_params_push_pull_start(struct muster_params_op *op,
                                              void *ret_values, uint64_t deadline_ns,
                                              muster_params_op_fn *done)
 {
-    if (ret_values == NULL || table->is_by_round)
+    if (ret_values == NULL || table->is_by_round || table->tensor.elements > 0)
         return MUSTER_INVALID_ARGUMENT;
-    return push_start(op, table, rows, ret_values, deadline_ns, done);
+    return muster_params_rows_push(op, table, rows, ret_values, deadline_ns, done);
 }
 
 enum muster_rc muster_params_pull_start(struct muster_params_op *op,
@@ -67,7 +77,7 @@ enum muster_rc muster_params_pull_start(struct muster_params_op *op,
                                         const struct muster_params_rows *rows, uint64_t deadline_ns,
                                         muster_params_op_fn *done)
 {
-    return rows_start(op, table, rows, 0, deadline_ns, done, &table->pulls);
+    return muster_params_pull_after_start(op, table, rows, 0, deadline_ns, done);
 }
 
 enum muster_rc muster_params_pull_after_start(struct muster_params_op *op,
@@ -76,5 +86,7 @@ enum muster_rc muster_params_pull_after_start(struct muster_params_op *op,
                                               uint64_t min_clock, uint64_t deadline_ns,
                                               muster_params_op_fn *done)
 {
-    return rows_start(op, table, rows, min_clock, deadline_ns, done, &table->pulls);
+    return table->tensor.elements > 0
+               ? MUSTER_INVALID_ARGUMENT
+               : muster_params_rows_pull(op, table, rows, min_clock, deadline_ns, done);
 }

@@ -301,6 +301,7 @@ static void server_close(struct muster_params_server *server)
     muster_params_leases_close(server);
     muster_params_share_close(server->share);
     muster_params_watches_close(server);
+    muster_params_call_waits_close(server);
     muster_params_server_cut_close(server);
     muster_params_server_hold_close(server);
     muster_params_door_close(server);

@@ -34,7 +34,7 @@ def setUpModule():
 
 class Door(unittest.TestCase):
     def setUp(self):
-        self.process = subprocess.Popen([MUSTER, "params", "serve", "--listen", "127.0.0.1:0", "--memory-max", "16M"], stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([MUSTER, "params", "serve", "--listen", "127.0.0.1:0", "--memory-max", "64M"], stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True)
         self.addCleanup(self.end)
         self.address = self.process.stdout.readline().split()[1]
@@ -135,6 +135,49 @@ class Door(unittest.TestCase):
         told = next(watch)
         self.assertEqual((told.clocks.has_low, told.clocks.low, told.clocks.slowest), (True, 4, source.id))
         watch.cancel()
+
+    def test_a_pull_waits_for_the_clock_of_all_sources(self):
+        sources = [self.open_table(), self.stranger.Open(pb.OpenRequest(name="another")).source]
+        self.stranger.Tick(pb.TickRequest(source=sources[1], clock=0, sources=2))
+        self.stranger.Push(self.push(sources[0], 1))
+        self.stranger.Tick(pb.TickRequest(source=sources[0], clock=1, sources=2))
+        pull = self.stranger.start("Pull", pb.PullRequest(table_name="items", keys=[5], min_clock=1, source=sources[0]))
+        self.stranger.Push(self.push(sources[1], 1))
+        self.assertFalse(pull.done())
+        self.stranger.Tick(pb.TickRequest(source=sources[1], clock=1, sources=2))
+        self.assertEqual(list(pull.result(timeout=PATIENCE_S).values), [2, 4])
+
+    def test_rounds_are_pushed_and_pulled_over_the_servers_death(self):
+        sources = [self.stranger.Open(pb.OpenRequest(name=name)).source for name in ("a", "b")]
+        schema = pb.Schema(name="sums", row_elements=1, is_by_round=True, is_round_mean=True)
+        self.assertTrue(self.stranger.Table(pb.TableRequest(schema=schema)).table.schema.is_by_round)
+        ask = params_stranger.until_answered
+        for clock in range(2):
+            pushes = [pb.PushRequest(source=source, sequence=clock + 1, table_name="sums", keys=[7], values=[value], clock=clock)
+                      for source, value in zip(sources, (1, 4))]
+            for push in pushes:
+                self.assertEqual(ask(self.stranger.Push, push).applied, 1)
+            if clock == 0:
+                self.kill_server()
+            for push in pushes:
+                self.assertEqual(ask(self.stranger.Push, push).duplicate, 1)
+            for source, weight in zip(sources, (2, 1)):
+                ask(self.stranger.Tick, pb.TickRequest(source=source, clock=clock + 1, sources=2, weight=weight))
+            pulled = ask(self.stranger.Pull, pb.PullRequest(table_name="sums", keys=[7], min_clock=clock + 1))
+            self.assertEqual(list(pulled.values), [2.0 * (clock + 1)])
+        late = pb.PushRequest(source=sources[0], sequence=3, table_name="sums", keys=[7], values=[1], clock=0)
+        code, why = self.refusal(self.stranger.Push, late)
+        self.assertEqual((code, why), (grpc.StatusCode.OUT_OF_RANGE, "round 0 of table sums is closed; 2 is open"))
+
+    def test_ranges_of_a_tensor_are_pushed_and_pulled(self):
+        source = self.stranger.Open(pb.OpenRequest(name="stranger")).source
+        self.stranger.Table(pb.TableRequest(schema=pb.Schema(name="weights", row_elements=1024, tensor_elements=5000)))
+        push = pb.PushRequest(source=source, sequence=1, table_name="weights", offset=1024, values=range(1024, 5000))
+        self.assertEqual(self.stranger.Push(push).applied, 4)
+        self.assertEqual(self.stranger.Push(push).duplicate, 4)
+        pulled = self.stranger.Pull(pb.PullRequest(table_name="weights", offset=1022, elements=4)).values
+        self.assertEqual(list(pulled), [0, 0, 1024, 1025])
+        self.assertEqual(list(self.stranger.Pull(pb.PullRequest(table_name="weights", offset=4998)).values), [4998, 4999])
 
     def test_a_tick_is_kept_over_the_servers_death(self):
         source = self.open_table()

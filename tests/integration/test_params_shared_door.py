@@ -81,17 +81,33 @@ class SharedDoor(ParamsCluster):
         keepers, strangers = self.strangers(3, "--replicas", "2")
         source = self.begin(strangers[0])
         strangers[0].Push(self.push(source, 1))
-        sent = self.strangers_push(strangers[0], self.push(source, 2))
+        sent = strangers[0].start("Push", self.push(source, 2))
         self.kill_server(keepers[0])
         sent.exception(timeout=PATIENCE_S)  # answered or not
         for stranger in strangers[1:]:
             params_stranger.until_answered(stranger.Push, self.push(source, 2))
             self.assert_rows(stranger, 2)
 
-    def strangers_push(self, stranger, request):
-        call = stranger.channel.unary_unary("/muster.params.v1.Params/Push", request_serializer=lambda message: message.SerializeToString(),
-                                            response_deserializer=pb.PushResponse.FromString)
-        return call.future(request, timeout=PATIENCE_S)
+    def test_rounds_go_on_over_a_servers_death(self):
+        keepers, strangers = self.strangers(3, "--replicas", "2")
+        ask, sources = params_stranger.until_answered, []
+        for name in ("a", "b"):
+            sources.append(ask(strangers[0].Open, pb.OpenRequest(name=name)).source)
+        ask(strangers[0].Table, pb.TableRequest(schema=pb.Schema(name="sums", row_elements=1, is_by_round=True)))
+        for clock in range(4):
+            pushes = [pb.PushRequest(source=source, sequence=clock + 1, table_name="sums", keys=KEYS, values=[value] * len(KEYS), clock=clock)
+                      for source, value in zip(sources, (1, 10))]
+            first = strangers[clock % 2]
+            for push in pushes:
+                ask(first.Push, push)
+            if clock == 1:
+                self.kill_server(keepers[2])
+            for push in pushes:  # again, whichever server it is sent to
+                ask(strangers[(clock + 1) % 2].Push, push)
+            for source in sources:
+                ask(first.Tick, pb.TickRequest(source=source, clock=clock + 1, sources=2))
+            pulled = ask(strangers[(clock + 1) % 2].Pull, pb.PullRequest(table_name="sums", keys=KEYS, min_clock=clock + 1))
+            self.assertEqual(set(pulled.values), {11.0 * (clock + 1)})
 
     def test_a_tick_at_one_server_counts_at_all(self):
         keepers, strangers = self.strangers(3, "--replicas", "2")

@@ -193,6 +193,27 @@ void params_caller_begin_inspect(struct params_caller *caller,
     inspect_begin(caller, call, request);
 }
 
+void params_caller_begin_push(struct params_caller *caller,
+                              struct muster_params_v1_params_push_call *call,
+                              const Muster__Params__V1__PushRequest *request)
+{
+    push_begin(caller, call, request);
+}
+
+void params_caller_begin_pull(struct params_caller *caller,
+                              struct muster_params_v1_params_pull_call *call,
+                              const Muster__Params__V1__PullRequest *request)
+{
+    pull_begin(caller, call, request);
+}
+
+void params_caller_begin_tick(struct params_caller *caller,
+                              struct muster_params_v1_params_tick_call *call,
+                              const Muster__Params__V1__TickRequest *request)
+{
+    tick_begin(caller, call, request);
+}
+
 /* --- Short forms --- */
 
 struct params_answer params_caller_ask_open(struct params_caller *caller, const char *name)
@@ -292,13 +313,18 @@ struct params_answer params_caller_ask_pull(struct params_caller *caller, const 
     return params_caller_pull(caller, &request);
 }
 
-/* A source "trainer", and the table "counters" that adds. */
 void params_caller_enter(struct params_caller *caller)
+{
+    params_caller_enter_in(caller, MUSTER_PARAMS_REGION_BYTES_MIN);
+}
+
+/* A source "trainer", and the table "counters" that adds. */
+void params_caller_enter_in(struct params_caller *caller, size_t bytes)
 {
     Muster__Params__V1__Schema schema = params_caller_schema("counters");
 
     memset(caller, 0, sizeof(*caller));
-    params_stand_open(&caller->stand, PARAMS_CALLER_SHARDS);
+    params_stand_open_in(&caller->stand, PARAMS_CALLER_SHARDS, bytes);
     params_caller_dial(caller);
     params_caller_become(caller, "trainer");
     assert_int_equal(params_caller_ask_table(caller, &schema).rc, MUSTER_OK);

@@ -49,6 +49,8 @@ struct params_answer {
 
 /** A server, a channel to it, the source "trainer", and the table "counters", which adds. */
 void params_caller_enter(struct params_caller *caller);
+/** The same, in memory of so many bytes (params_stand_open_in). */
+void params_caller_enter_in(struct params_caller *caller, size_t bytes);
 void params_caller_leave(struct params_caller *caller);
 void params_caller_dial(struct params_caller *caller);
 void params_caller_hang_up(struct params_caller *caller);
@@ -74,6 +76,15 @@ struct params_answer params_caller_tick(struct params_caller *caller,
 void params_caller_begin_inspect(struct params_caller *caller,
                                  struct muster_params_v1_params_inspect_call *call,
                                  const Muster__Params__V1__InspectRequest *request);
+void params_caller_begin_push(struct params_caller *caller,
+                              struct muster_params_v1_params_push_call *call,
+                              const Muster__Params__V1__PushRequest *request);
+void params_caller_begin_pull(struct params_caller *caller,
+                              struct muster_params_v1_params_pull_call *call,
+                              const Muster__Params__V1__PullRequest *request);
+void params_caller_begin_tick(struct params_caller *caller,
+                              struct muster_params_v1_params_tick_call *call,
+                              const Muster__Params__V1__TickRequest *request);
 void params_caller_await(struct params_caller *caller, struct params_answer *answer);
 
 /* Short forms, of the table "counters". */

@@ -10,8 +10,6 @@
 #include "params/server/seat/seat.h"
 #include "params/wire/frame.h"
 
-#define BYTES MUSTER_PARAMS_REGION_BYTES_MIN
-
 static void on_failed(struct muster_params_server *server, const struct muster_error *error)
 {
     struct params_job_member *member = muster_params_server_data(server);
@@ -47,7 +45,7 @@ enum muster_rc params_job_member_try(struct params_job *job, uint32_t i)
     enum muster_rc rc;
 
     if (muster_address_parse_listen("127.0.0.1:0", &address, &error) != MUSTER_OK ||
-        muster_params_seat_wrap(member->memory, BYTES, &seat, &member->seat, &error) != MUSTER_OK)
+        muster_params_seat_wrap(member->memory, job->bytes, &seat, &member->seat, &error) != MUSTER_OK)
         fail_msg("%s", error.text);
     options.seat = member->seat;
     member->is_closed = false;
@@ -70,7 +68,7 @@ void params_job_member_serve(struct params_job *job, uint32_t i)
 void params_job_member_prepare(struct params_job *job, uint32_t i)
 {
     struct params_job_member *member = &job->members[i];
-    void *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory = mmap(NULL, job->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     assert_true(memory != MAP_FAILED);
     member->memory = memory;
@@ -101,6 +99,7 @@ void params_job_prepare(struct params_job *job, uint32_t count, uint32_t replica
     memset(job, 0, sizeof(*job));
     job->count = count;
     job->replicas = replicas;
+    job->bytes = MUSTER_PARAMS_REGION_BYTES_MIN;
     test_env_open(&job->caller.stand.test);
     job->env = &job->caller.stand.test.env;
     assert_int_equal(muster_net_system_open(job->env, &job->env->net), MUSTER_OK);
@@ -116,7 +115,13 @@ void params_job_await_map(struct params_job *job)
 
 void params_job_open(struct params_job *job, uint32_t count, uint32_t replicas)
 {
+    params_job_open_in(job, count, replicas, MUSTER_PARAMS_REGION_BYTES_MIN);
+}
+
+void params_job_open_in(struct params_job *job, uint32_t count, uint32_t replicas, size_t bytes)
+{
     params_job_prepare(job, count, replicas);
+    job->bytes = bytes;
     for (uint32_t i = 0; i < count; i++)
         params_job_member_open(job, i);
     params_job_await_map(job);
@@ -152,7 +157,7 @@ void params_job_member_close(struct params_job *job, uint32_t i)
     if (member->server == NULL)
         return;
     params_job_member_stop(job, i);
-    munmap(member->memory, BYTES);
+    munmap(member->memory, job->bytes);
 }
 
 void params_job_close(struct params_job *job)

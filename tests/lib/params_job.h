@@ -31,12 +31,15 @@ struct params_job {
     struct registry_pair registry;
     struct params_job_member members[PARAMS_JOB_SERVERS_MAX];
     uint32_t count, replicas;
+    size_t bytes; /* of the memory of each server */
     const char *restore;               /* of servers that are opened; NULL: none */
     muster_params_server_fn *on_drain; /* likewise */
 };
 
 /** So many servers, which have a map of PARAMS_CALLER_SHARDS shards. The caller has no channel yet. */
 void params_job_open(struct params_job *job, uint32_t count, uint32_t replicas);
+/** The same, in memory of so many bytes for each server. */
+void params_job_open_in(struct params_job *job, uint32_t count, uint32_t replicas, size_t bytes);
 /** The registry alone; then servers, which do not wait for a map. */
 void params_job_prepare(struct params_job *job, uint32_t count, uint32_t replicas);
 void params_job_member_open(struct params_job *job, uint32_t member);

@@ -53,6 +53,12 @@ class Stranger:
                                          response_deserializer=self.pb.WatchResponse.FromString)
         return call(self.pb.WatchRequest(source=source), timeout=PATIENCE_S, metadata=self.metadata)
 
+    def start(self, method, request):
+        """A call that may wait: its result() is the answer."""
+        call = self.channel.unary_unary(f"/muster.params.v1.Params/{method}", request_serializer=lambda message: message.SerializeToString(),
+                                        response_deserializer=getattr(self.pb, method + "Response").FromString)
+        return call.future(request, timeout=PATIENCE_S, metadata=self.metadata)
+
     def __getattr__(self, method):
         answer = getattr(self.pb, method + "Response")
         call = self.channel.unary_unary(f"/muster.params.v1.Params/{method}", request_serializer=lambda message: message.SerializeToString(),

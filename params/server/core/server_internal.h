@@ -24,6 +24,7 @@ struct muster_params_clocks {
     uint64_t low;               /* of all sources that count; UINT64_MAX: there is none */
     uint64_t slowest;           /* slot of one that has it */
     struct muster_list waiting; /* pulls */
+    struct muster_list calls;   /* by gRPC, to a server that is alone */
     struct muster_task come;    /* low has changed */
     struct muster_timer expiry;
 };

@@ -116,39 +116,14 @@ enum muster_rc muster_params_call_keys(size_t count, struct muster_error *ret_er
                             count);
 }
 
-enum muster_rc muster_params_call_values(const Muster__Params__V1__PushRequest *request,
-                                         struct muster_params_push *push,
-                                         struct muster_error *ret_error)
-{
-    size_t expected = (size_t)push->row_count * push->table->row_elements;
-    size_t got = request->n_values;
-    bool has_bytes = request->value_bytes.len > 0;
-
-    push->dtype = has_bytes ? (enum muster_dtype)push->table->wire_dtype : MUSTER_F32;
-    push->values = has_bytes ? (const void *)request->value_bytes.data : request->values;
-    if (has_bytes && got > 0)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "a push must have values or value_bytes, got both");
-    if (has_bytes) {
-        expected *= muster_dtype_bytes(push->dtype);
-        got = request->value_bytes.len;
-    }
-    if (got == expected)
-        return MUSTER_OK;
-    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                            "%" PRIu32 " rows of table %s must have %zu %s, got %zu",
-                            push->row_count, push->table->name, expected,
-                            has_bytes ? "bytes of values" : "values", got);
-}
-
-enum muster_rc muster_params_call_pushable(const struct muster_params_store_table *table,
+enum muster_rc muster_params_call_has_rows(const struct muster_params_store_table *table,
                                            struct muster_error *ret_error)
 {
-    if (!table->is_by_round)
+    if (!table->is_by_round && table->tensor_elements == 0)
         return MUSTER_OK;
-    return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
-                            "table %s is by round: push to it with the client of muster/params.h",
-                            table->name);
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "table %s is %s: a push is not answered with its rows", table->name,
+                            table->is_by_round ? "by round" : "a tensor");
 }
 
 void muster_params_call_rows(const struct muster_params_store_table *table, void *values,

@@ -1,8 +1,8 @@
-/* The gRPC door of a server that is alone: muster.params.v1 without Inspect and Drain. A push has no runs here, so
- * the server makes them: the same for the same rows, since a source's position counts the rows of a run. */
+/* The gRPC door of a server that is alone: muster.params.v1 without Inspect, Watch and Drain. */
 #include "params/server/services/params_service.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include <muster/collective.h>
@@ -78,6 +78,8 @@ static void on_table(struct muster_rpc *rpc, const Muster__Params__V1__TableRequ
         rc = muster_params_server_table_find(server, request->schema->name, &table, &error);
     else
         rc = muster_params_server_table_make(server, request->schema, &table, &error);
+    if (rc == MUSTER_OK && !muster_params_rounds_know(server, table))
+        rc = muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, MEMORY_LACKS);
     if (rc != MUSTER_OK) {
         call_refuse(rpc, &error);
         return;
@@ -130,94 +132,60 @@ static enum muster_rc source_pick(struct muster_params_server *server,
     return rc;
 }
 
+/* *ret_memory is the caller's to free, also after an error. */
 static enum muster_rc push_read(struct muster_params_server *server,
                                 const Muster__Params__V1__PushRequest *request,
-                                struct muster_params_push *ret_push, struct muster_error *ret_error)
+                                struct muster_params_push *ret_push, void **ret_memory,
+                                struct muster_error *ret_error)
 {
     enum muster_rc rc = source_pick(server, request, &ret_push->source, ret_error);
 
+    *ret_memory = NULL;
     if (rc == MUSTER_OK)
         rc = table_pick(server,
                         request->table_case == MUSTER__PARAMS__V1__PUSH_REQUEST__TABLE_TABLE_NAME,
                         request->table_name,
                         request->table_case == MUSTER__PARAMS__V1__PUSH_REQUEST__TABLE_TABLE_NUMBER,
                         request->table_number, &ret_push->table, ret_error);
-    if (rc == MUSTER_OK)
-        rc = muster_params_call_pushable(ret_push->table, ret_error);
-    if (rc == MUSTER_OK)
-        rc = muster_params_call_keys(request->n_keys, ret_error);
     if (rc != MUSTER_OK)
         return rc;
-    ret_push->row_count = (uint32_t)request->n_keys;
-    ret_push->keys = request->keys;
     ret_push->sequence = request->sequence;
     ret_push->clock = (uint32_t)request->clock;
-    return muster_params_call_values(request, ret_push, ret_error);
+    return muster_params_call_push_rows(server, request, ret_push, ret_memory, ret_error);
 }
 
-/* Rows of one shard stand together in their order, shards rise: the runs follow from the keys alone.
- * starts[shard] is where the next row of that shard goes. */
-static void rows_sort(const struct muster_params_server *server,
-                      const struct muster_params_push *push, uint32_t *starts,
-                      struct muster_params_run *ret_runs, uint64_t *ret_keys, uint8_t *ret_values,
-                      uint32_t *ret_run_count)
+/* A push whose round is closed has taken its number: callers of servers of a job, which may have applied a part of
+ * it, have to number the next one anew, and nobody needs to know whether a server is alone. */
+static enum muster_rc round_keep(struct muster_params_server *server,
+                                 struct muster_params_push *push, uint64_t clock,
+                                 struct muster_error *ret_error)
 {
-    uint32_t shard_count = server->region->head->shard_count, at = 0, runs = 0;
-    size_t bytes = push->table->row_elements * muster_dtype_bytes(push->dtype);
-    const uint8_t *values = push->values;
+    enum muster_rc rc;
 
-    memset(starts, 0, shard_count * sizeof(*starts));
-    for (uint32_t i = 0; i < push->row_count; i++)
-        starts[muster_params_key_shard(push->table, push->keys[i], shard_count)]++;
-    for (uint32_t shard = 0; shard < shard_count; shard++) {
-        uint32_t rows = starts[shard];
-
-        starts[shard] = at;
-        at += rows;
-        if (rows > 0)
-            ret_runs[runs++] = (struct muster_params_run){(uint16_t)shard, (uint16_t)rows};
-    }
-    for (uint32_t i = 0; i < push->row_count; i++) {
-        uint32_t to = starts[muster_params_key_shard(push->table, push->keys[i], shard_count)]++;
-
-        ret_keys[to] = push->keys[i];
-        memcpy(ret_values + to * bytes, values + i * bytes, bytes);
-    }
-    *ret_run_count = runs;
-}
-
-static size_t round_up(size_t bytes)
-{
-    return (bytes + 7) / 8 * 8;
+    if (!push->table->is_by_round)
+        return MUSTER_OK;
+    if (!muster_params_rounds_finish(server, push->table))
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, MEMORY_LACKS);
+    rc = muster_params_rounds_keep(server, push, clock, ret_error);
+    if (rc == MUSTER_OUT_OF_RANGE && push->sequence > push->source->pushed)
+        MUSTER_PARAMS_STORE(&push->source->pushed, push->sequence);
+    return rc;
 }
 
 static enum muster_rc push_sorted(struct muster_params_server *server,
-                                  struct muster_params_push *push,
-                                  struct muster_params_pushed *ret_pushed)
+                                  struct muster_params_push *push, uint64_t clock,
+                                  struct muster_params_pushed *ret_pushed,
+                                  struct muster_error *ret_error)
 {
-    uint32_t shard_count = server->region->head->shard_count;
-    size_t starts_bytes = round_up(shard_count * sizeof(uint32_t));
-    size_t runs_bytes = round_up(shard_count * sizeof(struct muster_params_run));
-    size_t keys_bytes = push->row_count * sizeof(uint64_t);
-    size_t values_bytes =
-        (size_t)push->row_count * push->table->row_elements * muster_dtype_bytes(push->dtype);
-    uint8_t *memory =
-        muster_mem_alloc(&server->pool.mem, starts_bytes + runs_bytes + keys_bytes + values_bytes);
-    struct muster_params_run *runs;
-    uint64_t *keys;
-    uint8_t *values;
-    enum muster_rc rc;
+    void *memory = NULL;
+    enum muster_rc rc = muster_params_call_sort(server, push, &memory);
 
-    if (memory == NULL)
-        return MUSTER_RESOURCE_EXHAUSTED;
-    runs = (struct muster_params_run *)(void *)(memory + starts_bytes);
-    keys = (uint64_t *)(void *)(memory + starts_bytes + runs_bytes);
-    values = memory + starts_bytes + runs_bytes + keys_bytes;
-    rows_sort(server, push, (uint32_t *)(void *)memory, runs, keys, values, &push->run_count);
-    push->runs = runs;
-    push->keys = keys;
-    push->values = values;
-    rc = muster_params_push_apply(server, push, ret_pushed);
+    if (rc == MUSTER_OK)
+        rc = round_keep(server, push, clock, ret_error);
+    else
+        muster_error_set(ret_error, rc, MEMORY_LACKS);
+    if (rc == MUSTER_OK && muster_params_push_apply(server, push, ret_pushed) != MUSTER_OK)
+        rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, MEMORY_LACKS);
     muster_mem_free(&server->pool.mem, memory);
     return rc;
 }
@@ -232,6 +200,8 @@ static void pushed_fill(const struct muster_params_push *push,
     ret_response->applied = push->row_count - pushed->duplicate - pushed->refused;
 }
 
+static void push_again(struct muster_rpc *rpc, const void *message);
+
 static void on_push(struct muster_rpc *rpc, const Muster__Params__V1__PushRequest *request)
 {
     struct muster_params_server *server = muster_rpc_service(rpc);
@@ -239,77 +209,119 @@ static void on_push(struct muster_rpc *rpc, const Muster__Params__V1__PushReques
     struct muster_params_pushed pushed;
     struct muster_params_push push = {.table = NULL};
     struct muster_error error;
+    void *memory;
+    enum muster_rc rc;
 
     if (server->is_shared) {
         muster_params_shared_on_push(rpc, request);
         return;
     }
-    if (push_read(server, request, &push, &error) != MUSTER_OK) {
-        call_refuse(rpc, &error);
-        return;
+    rc = push_read(server, request, &push, &memory, &error);
+    if (rc == MUSTER_OK && push.table->is_by_round) {
+        const struct muster_params_awaited round = {.table = push.table,
+                                                    .clock = request->clock,
+                                                    .source = push.source,
+                                                    .slot = request->source->slot};
+
+        if (!muster_params_awaited_has_come(server, &round)) {
+            muster_params_call_await(rpc, request, &round, push_again);
+            return;
+        }
     }
-    if (push_sorted(server, &push, &pushed) != MUSTER_OK) {
-        muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, MEMORY_LACKS);
+    if (rc == MUSTER_OK)
+        rc = push_sorted(server, &push, request->clock, &pushed, &error);
+    muster_mem_free(&server->pool.mem, memory);
+    if (rc != MUSTER_OK) {
+        call_refuse(rpc, &error);
         return;
     }
     pushed_fill(&push, &pushed, &response);
     (void)muster_params_v1_params_push_reply(rpc, &response);
 }
 
+static void push_again(struct muster_rpc *rpc, const void *message)
+{
+    on_push(rpc, message);
+}
+
 /* --- Pull --- */
 
-static enum muster_rc pull_read(const struct muster_params_server *server,
-                                const Muster__Params__V1__PullRequest *request,
-                                struct muster_params_store_table **ret_table,
-                                struct muster_params_rows_frame *ret_frame, size_t *ret_bytes,
-                                struct muster_error *ret_error)
-{
-    enum muster_rc rc = table_pick(
-        server, request->table_case == MUSTER__PARAMS__V1__PULL_REQUEST__TABLE_TABLE_NAME,
-        request->table_name,
-        request->table_case == MUSTER__PARAMS__V1__PULL_REQUEST__TABLE_TABLE_NUMBER,
-        request->table_number, ret_table, ret_error);
+static void pull_again(struct muster_rpc *rpc, const void *message);
 
-    if (rc == MUSTER_OK)
-        rc = muster_params_call_keys(request->n_keys, ret_error);
-    if (rc != MUSTER_OK)
-        return rc;
-    *ret_frame = (struct muster_params_rows_frame){
-        .keys = request->keys,
-        .row_count = (uint32_t)request->n_keys,
-        .dtype = (uint8_t)(request->as_bytes ? (*ret_table)->wire_dtype : MUSTER_F32)};
-    return muster_params_pull_check(*ret_table, ret_frame->row_count,
-                                    (enum muster_dtype)ret_frame->dtype, ret_bytes, ret_error);
+/* True: the call waits, or was refused. */
+static bool pull_waits(struct muster_rpc *rpc, const Muster__Params__V1__PullRequest *request,
+                       const struct muster_params_store_table *table)
+{
+    struct muster_params_awaited clock = {.table = table, .clock = request->min_clock};
+    struct muster_params_source *source = NULL;
+    struct muster_error error;
+
+    if (request->min_clock == 0 || muster_params_awaited_has_come(muster_rpc_service(rpc), &clock))
+        return false;
+    if (request->source != NULL &&
+        muster_params_call_source_find(muster_rpc_service(rpc), request->source, &source, &error) !=
+            MUSTER_OK) {
+        call_refuse(rpc, &error);
+        return true;
+    }
+    clock.source = source;
+    clock.slot = source != NULL ? request->source->slot : 0;
+    muster_params_call_await(rpc, request, &clock, pull_again);
+    return true;
+}
+
+static void rows_reply(struct muster_rpc *rpc, const struct muster_params_store_table *table,
+                       const struct muster_params_rows_frame *frame, bool as_bytes)
+{
+    struct muster_params_server *server = muster_rpc_service(rpc);
+    size_t count = frame->element_count > 0 ? frame->element_count
+                                            : (size_t)frame->row_count * table->row_elements;
+    size_t bytes = count * muster_dtype_bytes((enum muster_dtype)frame->dtype);
+    Muster__Params__V1__PullResponse response;
+    void *values = muster_mem_alloc(&server->pool.mem, bytes);
+
+    if (values == NULL || !muster_params_rounds_finish(server, table) ||
+        (frame->element_count > 0 ? muster_params_range_read : muster_params_pull_read)(
+            server, table, frame, values) != MUSTER_OK) {
+        muster_mem_free(&server->pool.mem, values);
+        muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, MEMORY_LACKS);
+        return;
+    }
+    muster_params_call_rows(table, values, bytes, as_bytes, &response);
+    (void)muster_params_v1_params_pull_reply(rpc, &response);
+    muster_mem_free(&server->pool.mem, values);
 }
 
 static void on_pull(struct muster_rpc *rpc, const Muster__Params__V1__PullRequest *request)
 {
     struct muster_params_server *server = muster_rpc_service(rpc);
     struct muster_params_store_table *table = NULL;
-    Muster__Params__V1__PullResponse response;
     struct muster_params_rows_frame frame;
     struct muster_error error;
-    size_t bytes = 0;
-    void *values;
+    void *memory = NULL;
+    enum muster_rc rc;
 
     if (server->is_shared) {
         muster_params_shared_on_pull(rpc, request);
         return;
     }
-    if (pull_read(server, request, &table, &frame, &bytes, &error) != MUSTER_OK) {
+    rc = table_pick(server,
+                    request->table_case == MUSTER__PARAMS__V1__PULL_REQUEST__TABLE_TABLE_NAME,
+                    request->table_name,
+                    request->table_case == MUSTER__PARAMS__V1__PULL_REQUEST__TABLE_TABLE_NUMBER,
+                    request->table_number, &table, &error);
+    if (rc == MUSTER_OK)
+        rc = muster_params_call_pull_rows(server, table, request, &frame, &memory, &error);
+    if (rc != MUSTER_OK)
         call_refuse(rpc, &error);
-        return;
-    }
-    values = muster_mem_alloc(&server->pool.mem, bytes);
-    if (values == NULL || !muster_params_rounds_finish(server, table) ||
-        muster_params_pull_read(server, table, &frame, values) != MUSTER_OK) {
-        muster_mem_free(&server->pool.mem, values);
-        muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, MEMORY_LACKS);
-        return;
-    }
-    muster_params_call_rows(table, values, bytes, request->as_bytes, &response);
-    (void)muster_params_v1_params_pull_reply(rpc, &response);
-    muster_mem_free(&server->pool.mem, values);
+    else if (!pull_waits(rpc, request, table))
+        rows_reply(rpc, table, &frame, request->as_bytes);
+    muster_mem_free(&server->pool.mem, memory);
+}
+
+static void pull_again(struct muster_rpc *rpc, const void *message)
+{
+    on_pull(rpc, message);
 }
 
 /* --- PushPull --- */
@@ -320,11 +332,15 @@ static enum muster_rc push_pull_read(struct muster_params_server *server,
                                      struct muster_params_rows_frame *ret_frame, size_t *ret_bytes,
                                      struct muster_error *ret_error)
 {
+    void *memory = NULL;
     enum muster_rc rc;
 
     if (request->push == NULL)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "PushPull needs a push");
-    rc = push_read(server, request->push, ret_push, ret_error);
+    rc = push_read(server, request->push, ret_push, &memory, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_params_call_has_rows(ret_push->table, ret_error);
+    muster_mem_free(&server->pool.mem, memory); /* NULL: rows are in the request */
     if (rc != MUSTER_OK)
         return rc;
     *ret_frame = (struct muster_params_rows_frame){
@@ -344,9 +360,10 @@ static enum muster_rc push_pull_apply(struct muster_params_server *server,
 {
     size_t value_count = (size_t)frame->row_count * push->table->row_elements;
     enum muster_rc rc = muster_params_pull_prepare(server, value_count);
+    struct muster_error error;
 
     if (rc == MUSTER_OK)
-        rc = push_sorted(server, push, ret_pushed);
+        rc = push_sorted(server, push, 0, ret_pushed, &error);
     if (rc == MUSTER_OK)
         rc = muster_params_pull_read(server, push->table, frame, ret_values);
     return rc;
@@ -399,12 +416,15 @@ static void source_show(struct muster_params_server *server, uint64_t slot)
     muster_params_server_clock_link(server, slot, false);
 }
 
+static void tick_again(struct muster_rpc *rpc, const void *message);
+
 static void on_tick(struct muster_rpc *rpc, const Muster__Params__V1__TickRequest *request)
 {
     struct muster_params_server *server = muster_rpc_service(rpc);
     struct muster_params_source *source = NULL;
     Muster__Params__V1__TickResponse response;
     Muster__Params__V1__Clocks clocks;
+    struct muster_params_awaited awaited;
     struct muster_params_tick tick;
     struct muster_error error;
     enum muster_rc rc;
@@ -425,6 +445,13 @@ static void on_tick(struct muster_rpc *rpc, const Muster__Params__V1__TickReques
         call_refuse(rpc, &error);
         return;
     }
+    source_show(server, request->source->slot);
+    awaited = (struct muster_params_awaited){
+        .clock = tick.clock, .source = source, .slot = request->source->slot};
+    if (!request->is_done && !muster_params_awaited_has_come(server, &awaited)) {
+        muster_params_call_await(rpc, request, &awaited, tick_again);
+        return;
+    }
     muster_params_server_clock_tick(server, request->source->slot, &tick);
     source_show(server, request->source->slot);
     muster_params_clocks_describe(server, &clocks);
@@ -433,19 +460,34 @@ static void on_tick(struct muster_rpc *rpc, const Muster__Params__V1__TickReques
     (void)muster_params_v1_params_tick_reply(rpc, &response);
 }
 
+static void tick_again(struct muster_rpc *rpc, const void *message)
+{
+    on_tick(rpc, message);
+}
+
 /* --- The service --- */
+
+static void on_call_end(struct muster_rpc *rpc, enum muster_rc rc)
+{
+    const struct muster_params_server *server = muster_rpc_service(rpc);
+
+    if (server->is_shared)
+        muster_params_shared_on_end(rpc, rc);
+    else
+        muster_params_call_wait_on_end(rpc);
+}
 
 enum muster_rc muster_params_service_add(struct muster_params_server *server,
                                          struct muster_rpc_server *rpc_server)
 {
     static const struct muster_descriptors *const descriptors[] = {&proto_params_descriptors};
     const struct muster_params_v1_params_handlers handlers = {
-        .open = {.on_request = on_open, .on_end = muster_params_shared_on_end},
-        .table = {.on_request = on_table, .on_end = muster_params_shared_on_end},
-        .push = {.on_request = on_push, .on_end = muster_params_shared_on_end},
-        .pull = {.on_request = on_pull, .on_end = muster_params_shared_on_end},
-        .push_pull = {.on_request = on_push_pull, .on_end = muster_params_shared_on_end},
-        .tick = {.on_request = on_tick, .on_end = muster_params_shared_on_end},
+        .open = {.on_request = on_open, .on_end = on_call_end},
+        .table = {.on_request = on_table, .on_end = on_call_end},
+        .push = {.on_request = on_push, .on_end = on_call_end},
+        .pull = {.on_request = on_pull, .on_end = on_call_end},
+        .push_pull = {.on_request = on_push_pull, .on_end = on_call_end},
+        .tick = {.on_request = on_tick, .on_end = on_call_end},
         .watch = {.on_request = muster_params_on_watch,
                   .on_writable = muster_params_on_watch_writable,
                   .on_end = muster_params_on_watch_end},

@@ -35,12 +35,47 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_call_tick(
     struct muster_error *ret_error);
 MUSTER_MUST_CHECK enum muster_rc muster_params_call_keys(size_t count,
                                                          struct muster_error *ret_error);
-MUSTER_MUST_CHECK enum muster_rc muster_params_call_pushable(
+/** Whether a push to the table may be answered with its rows. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_call_has_rows(
     const struct muster_params_store_table *table, struct muster_error *ret_error);
-/** Table and row_count of push are known; its values and their type are set. */
-MUSTER_MUST_CHECK enum muster_rc muster_params_call_values(
-    const Muster__Params__V1__PushRequest *request, struct muster_params_push *push,
-    struct muster_error *ret_error);
+/**
+ * The rows of a push whose table is known: keys, values and their type are set. Blocks of a tensor are rows.
+ *
+ * Owns:    borrows request; gives *ret_memory (of the server's pool; NULL: none), in which keys and values may lie.
+ * Errors:  INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_params_call_push_rows(
+    struct muster_params_server *server, const Muster__Params__V1__PushRequest *request,
+    struct muster_params_push *push, void **ret_memory, struct muster_error *ret_error);
+/** The same of a pull: keys, count and type of *ret_frame; of a tensor also its elements. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_call_pull_rows(
+    struct muster_params_server *server, const struct muster_params_store_table *table,
+    const Muster__Params__V1__PullRequest *request, struct muster_params_rows_frame *ret_frame,
+    void **ret_memory, struct muster_error *ret_error);
+/** Make the runs of a push, which are the same for the same rows. Gives *ret_memory, in which they lie, and where
+ * push->keys and push->values are now. RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_call_sort(struct muster_params_server *server,
+                                                         struct muster_params_push *push,
+                                                         void **ret_memory);
+
+/* Calls to a server that is alone which wait (call_wait.c). */
+struct muster_params_awaited {
+    /* By round: for its round of this number to be open; else for this clock of all sources. NULL: for rounds in which
+     * the source has pushed, before it ticks this clock. */
+    const struct muster_params_store_table *table;
+    uint64_t clock;
+    const struct muster_params_source *source; /* is not gone while it waits; NULL: not known */
+    uint64_t slot;                             /* of the source */
+};
+bool muster_params_awaited_has_come(const struct muster_params_server *server,
+                                    const struct muster_params_awaited *awaited);
+typedef void muster_params_call_fn(struct muster_rpc *rpc, const void *message);
+/** Handle the call again when that has come; the deadline's text says who is late. */
+void muster_params_call_await(struct muster_rpc *rpc, const void *message,
+                              const struct muster_params_awaited *awaited,
+                              muster_params_call_fn *handle);
+void muster_params_call_wait_on_end(struct muster_rpc *rpc);
+void muster_params_call_waits_close(struct muster_params_server *server);
 /** Whether the caller of PushPull may push and pull; else the call is finished. The method itself was judged
  * at the door. */
 bool muster_params_call_both(const struct muster_params_server *server, struct muster_rpc *rpc);

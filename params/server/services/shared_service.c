@@ -13,6 +13,9 @@
 #include "params/server/services/table_proto.h"
 #include "params/server/state/rows.h"
 
+/* Agents whose source has not called for 10 s are freed. */
+#define KEEP_INTERVAL_NS (2 * MUSTER_NS_PER_S)
+
 enum call_kind { CALL_OPEN, CALL_TABLE, CALL_PUSH, CALL_PULL, CALL_PUSH_PULL, CALL_TICK };
 
 /* Keys and values follow it. */
@@ -26,6 +29,9 @@ struct shared_call {
     bool as_bytes;
     uint64_t clock;
     struct muster_params_tick tick;
+    uint64_t min_clock;
+    uint64_t skip, element_count; /* of a tensor: which of the blocks' elements are wanted */
+    struct muster_timer keep;     /* the agent of a source that waits for a clock */
     uint32_t key_count;
     uint64_t *keys;
     void *values; /* as they travel, in room for floats */
@@ -116,13 +122,14 @@ static void pushed_fill(const struct shared_call *call,
 static void rows_fill(const struct shared_call *call,
                       Muster__Params__V1__PullResponse *ret_response)
 {
-    size_t count = (size_t)call->key_count * call->table->row_elements;
+    size_t all = (size_t)call->key_count * call->table->row_elements;
+    size_t count = call->element_count > 0 ? (size_t)call->element_count : all;
+    size_t element_bytes = call->as_bytes ? wire_bytes(call->table) : sizeof(float);
 
     if (!call->as_bytes)
-        values_widen((enum muster_dtype)call->table->wire_dtype, count, call->values);
-    muster_params_call_rows(call->table, call->values,
-                            count * (call->as_bytes ? wire_bytes(call->table) : sizeof(float)),
-                            call->as_bytes, ret_response);
+        values_widen((enum muster_dtype)call->table->wire_dtype, all, call->values);
+    muster_params_call_rows(call->table, (uint8_t *)call->values + call->skip * element_bytes,
+                            count * element_bytes, call->as_bytes, ret_response);
 }
 
 static void tick_answer(const struct shared_call *call)
@@ -178,6 +185,7 @@ static void on_done(struct muster_params_errand *errand, enum muster_rc rc,
 {
     struct shared_call *call = MUSTER_CONTAINER_OF(errand, struct shared_call, errand);
 
+    muster_timer_stop(&call->keep);
     if (call->rpc != NULL) {
         muster_rpc_set_data(call->rpc, NULL);
         if (rc == MUSTER_OK)
@@ -234,8 +242,8 @@ static enum muster_rc start_pull(struct muster_params_errand *errand, struct mus
     (void)params;
     if (call->rpc == NULL)
         return MUSTER_CANCELLED;
-    return muster_params_pull_start(&errand->op, table, &rows, call_deadline(call),
-                                    muster_params_errand_on_op);
+    return muster_params_forward_pull(&errand->op, table, &rows, call->min_clock,
+                                      call_deadline(call), muster_params_errand_on_op);
 }
 
 static enum muster_rc start_tick(struct muster_params_errand *errand, struct muster_params *params,
@@ -256,6 +264,15 @@ static enum muster_rc start_tick(struct muster_params_errand *errand, struct mus
     return rc;
 }
 
+static void on_keep(struct muster_timer *timer)
+{
+    struct shared_call *call = timer->data;
+    struct muster_loop *loop = call->server->env->loop;
+
+    if (call->server->agents != NULL && muster_params_agents_keep(call->server, &call->origin))
+        muster_timer_start(timer, loop, muster_loop_after_ns(loop, KEEP_INTERVAL_NS));
+}
+
 /* NULL: no memory; the caller has been told. */
 static struct shared_call *call_new(struct muster_rpc *rpc, enum call_kind kind,
                                     struct muster_params_store_table *table, size_t key_count)
@@ -271,6 +288,7 @@ static struct shared_call *call_new(struct muster_rpc *rpc, enum call_kind kind,
         return NULL;
     }
     memset(call, 0, sizeof(*call));
+    muster_timer_init(&call->keep, on_keep, call);
     call->errand.done = on_done;
     call->server = server;
     call->rpc = rpc;
@@ -293,6 +311,7 @@ static void call_hand(struct shared_call *call, const struct muster_params_origi
         return;
     }
     call_refuse(call->rpc, &error);
+    muster_timer_stop(&call->keep);
     muster_mem_free(&call->server->pool.mem, call);
 }
 
@@ -393,8 +412,9 @@ static void push_begin(struct muster_rpc *rpc, const Muster__Params__V1__PushReq
                        enum call_kind kind, bool as_bytes)
 {
     struct muster_params_server *server = muster_rpc_service(rpc);
-    struct muster_params_push push = {.row_count = (uint32_t)request->n_keys};
+    struct muster_params_push push = {.row_count = 0};
     struct muster_params_origin origin;
+    void *memory = NULL;
     struct shared_call *call;
     struct muster_error error;
     enum muster_rc rc = muster_params_call_origin(request->source, &origin, &error);
@@ -409,25 +429,27 @@ static void push_begin(struct muster_rpc *rpc, const Muster__Params__V1__PushReq
         rc = table_find(server,
                         request->table_case == MUSTER__PARAMS__V1__PUSH_REQUEST__TABLE_TABLE_NAME,
                         request->table_name, &push.table, &error);
+    if (rc == MUSTER_OK && kind == CALL_PUSH_PULL)
+        rc = muster_params_call_has_rows(push.table, &error);
     if (rc == MUSTER_OK)
-        rc = muster_params_call_pushable(push.table, &error);
+        rc = muster_params_call_push_rows(server, request, &push, &memory, &error);
     if (rc == MUSTER_OK)
-        rc = muster_params_call_keys(request->n_keys, &error);
-    if (rc == MUSTER_OK)
-        rc = muster_params_call_values(request, &push, &error);
-    if (rc == MUSTER_OK)
-        rc = frame_check(server, push.table, request->n_keys, &error);
+        rc = frame_check(server, push.table, push.row_count, &error);
     if (rc == MUSTER_OK && kind == CALL_PUSH_PULL)
         rc = muster_params_pull_check(push.table, push.row_count, MUSTER_F32, &(size_t){0}, &error);
     if (rc != MUSTER_OK) {
         call_refuse(rpc, &error);
+        muster_mem_free(&server->pool.mem, memory);
         return;
     }
-    call = call_new(rpc, kind, push.table, request->n_keys);
+    call = call_new(rpc, kind, push.table, push.row_count);
+    if (call != NULL) {
+        memcpy(call->keys, push.keys, push.row_count * sizeof(call->keys[0]));
+        values_narrow(&push, (size_t)push.row_count * push.table->row_elements, call->values);
+    }
+    muster_mem_free(&server->pool.mem, memory);
     if (call == NULL)
         return;
-    memcpy(call->keys, request->keys, request->n_keys * sizeof(call->keys[0]));
-    values_narrow(&push, request->n_keys * push.table->row_elements, call->values);
     call->errand.sequence = request->sequence;
     call->errand.start = start_push;
     call->clock = request->clock;
@@ -450,35 +472,49 @@ void muster_params_shared_on_push_pull(struct muster_rpc *rpc,
         push_begin(rpc, request->push, CALL_PUSH_PULL, request->as_bytes);
 }
 
+static void pull_begin(struct muster_rpc *rpc, const Muster__Params__V1__PullRequest *request,
+                       struct muster_params_store_table *table,
+                       const struct muster_params_rows_frame *frame,
+                       const struct muster_params_origin *origin)
+{
+    struct shared_call *call = call_new(rpc, CALL_PULL, table, frame->row_count);
+
+    if (call == NULL)
+        return;
+    memcpy(call->keys, frame->keys, frame->row_count * sizeof(call->keys[0]));
+    call->errand.start = start_pull;
+    call->as_bytes = request->as_bytes;
+    call->min_clock = request->min_clock;
+    call->skip = frame->skip;
+    call->element_count = frame->element_count;
+    call->origin = *origin;
+    if (request->min_clock > 0 && request->source != NULL)
+        on_keep(&call->keep);
+    call_hand(call, NULL);
+}
+
 void muster_params_shared_on_pull(struct muster_rpc *rpc,
                                   const Muster__Params__V1__PullRequest *request)
 {
     struct muster_params_server *server = muster_rpc_service(rpc);
     struct muster_params_store_table *table = NULL;
-    struct shared_call *call;
+    struct muster_params_rows_frame frame;
+    struct muster_params_origin origin = {.generation = 0};
     struct muster_error error;
+    void *memory = NULL;
     enum muster_rc rc = table_find(
         server, request->table_case == MUSTER__PARAMS__V1__PULL_REQUEST__TABLE_TABLE_NAME,
         request->table_name, &table, &error);
 
+    if (rc == MUSTER_OK && request->source != NULL)
+        rc = muster_params_call_origin(request->source, &origin, &error);
     if (rc == MUSTER_OK)
-        rc = muster_params_call_keys(request->n_keys, &error);
+        rc = muster_params_call_pull_rows(server, table, request, &frame, &memory, &error);
     if (rc == MUSTER_OK)
-        rc = muster_params_pull_check(table, (uint32_t)request->n_keys,
-                                      request->as_bytes ? (enum muster_dtype)table->wire_dtype
-                                                        : MUSTER_F32,
-                                      &(size_t){0}, &error);
-    if (rc != MUSTER_OK) {
+        pull_begin(rpc, request, table, &frame, &origin);
+    else
         call_refuse(rpc, &error);
-        return;
-    }
-    call = call_new(rpc, CALL_PULL, table, request->n_keys);
-    if (call == NULL)
-        return;
-    memcpy(call->keys, request->keys, request->n_keys * sizeof(call->keys[0]));
-    call->errand.start = start_pull;
-    call->as_bytes = request->as_bytes;
-    call_hand(call, NULL);
+    muster_mem_free(&server->pool.mem, memory);
 }
 
 void muster_params_shared_on_tick(struct muster_rpc *rpc,

@@ -52,6 +52,10 @@ void muster_params_table_describe(const struct muster_params_server *server,
     schema->ttl_clocks = table->ttl_clocks;
     schema->rows_max = table->rows_max;
     schema->tensor_elements = table->tensor_elements;
+    schema->is_by_round = table->is_by_round != 0;
+    schema->is_round_mean = table->is_round_mean != 0;
+    schema->round_quorum = table->round_quorum;
+    schema->round_grace_ns = table->round_grace_ns;
     muster__params__v1__table__init(ret_table);
     ret_table->number = muster_params_table_number(server->region, table);
     ret_table->schema_hash = table->descriptor;
@@ -83,7 +87,11 @@ enum muster_rc muster_params_server_table_make(struct muster_params_server *serv
                                                 .admit_share = asked->admit_share,
                                                 .ttl_clocks = asked->ttl_clocks,
                                                 .rows_max = asked->rows_max,
-                                                .tensor_elements = asked->tensor_elements};
+                                                .tensor_elements = asked->tensor_elements,
+                                                .is_by_round = asked->is_by_round,
+                                                .is_round_mean = asked->is_round_mean,
+                                                .round_quorum = asked->round_quorum,
+                                                .round_grace_ns = asked->round_grace_ns};
     enum muster_rc rc = muster_params_schema_check(&schema, ret_error);
 
     /* The name has its NUL among the bytes that are looked at: the check has seen its length. */

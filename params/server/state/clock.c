@@ -90,27 +90,35 @@ bool muster_params_server_clock_has_come(const struct muster_params_server *serv
 
 /* --- Pulls that wait --- */
 
+void muster_params_server_clock_text(const struct muster_params_server *server, uint64_t clock,
+                                     char ret_text[MUSTER_PARAMS_WAIT_TEXT_BYTES])
+{
+    const struct muster_params_clocks *clocks = &server->clocks;
+    char name[MUSTER_INCARNATION_TEXT_BYTES];
+    uint64_t now_ns = muster_loop_now_ns(server->env->loop), since_ns = now_ns;
+
+    if (clocks->known < server->region->head->clock_sources) {
+        snprintf(ret_text, MUSTER_PARAMS_WAIT_TEXT_BYTES,
+                 "%" PRIu64 " of %u sources have begun; the pull is for clock %" PRIu64,
+                 clocks->known, server->region->head->clock_sources, clock);
+        return;
+    }
+    if (clocks->slowest < clocks->presence_count)
+        since_ns = clocks->presences[clocks->slowest].tick_ns;
+    snprintf(ret_text, MUSTER_PARAMS_WAIT_TEXT_BYTES,
+             "source %s is at clock %" PRIu64 " since %.1f s; the pull is for clock %" PRIu64,
+             muster_incarnation_format(&source_of(server, clocks->slowest)->id, name), clocks->low,
+             (double)(now_ns - since_ns) / (double)MUSTER_NS_PER_S, clock);
+}
+
 static void waits_tell(struct waiting_pull *pull)
 {
     struct muster_params_server *server = pull->client->server;
-    const struct muster_params_clocks *clocks = &server->clocks;
-    char name[MUSTER_INCARNATION_TEXT_BYTES], text[200];
+    char text[MUSTER_PARAMS_WAIT_TEXT_BYTES];
     struct muster_params_answer *answer;
-    uint64_t now_ns = muster_loop_now_ns(server->env->loop), since_ns = now_ns;
     size_t length;
 
-    if (clocks->known < server->region->head->clock_sources) {
-        snprintf(text, sizeof(text),
-                 "%" PRIu64 " of %u sources have begun; the pull is for clock %" PRIu64,
-                 clocks->known, server->region->head->clock_sources, pull->clock);
-    } else {
-        if (clocks->slowest < clocks->presence_count)
-            since_ns = clocks->presences[clocks->slowest].tick_ns;
-        snprintf(text, sizeof(text),
-                 "source %s is at clock %" PRIu64 " since %.1f s; the pull is for clock %" PRIu64,
-                 muster_incarnation_format(&source_of(server, clocks->slowest)->id, name),
-                 clocks->low, (double)(now_ns - since_ns) / (double)MUSTER_NS_PER_S, pull->clock);
-    }
+    muster_params_server_clock_text(server, pull->clock, text);
     length = strlen(text);
     answer =
         muster_params_answer_new(pull->client, MUSTER_PARAMS_WAITS, pull->header.offset, length);
@@ -178,10 +186,27 @@ void muster_params_server_clock_drop(struct muster_params_client *client)
     }
 }
 
+/* A call that goes on may end others, or begin new ones. */
+static void calls_review(struct muster_params_server *server)
+{
+    struct muster_list calls;
+
+    muster_list_take_all(&calls, &server->clocks.calls);
+    while (!muster_list_is_empty(&calls)) {
+        struct muster_params_clock_call *call =
+            MUSTER_CONTAINER_OF(calls.next, struct muster_params_clock_call, node);
+
+        muster_list_remove(&call->node);
+        muster_list_append(&server->clocks.calls, &call->node);
+        call->review(call);
+    }
+}
+
 static void on_come(struct muster_task *task)
 {
     struct muster_params_server *server = task->data;
 
+    calls_review(server);
     if (muster_params_rounds_delay_pulls(server))
         return;
     MUSTER_LIST_EACH_SAFE (&server->clocks.waiting, pull, struct waiting_pull, node) {
@@ -347,6 +372,7 @@ void muster_params_server_clocks_open(struct muster_params_server *server)
     struct muster_params_clocks *clocks = &server->clocks;
 
     muster_list_init(&clocks->waiting);
+    muster_list_init(&clocks->calls);
     muster_task_init(&clocks->come, on_come, server);
     muster_timer_init(&clocks->expiry, on_expiry, server);
     low_update(server);

@@ -4,6 +4,8 @@
 
 #include "params/server/core/server_internal.h"
 
+#define MUSTER_PARAMS_WAIT_TEXT_BYTES 200u
+
 /* The clock of a source as it is stored: 0 no tick yet, else the clock + 1, or this: it is done. */
 #define MUSTER_PARAMS_STORED_DONE UINT64_MAX
 
@@ -53,6 +55,15 @@ MUSTER_MUST_CHECK bool muster_params_server_clock_call(struct muster_params_clie
                                                        const struct muster_frame_header *header,
                                                        const uint8_t *payload, uint64_t clock,
                                                        muster_params_handle_fn *handle);
+/** A call that waits, as its owner keeps it. */
+struct muster_params_clock_call {
+    struct muster_list node; /* of server->clocks.calls */
+    /** Clocks or rounds have changed. A call that need not wait any more leaves the list. */
+    void (*review)(struct muster_params_clock_call *call);
+};
+/** Why what is for this clock waits: the slowest source, its clock and since when. */
+void muster_params_server_clock_text(const struct muster_params_server *server, uint64_t clock,
+                                     char ret_text[MUSTER_PARAMS_WAIT_TEXT_BYTES]);
 /** The client is being closed. */
 void muster_params_server_clock_drop(struct muster_params_client *client);
 

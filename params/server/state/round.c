@@ -156,6 +156,13 @@ void muster_params_rounds_close(struct muster_params_server *server)
         rounds_free(rounds);
 }
 
+bool muster_params_rounds_know(struct muster_params_server *server,
+                               struct muster_params_store_table *table)
+{
+    return !table->is_by_round || rounds_find(server, table) != NULL ||
+           rounds_add(server, table) == MUSTER_OK;
+}
+
 bool muster_params_rounds_join(struct muster_params_client *client,
                                struct muster_params_store_table *table)
 {
@@ -165,7 +172,7 @@ bool muster_params_rounds_join(struct muster_params_client *client,
 
     if (!table->is_by_round)
         return true;
-    if (rounds_find(server, table) == NULL && rounds_add(server, table) != MUSTER_OK)
+    if (!muster_params_rounds_know(server, table))
         return false;
     rounds = rounds_find(server, table);
     from = rounds->open > MUSTER_PARAMS_DECISIONS_KEPT ? rounds->open - MUSTER_PARAMS_DECISIONS_KEPT
@@ -234,6 +241,34 @@ enum muster_rc muster_params_rounds_keep(struct muster_params_server *server,
     rc = muster_params_round_kept_open(rounds, &push->source->id, &push->table, ret_error);
     push->clock = (uint32_t)(clock + 1); /* a row that nobody has pushed to has clock 0 */
     return rc;
+}
+
+uint64_t muster_params_rounds_open_of(const struct muster_params_server *server,
+                                      const struct muster_params_store_table *table)
+{
+    const struct muster_params_rounds *rounds = rounds_find(server, table);
+
+    return rounds != NULL ? rounds->open : 0;
+}
+
+bool muster_params_rounds_allow_tick_of(const struct muster_params_server *server,
+                                        const struct muster_params_source *source, uint64_t clock)
+{
+    MUSTER_LIST_EACH (&server->rounds, rounds, struct muster_params_rounds, node) {
+        if (clock > rounds->open + 1 && muster_params_round_is_kept(rounds, &source->id))
+            return false;
+    }
+    return true;
+}
+
+void muster_params_rounds_text(const struct muster_params_server *server,
+                               const struct muster_params_store_table *table,
+                               char ret_text[MUSTER_PARAMS_WAIT_TEXT_BYTES])
+{
+    const struct muster_params_rounds *rounds = rounds_find(server, table);
+
+    if (rounds != NULL)
+        muster_params_round_text(rounds, ret_text);
 }
 
 /* A push of the next round would change what is kept, and a pull would read a part of the round. */

@@ -7,6 +7,7 @@
 #ifndef MUSTER_PARAMS_SERVER_ROUND_H
 #define MUSTER_PARAMS_SERVER_ROUND_H
 
+#include "params/server/state/clock.h"
 #include "params/server/state/rows.h"
 
 void muster_params_rounds_init(struct muster_params_server *server);
@@ -31,6 +32,20 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_rounds_keep(struct muster_params_
                                                            struct muster_params_push *push,
                                                            uint64_t clock,
                                                            struct muster_error *ret_error);
+/** The open round of a table by round; 0 where it is not known to be one. */
+uint64_t muster_params_rounds_open_of(const struct muster_params_server *server,
+                                      const struct muster_params_store_table *table);
+/** Whether the source may complete so many steps: in no table by round to which it has pushed is a round before the
+ * last of them open. */
+bool muster_params_rounds_allow_tick_of(const struct muster_params_server *server,
+                                        const struct muster_params_source *source, uint64_t clock);
+/** Why the round is not closed. */
+void muster_params_rounds_text(const struct muster_params_server *server,
+                               const struct muster_params_store_table *table,
+                               char ret_text[MUSTER_PARAMS_WAIT_TEXT_BYTES]);
+/** A table that may be by round, and new. False: no memory. */
+MUSTER_MUST_CHECK bool muster_params_rounds_know(struct muster_params_server *server,
+                                                 struct muster_params_store_table *table);
 /** Whether pulls that wait for clocks must go on waiting, until a round is applied whole; then clocks.come is
  * posted. */
 bool muster_params_rounds_delay_pulls(struct muster_params_server *server);

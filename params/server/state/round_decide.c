@@ -52,6 +52,7 @@ bool muster_params_decision_learn(struct muster_params_rounds *rounds,
     *at = decision;
     rounds->open = decision->round + 1;
     rounds->has_quorum = false;
+    muster_task_post(&server->clocks.come, server->env->loop); /* calls may wait for the round */
     return true;
 }
 
@@ -278,23 +279,33 @@ static void round_decide(struct muster_params_rounds *rounds, const struct tally
     muster_task_post(&server->flush, server->env->loop);
 }
 
+void muster_params_round_text(const struct muster_params_rounds *rounds,
+                              char ret_text[MUSTER_PARAMS_WAIT_TEXT_BYTES])
+{
+    const struct tally tally = sources_tally(rounds);
+    uint64_t count = tally.counted + tally.waited_for;
+    char id[MUSTER_INCARNATION_TEXT_BYTES];
+
+    if (tally.slowest == UINT64_MAX)
+        snprintf(ret_text, MUSTER_PARAMS_WAIT_TEXT_BYTES,
+                 "%u of %" PRIu64 " sources have completed it; some have not begun", tally.counted,
+                 count);
+    else
+        snprintf(ret_text, MUSTER_PARAMS_WAIT_TEXT_BYTES,
+                 "%u of %" PRIu64 " sources have completed it; source %s has not", tally.counted,
+                 count,
+                 muster_incarnation_format(
+                     &muster_params_source_at(rounds->server->region, tally.slowest)->id, id));
+}
+
 /* Clients get a text for the errors of operations that wait for the round in vain. */
-static void waits_tell(const struct muster_params_rounds *rounds, const struct tally *tally)
+static void waits_tell(const struct muster_params_rounds *rounds)
 {
     struct muster_params_server *server = rounds->server;
-    char id[MUSTER_INCARNATION_TEXT_BYTES], text[200];
+    char text[MUSTER_PARAMS_WAIT_TEXT_BYTES];
     size_t length;
 
-    if (tally->slowest == UINT64_MAX)
-        snprintf(text, sizeof(text),
-                 "%u of %" PRIu64 " sources have completed it; some have not begun", tally->counted,
-                 tally->counted + tally->waited_for);
-    else
-        snprintf(text, sizeof(text),
-                 "%u of %" PRIu64 " sources have completed it; source %s has not", tally->counted,
-                 tally->counted + tally->waited_for,
-                 muster_incarnation_format(
-                     &muster_params_source_at(server->region, tally->slowest)->id, id));
+    muster_params_round_text(rounds, text);
     length = strlen(text);
     MUSTER_LIST_EACH (&server->clients, client, struct muster_params_client, node) {
         struct muster_params_answer *answer =
@@ -355,7 +366,7 @@ void muster_params_rounds_look(struct muster_params_rounds *rounds, bool is_told
     if (tally.counted == 0)
         return;
     if (is_told)
-        waits_tell(rounds, &tally);
+        waits_tell(rounds);
     if (!muster_timer_is_started(&server->round_timer) || due_ns < server->round_timer.due_ns)
         muster_timer_start(&server->round_timer, server->env->loop, due_ns);
 }

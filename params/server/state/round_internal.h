@@ -57,6 +57,9 @@ void muster_params_round_log_name(const struct muster_params_store_table *table,
 MUSTER_MUST_CHECK enum muster_rc muster_params_round_kept_open(
     struct muster_params_rounds *rounds, const struct muster_incarnation *id,
     struct muster_params_store_table **ret_table, struct muster_error *ret_error);
+/** Whether it is there. */
+bool muster_params_round_is_kept(const struct muster_params_rounds *rounds,
+                                 const struct muster_incarnation *id);
 /** rounds->log is there. As muster_params_table_open. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_round_log_open(struct muster_params_rounds *rounds,
                                                               struct muster_error *ret_error);
@@ -108,6 +111,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_round_log_read(struct muster_para
 /** The same, and tell clients of them; not while a decision waits for followers. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_round_log_follow(
     struct muster_params_rounds *rounds);
+/** The text tells which sources have completed the open round. */
+void muster_params_round_text(const struct muster_params_rounds *rounds,
+                              char ret_text[MUSTER_PARAMS_WAIT_TEXT_BYTES]);
 /** Decide the open round if it is complete; is_told: clients hear for whom they wait. */
 void muster_params_rounds_look(struct muster_params_rounds *rounds, bool is_told);
 

@@ -49,6 +49,12 @@ static struct muster_params_store_table *kept_find(const struct muster_params_ro
     return muster_params_table_find(rounds->server->region, name);
 }
 
+bool muster_params_round_is_kept(const struct muster_params_rounds *rounds,
+                                 const struct muster_incarnation *id)
+{
+    return kept_find(rounds, id) != NULL;
+}
+
 enum muster_rc muster_params_round_kept_open(struct muster_params_rounds *rounds,
                                              const struct muster_incarnation *id,
                                              struct muster_params_store_table **ret_table,
