@@ -6,6 +6,7 @@
 
 #include "params/snapshot/snapshot.h"
 #include "params/wire/frame.h"
+#include "runtime/system/folder_system.h"
 
 /* --- Marks --- */
 
@@ -199,7 +200,7 @@ static enum muster_rc manifest_save(struct muster_params_cutting *cutting,
     const struct muster_params_snapshot snapshot = {.files = cutting->params->env->files,
                                                     .mem = cutting->params->env->mem,
                                                     .folder = cutting->folder,
-                                                    .sync_folder = muster_params_folder_sync};
+                                                    .sync_folder = muster_folder_sync};
     struct muster_params_cut cut = {.number = cutting->number,
                                     .clock = cutting->manifest.clock,
                                     .tables = cutting->manifest.table_count,

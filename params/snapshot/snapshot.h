@@ -21,11 +21,6 @@ struct muster_params_snapshot {
     enum muster_rc (*file_bytes)(const char *path, uint64_t *ret_bytes);
 };
 
-/** For sync_folder. */
-enum muster_rc muster_params_folder_sync(const char *folder);
-/** For file_bytes. */
-enum muster_rc muster_params_file_bytes(const char *path, uint64_t *ret_bytes);
-
 /** Seal a file that is packed, and write it; ret_path: its path. From any thread. Errors: those of
  * muster_files_write. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_write(

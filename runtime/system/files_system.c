@@ -4,16 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
-#include <limits.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/system/file_system.h"
+
 #define READ_STEP_BYTES 4096u /* files in /proc and /sys tell no size */
-/* A large file goes to the disk in pieces. Several megabytes that are written back at once hold up all threads of
- * a virtual machine for up to 30 ms, and take three times as long (5 MiB and fsync; measured). */
-#define PIECE_BYTES ((size_t)512 << 10)
 
 struct text {
     struct muster_mem *mem;
@@ -88,81 +85,35 @@ static enum muster_rc system_read(struct muster_files *files, struct muster_mem 
     return MUSTER_OK;
 }
 
-/* A short write or a signal is not an error: the rest is written. A regular file with bytes to
- * write never answers 0. */
-static int write_all(int fd, const char *bytes, size_t count)
+/* Into what is not a regular file. Returns the errno, or 0. */
+static int fill_special(const char *path, const void *bytes, size_t count)
 {
-    while (count > 0) {
-        ssize_t put = write(fd, bytes, count);
-
-        if (put < 0 && errno != EINTR)
-            return -1;
-        if (put > 0) {
-            bytes += put;
-            count -= (size_t)put;
-        }
-    }
-    return 0;
-}
-
-/* A system that cannot write a part back does so with the whole. An error is told here alone: fsync forgets it. */
-static int piece_sync(int fd, size_t at, size_t count)
-{
-    int result = sync_file_range(fd, (off_t)at, (off_t)count,
-                                 SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
-                                     SYNC_FILE_RANGE_WAIT_AFTER);
-
-    return result != 0 && (errno == EINVAL || errno == ESPIPE || errno == ENOSYS || errno == EPERM)
-               ? 0
-               : result;
-}
-
-static int write_synced(int fd, const char *bytes, size_t count)
-{
-    size_t piece;
-
-    for (size_t at = 0; at < count; at += piece) {
-        piece = count - at < PIECE_BYTES ? count - at : PIECE_BYTES;
-        if (write_all(fd, bytes + at, piece) != 0)
-            return -1;
-        if (count > PIECE_BYTES && piece_sync(fd, at, piece) != 0)
-            return -1;
-    }
-    return fsync(fd);
-}
-
-/* All bytes into path, opened with flags, and onto the disk if they are to be synced. Returns the
- * errno, or 0. */
-static int fill_file(const char *path, int flags, bool is_synced, const void *bytes, size_t count)
-{
-    int fd = open(path, O_WRONLY | O_CLOEXEC | flags, 0644);
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
     int sys = 0;
 
     if (fd < 0)
         return errno;
-    if ((is_synced ? write_synced(fd, bytes, count) : write_all(fd, bytes, count)) != 0)
+    if (muster_file_write_all(fd, bytes, count) != 0)
         sys = errno;
     if (close(fd) != 0 && sys == 0)
         sys = errno;
     return sys;
 }
 
-/* Written beside the target, synced and renamed over it: a reader sees the old file or the new one,
- * also after a power cut. The name holds the PID, so that two writers do not share the file. */
+/* A reader sees the old file or the new one, also after a power cut. */
 static int replace_file(const char *path, const void *bytes, size_t count)
 {
-    char neighbour[PATH_MAX];
-    int sys;
+    struct muster_file_writer writer;
+    enum muster_rc rc = muster_file_writer_open(&writer, path);
 
-    if (snprintf(neighbour, sizeof(neighbour), "%s.%ld.new", path, (long)getpid()) >=
-        (int)sizeof(neighbour))
-        return ENAMETOOLONG;
-    sys = fill_file(neighbour, O_CREAT | O_TRUNC, true, bytes, count);
-    if (sys == 0 && rename(neighbour, path) != 0)
-        sys = errno;
-    if (sys != 0)
-        unlink(neighbour);
-    return sys;
+    if (rc != MUSTER_OK)
+        return writer.sys;
+    rc = muster_file_writer_add(&writer, bytes, count);
+    if (rc == MUSTER_OK)
+        rc = muster_file_writer_finish(&writer);
+    else
+        muster_file_writer_abandon(&writer);
+    return writer.sys;
 }
 
 static bool system_is_special(struct muster_files *files, const char *path)
@@ -177,7 +128,7 @@ static bool system_is_special(struct muster_files *files, const char *path)
 static enum muster_rc system_write(struct muster_files *files, const char *path, const void *bytes,
                                    size_t count)
 {
-    int sys = system_is_special(files, path) ? fill_file(path, O_NOCTTY, false, bytes, count)
+    int sys = system_is_special(files, path) ? fill_special(path, bytes, count)
                                              : replace_file(path, bytes, count);
 
     errno = sys;

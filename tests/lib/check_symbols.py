@@ -33,12 +33,13 @@ RULES = [
       "runtime/loop/loop_libevent.c": r"close|read",  # of its timerfd
       "runtime/loop/loop_libevent_fd.c": r"close|fcntl|epoll_\w+|pipe2",
       "runtime/loop/wake_eventfd.c": r"eventfd|read|write|close",
-      "runtime/system/files_system.c": r"open|read|write|close|rename|unlink|glob",
+      "runtime/system/files_system.c": r"open|read|close|glob",
       "runtime/system/host_system.c": r"close",
       "runtime/system/process_system.c": r"open|read|close",  # names of threads
       "runtime/system/recorder_system.c": r"open|write|close|rename|unlink|poll",  # also in a handler of signals
       "runtime/system/host_command.c": r"pipe2|fcntl|read|close",
-      "params/snapshot/folder_system.c": r"open|close",  # to sync the names in a folder
+      "runtime/system/file_system.c": r"open|pread|write|close|rename|unlink",  # large files, piece by piece
+      "runtime/system/folder_system.c": r"open|close|unlink",  # to sync the names in a folder, and to delete files
       "cluster/store/store_sqlite.c": r"open|close",  # makes the file, for its owner alone
       "cluster/store/backup_sqlite.c": r"open|pread|write|close|unlink",  # files too large to be read whole
       "params/server/seat/seat_system.c": r"memfd_create|fcntl|close", "params/server/seat/share.c": r"close",
@@ -53,7 +54,7 @@ RULES = [
     ("threads", r"pthread_\w+|thrd_\w+|mtx_\w+|cnd_\w+",
      {"runtime/driver/driver_seat.c": r".*", "runtime/system/recorder_system.c": r"pthread_mutex_\w+", "runtime/system/process_system.c": r"pthread_(once|atfork|mutex_\w+)", GPU_THREAD: r".*", SHARED_MEMORY: r"pthread_(mutex|key|[gs]etspecific)\w*",
       "params/server/seat/seat_system.c": r"pthread_mutex\w*",
-      "params/snapshot/aside_system.c": r"pthread_(create|join)"}),
+      "runtime/system/aside_system.c": r"pthread_(create|join)"}),
     ("processes", r"fork|vfork|clone|exec[lv]\w*|posix_spawn\w*|wait|waitpid|waitid|kill|system|popen|signal|sigaction|"
      r"syscall|prctl|process_vm_\w+|exit|_exit",
      {"runtime/system/recorder_system.c": "sigaction", "runtime/loop/loop_libevent.c": "signal", "runtime/system/host_system.c": "syscall", "runtime/loop/time_slice.c": "syscall",

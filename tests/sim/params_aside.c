@@ -2,24 +2,24 @@
  * the process dies before. The linker leads the product's calls here (tests/CMakeLists.txt). */
 #include "tests/sim/params_aside.h"
 
-#include "params/snapshot/aside.h"
-#include "params/snapshot/snapshot.h"
+#include "runtime/system/aside_system.h"
+#include "runtime/system/folder_system.h"
 
 #define WORK_MAX_NS (5 * MUSTER_NS_PER_MS)
 
 struct sim_aside {
     struct muster_env *env;
     struct muster_timer timer;
-    muster_params_aside_fn *work;
-    muster_params_aside_done_fn *done; /* NULL: nothing is under way */
+    muster_aside_fn *work;
+    muster_aside_done_fn *done; /* NULL: nothing is under way */
     void *data;
 };
 
-enum muster_rc __wrap_muster_params_aside_open(struct muster_env *env, void **ret_aside);
-void __wrap_muster_params_aside_start(void *aside, muster_params_aside_fn *work,
-                                      muster_params_aside_done_fn *done, void *data);
-void __wrap_muster_params_aside_close(void *aside);
-enum muster_rc __wrap_muster_params_folder_sync(const char *folder);
+enum muster_rc __wrap_muster_aside_open(struct muster_env *env, void **ret_aside);
+void __wrap_muster_aside_start(void *aside, muster_aside_fn *work, muster_aside_done_fn *done,
+                               void *data);
+void __wrap_muster_aside_close(void *aside);
+enum muster_rc __wrap_muster_folder_sync(const char *folder);
 
 void params_aside_link(void)
 {
@@ -28,13 +28,13 @@ void params_aside_link(void)
 static void on_timer(struct muster_timer *timer)
 {
     struct sim_aside *aside = timer->data;
-    muster_params_aside_done_fn *done = aside->done;
+    muster_aside_done_fn *done = aside->done;
 
     aside->done = NULL;
     done(aside->data, aside->work(aside->data));
 }
 
-enum muster_rc __wrap_muster_params_aside_open(struct muster_env *env, void **ret_aside)
+enum muster_rc __wrap_muster_aside_open(struct muster_env *env, void **ret_aside)
 {
     struct sim_aside *aside = muster_mem_alloc_zero(env->mem, 1, sizeof(*aside));
 
@@ -46,8 +46,8 @@ enum muster_rc __wrap_muster_params_aside_open(struct muster_env *env, void **re
     return MUSTER_OK;
 }
 
-void __wrap_muster_params_aside_start(void *data_aside, muster_params_aside_fn *work,
-                                      muster_params_aside_done_fn *done, void *data)
+void __wrap_muster_aside_start(void *data_aside, muster_aside_fn *work, muster_aside_done_fn *done,
+                               void *data)
 {
     struct sim_aside *aside = data_aside;
 
@@ -60,7 +60,7 @@ void __wrap_muster_params_aside_start(void *data_aside, muster_params_aside_fn *
         muster_loop_after_ns(aside->env->loop, muster_rng_below(aside->env->rng, WORK_MAX_NS)));
 }
 
-void __wrap_muster_params_aside_close(void *data_aside)
+void __wrap_muster_aside_close(void *data_aside)
 {
     struct sim_aside *aside = data_aside;
 
@@ -72,7 +72,7 @@ void __wrap_muster_params_aside_close(void *data_aside)
     muster_mem_free(aside->env->mem, aside);
 }
 
-enum muster_rc __wrap_muster_params_folder_sync(const char *folder)
+enum muster_rc __wrap_muster_folder_sync(const char *folder)
 {
     (void)folder;
     return MUSTER_OK;

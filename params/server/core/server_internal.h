@@ -63,7 +63,7 @@ struct muster_params_server_cut {
     struct muster_params_saved_shard *kept;
     char kept_folder[MUSTER_PARAMS_FOLDER_BYTES_MAX + 1];
     uint32_t saved_count;
-    struct muster_params_aside *aside; /* writes files; NULL: nothing is saved */
+    struct muster_aside *aside; /* writes files; NULL: nothing is saved */
     struct muster_params_saving *saving;
     struct muster_timer deadline;
     struct muster_params_freeze *copies; /* of a cut that has ended, which are freed; NULL: none */

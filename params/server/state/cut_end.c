@@ -2,7 +2,7 @@
 #include "params/server/state/cut_internal.h"
 
 #include "params/server/core/answer.h"
-#include "params/snapshot/aside.h"
+#include "runtime/system/aside_system.h"
 #include "params/store/freeze.h"
 
 #define TURN_BLOCKS 2u /* of copies that are freed in a turn */
@@ -57,7 +57,7 @@ void muster_params_cut_saving_free(struct muster_params_server_cut *cut)
 {
     struct muster_params_server *server = muster_params_cut_server(cut);
 
-    muster_params_aside_close(cut->aside);
+    muster_aside_close(cut->aside);
     cut->aside = NULL;
     if (cut->saving != NULL)
         muster_params_snapshot_packing_fini(&cut->saving->packing);

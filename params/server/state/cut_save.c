@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "params/server/core/answer.h"
-#include "params/snapshot/aside.h"
 #include "params/store/freeze.h"
+#include "runtime/system/aside_system.h"
+#include "runtime/system/folder_system.h"
 
 /* A turn of the loop does so much for a cut: clients wait no longer than for some pushes. */
 #define TURN_BYTES ((size_t)128 << 10)
@@ -49,8 +50,8 @@ static struct muster_params_snapshot snapshot_of(const struct muster_params_serv
     return (struct muster_params_snapshot){.files = env->files,
                                            .mem = env->mem,
                                            .folder = cut->folder,
-                                           .sync_folder = muster_params_folder_sync,
-                                           .file_bytes = muster_params_file_bytes};
+                                           .sync_folder = muster_folder_sync,
+                                           .file_bytes = muster_file_bytes};
 }
 
 static enum muster_rc file_save(void *data)
@@ -152,7 +153,7 @@ static void shard_step(struct muster_params_server_cut *cut)
         step_end(cut, "no memory for rows that changed while they were saved");
     } else {
         muster_params_freeze_release(region->freeze, cut->shard);
-        muster_params_aside_start(cut->aside, file_save, on_file_saved, cut);
+        muster_aside_start(cut->aside, file_save, on_file_saved, cut);
     }
 }
 
@@ -177,7 +178,7 @@ void muster_params_cut_on_step(struct muster_task *task)
     while (cut->shard < shard_count && !cut->is_led[cut->shard])
         cut->shard++;
     if (cut->shard == shard_count) {
-        muster_params_aside_start(cut->aside, folder_save, on_folder_saved, cut);
+        muster_aside_start(cut->aside, folder_save, on_folder_saved, cut);
     } else if (shard_is_kept(cut)) {
         muster_params_freeze_release(muster_params_cut_server(cut)->region->freeze, cut->shard);
         cut->entries[cut->saved_count++] = cut->kept[cut->shard++];
@@ -200,7 +201,7 @@ void muster_params_cut_save(struct muster_params_server_cut *cut)
         muster_mem_alloc_zero(mem, server->region->head->shard_count, sizeof(cut->entries[0]));
     cut->saving = muster_mem_alloc_zero(mem, 1, sizeof(*cut->saving));
     if (cut->entries == NULL || cut->saving == NULL ||
-        muster_params_aside_open(server->env, &cut->aside) != MUSTER_OK) {
+        muster_aside_open(server->env, &cut->aside) != MUSTER_OK) {
         muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "no memory to save shards");
         muster_params_cut_end(cut, &error);
         return;

@@ -7,6 +7,7 @@
 
 #include "params/server/core/server_internal.h"
 #include "params/snapshot/snapshot.h"
+#include "runtime/system/folder_system.h"
 
 struct muster_params_restore {
     struct muster_params_server *server;
@@ -195,7 +196,7 @@ static struct muster_params_restore *restore_new(struct muster_params_server *se
     restore->snapshot = (struct muster_params_snapshot){.files = server->env->files,
                                                         .mem = server->env->mem,
                                                         .folder = restore->folder,
-                                                        .sync_folder = muster_params_folder_sync};
+                                                        .sync_folder = muster_folder_sync};
     muster_task_init(&restore->step, on_step, restore);
     return restore;
 }

@@ -19,6 +19,7 @@
 #include "params/server/state/cut.h"
 #include "params/snapshot/snapshot.h"
 #include "params/store/row.h"
+#include "runtime/system/folder_system.h"
 
 #define SHARDS 8u
 #define ROWS   100u
@@ -118,7 +119,7 @@ static struct muster_params_digest restored_digest(const struct scene *scene)
     const struct muster_params_snapshot snapshot = {.files = muster_files_system(),
                                                     .mem = careful_mem(),
                                                     .folder = scene->folder,
-                                                    .sync_folder = muster_params_folder_sync};
+                                                    .sync_folder = muster_folder_sync};
     struct muster_params_snapshot_manifest manifest;
     struct muster_params_digest digest;
     struct region_stand region;

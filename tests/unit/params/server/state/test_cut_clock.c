@@ -18,6 +18,7 @@
 #include "params/client/client_internal.h"
 #include "params/server/core/server_internal.h"
 #include "params/snapshot/snapshot.h"
+#include "runtime/system/folder_system.h"
 
 #define SHARDS  8u
 #define ROWS    20u
@@ -149,7 +150,7 @@ static void cut_check(const struct scene *scene, float one, float other)
     const struct muster_params_snapshot snapshot = {.files = muster_files_system(),
                                                     .mem = careful_mem(),
                                                     .folder = scene->folder,
-                                                    .sync_folder = muster_params_folder_sync};
+                                                    .sync_folder = muster_folder_sync};
     float expected[WORKERS + 1] = {one, other};
     const struct muster_params_snapshot_visitor visitor = {.data = expected, .on_row = on_row};
     struct muster_params_snapshot_manifest manifest;

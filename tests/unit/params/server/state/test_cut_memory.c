@@ -21,6 +21,7 @@
 #include "params/server/core/server_internal.h"
 #include "params/snapshot/snapshot.h"
 #include "params/store/row.h"
+#include "runtime/system/folder_system.h"
 
 #define RUNS_MAX  60
 #define SHARDS    4u
@@ -126,7 +127,7 @@ static bool cut_is_whole(const struct scene *scene)
     const struct muster_params_snapshot snapshot = {.files = muster_files_system(),
                                                     .mem = careful_mem(),
                                                     .folder = scene->folder,
-                                                    .sync_folder = muster_params_folder_sync};
+                                                    .sync_folder = muster_folder_sync};
     struct muster_params_snapshot_manifest manifest;
     struct muster_params_digest digest;
     struct region_stand region;

@@ -1,5 +1,5 @@
 /* Each piece of work has a thread of its own: to start one takes less than the disk does. */
-#include "params/snapshot/aside.h"
+#include "runtime/system/aside_system.h"
 
 #include <pthread.h>
 #include <sys/resource.h>
@@ -7,18 +7,18 @@
 /* The loop goes first where both want a processor. */
 #define THREAD_NICENESS 10
 
-struct muster_params_aside {
+struct muster_aside {
     struct muster_env *env;
     struct muster_wake *wake;
-    muster_params_aside_fn *work;
-    muster_params_aside_done_fn *done; /* NULL: nothing is under way */
+    muster_aside_fn *work;
+    muster_aside_done_fn *done; /* NULL: nothing is under way */
     void *data;
     enum muster_rc rc; /* written by the thread before it wakes the loop */
     bool has_thread;
     pthread_t thread;
 };
 
-static void work_do(struct muster_params_aside *aside)
+static void work_do(struct muster_aside *aside)
 {
     aside->rc = aside->work(aside->data);
     muster_wake_signal(aside->wake);
@@ -31,7 +31,7 @@ static void *thread_run(void *data)
     return NULL;
 }
 
-static void thread_join(struct muster_params_aside *aside)
+static void thread_join(struct muster_aside *aside)
 {
     if (aside->has_thread)
         (void)pthread_join(aside->thread, NULL);
@@ -40,8 +40,8 @@ static void thread_join(struct muster_params_aside *aside)
 
 static void on_wake(struct muster_wake *wake)
 {
-    struct muster_params_aside *aside = muster_wake_data(wake);
-    muster_params_aside_done_fn *done = aside->done;
+    struct muster_aside *aside = muster_wake_data(wake);
+    muster_aside_done_fn *done = aside->done;
 
     if (done == NULL)
         return;
@@ -50,10 +50,9 @@ static void on_wake(struct muster_wake *wake)
     done(aside->data, aside->rc);
 }
 
-enum muster_rc muster_params_aside_open(struct muster_env *env,
-                                        struct muster_params_aside **ret_aside)
+enum muster_rc muster_aside_open(struct muster_env *env, struct muster_aside **ret_aside)
 {
-    struct muster_params_aside *aside = muster_mem_alloc_zero(env->mem, 1, sizeof(*aside));
+    struct muster_aside *aside = muster_mem_alloc_zero(env->mem, 1, sizeof(*aside));
 
     if (aside == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
@@ -66,8 +65,8 @@ enum muster_rc muster_params_aside_open(struct muster_env *env,
     return MUSTER_OK;
 }
 
-void muster_params_aside_start(struct muster_params_aside *aside, muster_params_aside_fn *work,
-                               muster_params_aside_done_fn *done, void *data)
+void muster_aside_start(struct muster_aside *aside, muster_aside_fn *work,
+                        muster_aside_done_fn *done, void *data)
 {
     MUSTER_ASSERT(aside->done == NULL);
     aside->work = work;
@@ -78,7 +77,7 @@ void muster_params_aside_start(struct muster_params_aside *aside, muster_params_
         work_do(aside);
 }
 
-void muster_params_aside_close(struct muster_params_aside *aside)
+void muster_aside_close(struct muster_aside *aside)
 {
     if (aside == NULL)
         return;

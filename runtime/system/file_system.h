@@ -1,0 +1,51 @@
+/* Large files of the real file system, piece by piece. All of these block, and may be called from any
+ * thread: one at a time for each file. */
+#ifndef MUSTER_RUNTIME_FILE_SYSTEM_H
+#define MUSTER_RUNTIME_FILE_SYSTEM_H
+
+#include <limits.h>
+
+#include <muster/base.h>
+#include <muster/status.h>
+
+/** A file that replaces the one of its path when it is whole: whenever the power fails, the path has the old one or
+ * the new one. Caller's memory. */
+struct muster_file_writer {
+    int sys; /* errno of the call that failed; 0: none has */
+    /* --- Private --- */
+    int fd;
+    uint64_t unsynced; /* bytes since the last piece went to the disk */
+    uint64_t at;
+    const char *path;
+    char neighbour[PATH_MAX];
+};
+
+/** Borrows path until the end. After an error nothing is to be undone. */
+MUSTER_MUST_CHECK enum muster_rc muster_file_writer_open(struct muster_file_writer *writer,
+                                                         const char *path);
+/** Append. Errors: those of the system, RESOURCE_EXHAUSTED (the disk is full) among them. */
+MUSTER_MUST_CHECK enum muster_rc muster_file_writer_add(struct muster_file_writer *writer,
+                                                        const void *bytes, size_t count);
+/** Sync what was added, and rename the file to its path. The end of the writer, also on failure: then the path has
+ * what it had. The name is on the disk only when the folder is synced. */
+MUSTER_MUST_CHECK enum muster_rc muster_file_writer_finish(struct muster_file_writer *writer);
+/** The other end: nothing is left of what was added. */
+void muster_file_writer_abandon(struct muster_file_writer *writer);
+
+/** All bytes into a descriptor. -1: errno says why not. */
+int muster_file_write_all(int fd, const void *bytes, size_t count);
+
+/** A file that is read at any place. */
+struct muster_file_reader {
+    int fd;
+    uint64_t bytes; /* its size when it was opened */
+};
+MUSTER_MUST_CHECK enum muster_rc muster_file_reader_open(struct muster_file_reader *reader,
+                                                         const char *path);
+/** Errors: OUT_OF_RANGE (the file ends before), those of the system. */
+MUSTER_MUST_CHECK enum muster_rc muster_file_reader_read(const struct muster_file_reader *reader,
+                                                         uint64_t at, void *ret_bytes,
+                                                         size_t count);
+void muster_file_reader_close(struct muster_file_reader *reader);
+
+#endif

@@ -1,0 +1,23 @@
+/* The names in a folder. All of these block, and may be called from any thread. */
+#ifndef MUSTER_RUNTIME_FOLDER_SYSTEM_H
+#define MUSTER_RUNTIME_FOLDER_SYSTEM_H
+
+#include <muster/base.h>
+#include <muster/status.h>
+
+/** Names in the folder are on the disk (fsync). muster_files_write syncs only what is in a file. */
+MUSTER_MUST_CHECK enum muster_rc muster_folder_sync(const char *folder);
+/** Make the folder, whose parent is there; one that is there already is no error. */
+MUSTER_MUST_CHECK enum muster_rc muster_folder_make(const char *folder);
+/** Called with each name in a folder, "." and ".." left out. An error ends the walk. */
+typedef enum muster_rc muster_folder_visit_fn(void *data, const char *name);
+/** Errors: NOT_FOUND and others of the system, those of visit. */
+MUSTER_MUST_CHECK enum muster_rc muster_folder_list(const char *folder,
+                                                    muster_folder_visit_fn *visit, void *data);
+
+/** Errors: NOT_FOUND and others of the system. */
+MUSTER_MUST_CHECK enum muster_rc muster_file_bytes(const char *path, uint64_t *ret_bytes);
+/** Delete a file. One that is not there is no error. */
+MUSTER_MUST_CHECK enum muster_rc muster_file_remove(const char *path);
+
+#endif
