@@ -7,6 +7,7 @@
 #include <muster/backend.h>
 #include <muster/base.h>
 #include <muster/channel.h>
+#include <muster/checkpoint.h>
 #include <muster/cluster_spec.h>
 #include <muster/collective.h>
 #include <muster/command.h>

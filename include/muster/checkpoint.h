@@ -1,0 +1,100 @@
+/* Checkpoints in a folder: the state of a training job after a step, in files of its members (shards) and a manifest.
+ *
+ * A checkpoint is whole when its manifest is there, which is written last, and every chunk has the hash that was
+ * written with it. Without a manifest it is half-written: its members died, or still write. How to make and restore
+ * them: strategy_checkpoint.h. The format: docs/checkpoints.md. All functions here block. */
+#ifndef MUSTER_CHECKPOINT_H
+#define MUSTER_CHECKPOINT_H
+
+#include <muster/base.h>
+#include <muster/collective.h>
+#include <muster/hash.h>
+#include <muster/mem.h>
+#include <muster/status.h>
+
+MUSTER_BEGIN
+
+/** The format that this library writes, and the only one so far. */
+#define MUSTER_CHECKPOINT_VERSION     1u
+#define MUSTER_CHECKPOINT_CHUNK_BYTES (1u << 20)
+#define MUSTER_CHECKPOINT_SHARDS_MAX  65536u
+
+/** Names a checkpoint in its folder. Jobs that begin again may save the same step again, under another id. */
+struct muster_checkpoint_name {
+    uint64_t step;
+    uint64_t id;
+};
+#define MUSTER_CHECKPOINT_NAME_BYTES 64
+/** "checkpoint-000000001200-0123456789abcdef": what the names of its files begin with. Returns ret_text. */
+MUSTER_API const char *muster_checkpoint_name_format(const struct muster_checkpoint_name *name,
+                                                     char ret_text[MUSTER_CHECKPOINT_NAME_BYTES]);
+
+/** A checkpoint that a folder has files of. */
+struct muster_checkpoint_entry {
+    struct muster_checkpoint_name name;
+    bool has_manifest; /* false: half-written */
+    uint32_t file_count;
+    uint64_t bytes; /* of its files */
+};
+
+/** Look at the names in a folder. Gives *ret_entries (muster_mem_free), the highest step first. Errors: NOT_FOUND (no
+ * such folder), RESOURCE_EXHAUSTED, others of the system; the text names the folder. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_list(
+    struct muster_mem *mem, const char *folder, struct muster_checkpoint_entry **ret_entries,
+    size_t *ret_count, struct muster_error *ret_error);
+
+/** A tensor of the state. The state is their values one after another, as registered. */
+struct muster_checkpoint_tensor {
+    const char *name;
+    enum muster_dtype dtype;
+    uint64_t count;
+    uint64_t offset; /* of its first byte in the state */
+};
+
+/** The file of one member: a part of the state. */
+struct muster_checkpoint_shard {
+    uint64_t offset, bytes;
+    uint8_t hash[MUSTER_HASH128_BYTES]; /* of its head and the hashes of its chunks */
+};
+
+/** A manifest, read. */
+struct muster_checkpoint {
+    struct muster_checkpoint_name name;
+    uint64_t saved_wall_ns; /* since 1970, for people */
+    uint64_t state_bytes;
+    uint32_t tensor_count, shard_count;
+    struct muster_checkpoint_tensor *tensors;
+    struct muster_checkpoint_shard *shards;
+    /* --- Private --- */
+    struct muster_mem *mem;
+    char *names, *folder;
+};
+
+/** Read the manifest; no shard is looked at. Gives (muster_checkpoint_close). Errors: NOT_FOUND (half-written, or not
+ * there), DATA_LOSS (not what was written), FAILED_PRECONDITION (another version), RESOURCE_EXHAUSTED, others of the
+ * system; the text names the file. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_open(
+    struct muster_mem *mem, const char *folder, const struct muster_checkpoint_name *name,
+    struct muster_checkpoint **ret_checkpoint, struct muster_error *ret_error);
+/** NULL is accepted. */
+MUSTER_API void muster_checkpoint_close(struct muster_checkpoint *checkpoint);
+
+/** So many bytes of the state from `offset` on, checked. An error ends the walk. */
+typedef enum muster_rc muster_checkpoint_visit_fn(void *data, uint64_t offset, const void *bytes,
+                                                  size_t count);
+/**
+ * Read a part of the state, in order, chunk by chunk, each checked before it is visited; visit NULL: check only.
+ *
+ * Errors: DATA_LOSS (a shard is missing, cut short or damaged: the text says where), FAILED_PRECONDITION (another
+ *         version), OUT_OF_RANGE (the state is shorter), RESOURCE_EXHAUSTED, others of the system and of visit.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_read(
+    const struct muster_checkpoint *checkpoint, uint64_t offset, uint64_t bytes,
+    muster_checkpoint_visit_fn *visit, void *data, struct muster_error *ret_error);
+/** Check all chunks of all shards. Errors as above. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_verify(
+    const struct muster_checkpoint *checkpoint, struct muster_error *ret_error);
+
+MUSTER_END
+
+#endif

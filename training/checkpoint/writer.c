@@ -1,0 +1,259 @@
+/* A shard on its way to the disk. */
+#include "training/checkpoint/writer.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include <muster/env.h>
+
+#include "runtime/system/file_system.h"
+#include "runtime/system/folder_system.h"
+#include "training/checkpoint/names.h"
+
+#define CHUNK MUSTER_CHECKPOINT_CHUNK_BYTES
+
+/* Each chunk belongs to one side. Writers: the thread of run, and that of detach. A move away from FREE is by
+ * compare-and-swap, so that one of them has it; the store of TAKEN_OVER or COPIED (release) comes behind the copy, and
+ * is paired with the other side's load (acquire). */
+enum chunk_state {
+    CHUNK_FREE,       /* in the tensors */
+    CHUNK_READ,       /* run copies it out of the tensors */
+    CHUNK_TAKEN_OVER, /* run has it */
+    CHUNK_COPYING,    /* detach copies it */
+    CHUNK_COPIED,     /* in `copies` */
+};
+
+struct muster_checkpoint_writer {
+    struct muster_mem *mem;
+    char *folder;
+    struct muster_tensor *tensors;
+    size_t tensor_count;
+    struct muster_checkpoint_shard_head head;
+    struct muster_checkpoint_name name;
+    uint64_t chunk_count;
+    _Atomic uint8_t *states; /* of chunks */
+    uint8_t *copies;         /* of the shard */
+    uint8_t *staging;        /* of a chunk */
+    uint8_t *hashes;         /* of chunks, and of all */
+    atomic_bool is_cancelled;
+    struct muster_error error;
+    char path[MUSTER_CHECKPOINT_PATH_BYTES];
+};
+
+static uint64_t state_bytes_of(const struct muster_tensor *tensors, size_t count)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < count; i++)
+        bytes += tensors[i].count * muster_dtype_bytes(tensors[i].dtype);
+    return bytes;
+}
+
+static enum muster_rc writer_init(struct muster_checkpoint_writer *writer,
+                                  const struct muster_checkpoint_writer_options *options)
+{
+    struct muster_mem *mem = options->mem;
+
+    writer->mem = mem;
+    writer->name = options->name;
+    writer->tensor_count = options->tensor_count;
+    muster_checkpoint_shard_head_init(&writer->head, &options->name,
+                                      state_bytes_of(options->tensors, options->tensor_count),
+                                      options->shard, options->shard_count);
+    writer->chunk_count = muster_checkpoint_shard_chunks(writer->head.bytes);
+    writer->folder = muster_mem_strdup(mem, options->folder);
+    writer->tensors =
+        muster_mem_alloc_zero(mem, options->tensor_count + 1, sizeof(writer->tensors[0]));
+    writer->states = muster_mem_alloc_zero(mem, (size_t)writer->chunk_count + 1, 1);
+    writer->copies = muster_mem_alloc(mem, (size_t)writer->head.bytes + 1);
+    writer->staging = muster_mem_alloc(mem, CHUNK);
+    writer->hashes =
+        muster_mem_alloc_zero(mem, (size_t)writer->chunk_count + 1, MUSTER_HASH128_BYTES);
+    if (writer->folder == NULL || writer->tensors == NULL || writer->states == NULL ||
+        writer->copies == NULL || writer->staging == NULL || writer->hashes == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < options->tensor_count; i++)
+        writer->tensors[i] = options->tensors[i];
+    return muster_checkpoint_shard_path(options->folder, &options->name, options->shard,
+                                        options->shard_count, writer->path)
+               ? MUSTER_OK
+               : MUSTER_INVALID_ARGUMENT;
+}
+
+enum muster_rc muster_checkpoint_writer_new(const struct muster_checkpoint_writer_options *options,
+                                            struct muster_checkpoint_writer **ret_writer)
+{
+    struct muster_checkpoint_writer *writer =
+        muster_mem_alloc_zero(options->mem, 1, sizeof(*writer));
+    enum muster_rc rc;
+
+    if (writer == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    rc = writer_init(writer, options);
+    if (rc != MUSTER_OK)
+        muster_checkpoint_writer_free(writer);
+    else
+        *ret_writer = writer;
+    return rc;
+}
+
+void muster_checkpoint_writer_free(struct muster_checkpoint_writer *writer)
+{
+    if (writer == NULL)
+        return;
+    muster_mem_free(writer->mem, writer->folder);
+    muster_mem_free(writer->mem, writer->tensors);
+    muster_mem_free(writer->mem, (void *)writer->states);
+    muster_mem_free(writer->mem, writer->copies);
+    muster_mem_free(writer->mem, writer->staging);
+    muster_mem_free(writer->mem, writer->hashes);
+    muster_mem_free(writer->mem, writer);
+}
+
+const struct muster_error *muster_checkpoint_writer_error(
+    const struct muster_checkpoint_writer *writer)
+{
+    return &writer->error;
+}
+
+/* --- Chunks --- */
+
+static size_t chunk_bytes(const struct muster_checkpoint_writer *writer, uint64_t chunk)
+{
+    uint64_t rest = writer->head.bytes - chunk * CHUNK;
+
+    return rest < CHUNK ? (size_t)rest : CHUNK;
+}
+
+/* A chunk may begin and end amid tensors. */
+static void chunk_gather(const struct muster_checkpoint_writer *writer, uint64_t chunk, uint8_t *to)
+{
+    uint64_t at = writer->head.offset + chunk * CHUNK, end = at + chunk_bytes(writer, chunk);
+    uint64_t offset = 0; /* of a tensor */
+
+    for (size_t i = 0; i < writer->tensor_count && at < end; i++) {
+        const struct muster_tensor *tensor = &writer->tensors[i];
+        uint64_t bytes = tensor->count * muster_dtype_bytes(tensor->dtype);
+
+        if (at < offset + bytes) {
+            uint64_t stop = offset + bytes < end ? offset + bytes : end;
+
+            memcpy(to, (const uint8_t *)tensor->data + (at - offset), (size_t)(stop - at));
+            to += stop - at;
+            at = stop;
+        }
+        offset += bytes;
+    }
+}
+
+static bool chunk_take(struct muster_checkpoint_writer *writer, uint64_t chunk,
+                       enum chunk_state state)
+{
+    uint8_t expected = CHUNK_FREE;
+
+    return atomic_compare_exchange_strong_explicit(&writer->states[chunk], &expected,
+                                                   (uint8_t)state, memory_order_acquire,
+                                                   memory_order_acquire);
+}
+
+/* The other side is in a copy of one chunk. */
+static void chunk_await(struct muster_checkpoint_writer *writer, uint64_t chunk,
+                        enum chunk_state state)
+{
+    while (atomic_load_explicit(&writer->states[chunk], memory_order_acquire) == state)
+        (void)sched_yield();
+}
+
+uint64_t muster_checkpoint_writer_detach(struct muster_checkpoint_writer *writer)
+{
+    uint64_t copied = 0;
+
+    for (uint64_t i = writer->chunk_count; i-- > 0;) { /* run comes from the other end */
+        if (chunk_take(writer, i, CHUNK_COPYING)) {
+            chunk_gather(writer, i, writer->copies + i * CHUNK);
+            atomic_store_explicit(&writer->states[i], CHUNK_COPIED, memory_order_release);
+            copied += chunk_bytes(writer, i);
+        }
+        chunk_await(writer, i, CHUNK_READ);
+    }
+    return copied;
+}
+
+void muster_checkpoint_writer_cancel(struct muster_checkpoint_writer *writer)
+{
+    atomic_store(&writer->is_cancelled, true);
+    for (uint64_t i = writer->chunk_count; i-- > 0;) {
+        (void)chunk_take(writer, i, CHUNK_COPIED); /* nobody reads it */
+        chunk_await(writer, i, CHUNK_READ);
+    }
+}
+
+/* The bytes of a chunk, out of the tensors or of their copies. */
+static const uint8_t *chunk_fetch(struct muster_checkpoint_writer *writer, uint64_t chunk)
+{
+    if (chunk_take(writer, chunk, CHUNK_READ)) {
+        chunk_gather(writer, chunk, writer->staging);
+        atomic_store_explicit(&writer->states[chunk], CHUNK_TAKEN_OVER, memory_order_release);
+        return writer->staging;
+    }
+    chunk_await(writer, chunk, CHUNK_COPYING);
+    return writer->copies + chunk * CHUNK;
+}
+
+/* --- The file --- */
+
+static enum muster_rc chunks_write(struct muster_checkpoint_writer *writer,
+                                   struct muster_file_writer *file)
+{
+    enum muster_rc rc = muster_file_writer_add(file, &writer->head, sizeof(writer->head));
+
+    for (uint64_t i = 0; i < writer->chunk_count && rc == MUSTER_OK; i++) {
+        const uint8_t *bytes;
+
+        bytes = chunk_fetch(writer, i);
+        if (atomic_load(&writer->is_cancelled))
+            return MUSTER_CANCELLED;
+        muster_hash128(bytes, chunk_bytes(writer, i), writer->hashes + i * MUSTER_HASH128_BYTES);
+        rc = muster_file_writer_add(file, bytes, chunk_bytes(writer, i));
+    }
+    if (rc != MUSTER_OK)
+        return rc;
+    muster_checkpoint_shard_hash(&writer->head, writer->hashes,
+                                 writer->hashes + writer->chunk_count * MUSTER_HASH128_BYTES);
+    return muster_file_writer_add(file, writer->hashes,
+                                  (size_t)(writer->chunk_count + 1) * MUSTER_HASH128_BYTES);
+}
+
+/* The others wait for the shard: they are told why it does not come. Without room for that, either, time tells. */
+static void failure_tell(const struct muster_checkpoint_writer *writer)
+{
+    char path[MUSTER_CHECKPOINT_PATH_BYTES];
+
+    if (muster_checkpoint_failed_path(writer->folder, &writer->name, writer->head.shard, path))
+        (void)!muster_files_write(muster_files_system(), path, writer->error.text,
+                                  strlen(writer->error.text));
+}
+
+enum muster_rc muster_checkpoint_writer_run(struct muster_checkpoint_writer *writer)
+{
+    struct muster_file_writer file;
+    enum muster_rc rc = muster_file_writer_open(&file, writer->path);
+
+    if (rc == MUSTER_OK) {
+        rc = chunks_write(writer, &file);
+        if (rc == MUSTER_OK)
+            rc = muster_file_writer_finish(&file);
+        else
+            muster_file_writer_abandon(&file);
+    }
+    if (rc == MUSTER_OK)
+        rc = muster_folder_sync(writer->folder);
+    if (rc == MUSTER_OK)
+        return rc;
+    if (rc == MUSTER_CANCELLED)
+        return muster_error_set(&writer->error, rc, "cancelled");
+    (void)muster_error_set_sys(&writer->error, rc, file.sys, "cannot write %s", writer->path);
+    failure_tell(writer);
+    return rc;
+}

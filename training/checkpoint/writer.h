@@ -1,0 +1,43 @@
+/* A shard on its way to the disk, by a thread, while the program goes on.
+ *
+ * The thread takes chunk by chunk out of the tensors, hashes it and writes it. Before the program changes a tensor it
+ * calls detach, which copies the chunks that the thread has not taken yet; from then on it takes the copies. */
+#ifndef MUSTER_TRAINING_CHECKPOINT_WRITER_H
+#define MUSTER_TRAINING_CHECKPOINT_WRITER_H
+
+#include "training/checkpoint/shard.h"
+
+struct muster_checkpoint_writer;
+
+/** `tensors` in their order are the state. */
+struct muster_checkpoint_writer_options {
+    struct muster_mem *mem;
+    const char *folder;
+    struct muster_checkpoint_name name;
+    const struct muster_tensor *tensors;
+    size_t tensor_count;
+    uint32_t shard, shard_count;
+};
+
+/** Copies folder and tensors' descriptions; borrows the tensors' data until detach or free. It takes the memory of
+ * the shard, which the system gives only as far as chunks are copied. Gives. Errors: RESOURCE_EXHAUSTED,
+ * INVALID_ARGUMENT (a path that is too long). */
+MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_writer_new(
+    const struct muster_checkpoint_writer_options *options,
+    struct muster_checkpoint_writer **ret_writer);
+/** After run has returned. NULL is accepted. */
+void muster_checkpoint_writer_free(struct muster_checkpoint_writer *writer);
+
+/** Write the file, and sync its name; once, in any thread. Errors: CANCELLED, those of the system: error tells. A file
+ * that cannot be written is followed by one that says so. */
+MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_writer_run(
+    struct muster_checkpoint_writer *writer);
+const struct muster_error *muster_checkpoint_writer_error(
+    const struct muster_checkpoint_writer *writer);
+
+/** From its return on the tensors may change. Returns the bytes that it had to copy. Idempotent; beside run. */
+uint64_t muster_checkpoint_writer_detach(struct muster_checkpoint_writer *writer);
+/** From its return on the tensors may change, and run ends soon with CANCELLED, unless it has ended. Beside run. */
+void muster_checkpoint_writer_cancel(struct muster_checkpoint_writer *writer);
+
+#endif
