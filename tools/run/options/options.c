@@ -307,19 +307,30 @@ static int options_end(int argc, char **argv)
     return 0;
 }
 
+/* A command line as it was respelled: the settings borrow its words for the life of the process. */
+struct spelled_line {
+    struct spelled_line *next;
+    char *words[];
+};
+
+static char **spelled_line_new(int argc)
+{
+    static struct spelled_line *kept; /* with --resume that of the first start follows our own */
+    struct spelled_line *line = calloc(1, sizeof(*line) + ((size_t)argc + 1) * sizeof(line->words[0]));
+
+    if (line == NULL)
+        output_no_memory();
+    line->next = kept;
+    kept = line;
+    return line->words;
+}
+
 bool run_settings_read(struct run_settings *settings, int argc, char **argv, int *ret_exit)
 {
-    /* The settings borrow the texts for the life of the process. There are two: with --resume the
-     * command line of the first start is read after our own. */
-    static char **kept[2];
-    char **spelled;
+    char **spelled = spelled_line_new(argc);
     int end = options_end(argc, argv);
     int rest = argc;
 
-    spelled = calloc((size_t)argc + 1, sizeof(spelled[0]));
-    if (spelled == NULL)
-        output_no_memory();
-    kept[kept[0] != NULL] = spelled;
     for (int i = 0; i < argc; i++)
         spelled[i] = end == 0 || i < end ? respell_option(argv[i], argv[i + 1]) : argv[i];
     *settings = (struct run_settings){.node_rank = RUN_NODE_RANK_UNSET};
