@@ -4,7 +4,6 @@ right, and nothing on standard output. The options are those that `muster help o
 # Entries of ctest: Values Variables Words
 import os
 import re
-import subprocess
 import sys
 import unittest
 
@@ -12,6 +11,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import guard
 
 guard.enter()
+
+from main_again import MainAgain
 
 MUSTER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "muster")
 PATIENCE_S = 120
@@ -77,16 +78,11 @@ REMEDY = re.compile(r"such as |is none of |from \d|at least |at most |more than 
                     r"leave it out|is no |did you mean|unknown option|write |must |there is no |there are ")
 
 
-def muster(*args, **variables):
-    return subprocess.run([MUSTER, *args], env=dict(CLEAN, **variables), text=True, capture_output=True,
-                          stdin=subprocess.DEVNULL, timeout=PATIENCE_S)
-
-
-def options():
+def options(lines):
     """(command, flag, what help calls its value, the variable) of each option."""
     command = None
     found = []
-    for line in muster("help", "options").stdout.splitlines():
+    for line in lines:
         if line.startswith("muster "):
             command = line[len("muster "):]
         elif match := re.match(r"  (?:-\w, )?(--[\w-]+)(?: (\S+))? +(\S+) +\S+ +\S", line):
@@ -96,9 +92,24 @@ def options():
 
 
 class Options(unittest.TestCase):
+    """One process plays all command lines of a case."""
+    def setUp(self):
+        self.process = MainAgain(MUSTER, PATIENCE_S)
+        self.addCleanup(self.end)
+
+    def end(self):
+        done = self.process.end()
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""), done.stderr)
+
+    def muster(self, *args, **variables):
+        return self.process.run(args, dict(CLEAN, **variables))
+
+    def options(self):
+        return options(self.muster("help", "options").stdout.splitlines())
+
     def refused(self, args, *names, **variables):
         with self.subTest(args=args, **variables):
-            done = muster(*args, **variables)
+            done = self.muster(*args, **variables)
             self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
             for name in names:
                 self.assertIn(name, done.stderr)
@@ -111,11 +122,11 @@ class Options(unittest.TestCase):
 
 class Values(Options):
     def test_every_command_is_in_the_table(self):
-        self.assertEqual({command for command, *_ in options()}, set(RIGHT))
-        self.assertGreater(len(options()), 100)
+        self.assertEqual({command for command, *_ in self.options()}, set(RIGHT))
+        self.assertGreater(len(self.options()), 100)
 
     def test_a_bad_value(self):
-        for command, flag, value, _ in options():
+        for command, flag, value, _ in self.options():
             if value is None:
                 bad = FLAG
             elif value in BAD:
@@ -128,7 +139,7 @@ class Values(Options):
 
 class Variables(Options):
     def test_a_bad_variable(self):
-        for command, flag, value, variable in options():
+        for command, flag, value, variable in self.options():
             if variable is None:
                 continue
             before, behind = RIGHT[command]
@@ -141,7 +152,7 @@ class Variables(Options):
 
 class Words(Options):
     def test_a_missing_value(self):
-        for command, flag, value, _ in options():
+        for command, flag, value, _ in self.options():
             if value is None or value == "MASK":  # --tee alone is --tee=3
                 continue
             before, _ = RIGHT[command]
@@ -156,15 +167,15 @@ class Words(Options):
     def test_an_argument_that_nobody_asked_for(self):
         for command in RIGHT:
             if command not in ("run", "trace", "params cut", "params drain", "params inspect"):  # these take words
-                done = muster(*self.with_option(command, "stray"))
+                done = self.muster(*self.with_option(command, "stray"))
                 self.assertEqual((done.returncode, done.stdout), (2, ""), command)
                 self.assertIn("must hold options only, got the argument 'stray'", done.stderr)
 
     def test_the_last_of_two_counts(self):
         """As in torchrun: who wraps the command may put an option behind those of the wrapper."""
-        done = muster("bench", "scale", "-n", "x", "-n", "2", "--bytes", "4")
+        done = self.muster("bench", "scale", "-n", "x", "-n", "2", "--bytes", "4")
         self.assertEqual(done.returncode, 0, done.stderr)
-        done = muster("bench", "scale", "-n", "2", "-n", "x", "--bytes", "4")
+        done = self.muster("bench", "scale", "-n", "2", "-n", "x", "--bytes", "4")
         self.assertEqual(done.returncode, 2)
 
 
