@@ -131,6 +131,7 @@ enum muster_rc muster_params_own_rows_push(struct muster_params_rounds *rounds,
 #define TURN_ROWS  4096u
 #define DIGIT_BITS 11u
 #define DIGITS     (1u << DIGIT_BITS)
+#define FEW_KEYS   64u /* a sort by digits would first count the digits that they do not have */
 
 struct muster_params_closing;
 
@@ -148,6 +149,7 @@ struct muster_params_closing {
     struct muster_params_row_cursor cursor;
     uint64_t *keys, *sorted; /* of the shard, which some source has pushed to */
     size_t key_count, key_room;
+    uint64_t key_bits; /* that some key has */
     uint32_t digit;
     bool is_short; /* of memory */
     /* A chunk of keys, whose rows are summed and pushed. */
@@ -180,6 +182,7 @@ static enum muster_rc shard_begin(struct muster_params_closing *closing)
            (!muster_params_round_shard_is_led(server, closing->shard) || shard_is_past(closing)))
         closing->shard++;
     closing->key_count = 0;
+    closing->key_bits = 0;
     closing->source = 0;
     closing->cursor = (struct muster_params_row_cursor){.page = 0};
     closing->part = closing->shard < shard_count ? keys_collect : NULL;
@@ -207,6 +210,7 @@ static void on_kept_row(void *data, const struct muster_params_store_table *tabl
         closing->key_room = room;
     }
     closing->keys[closing->key_count++] = row->key;
+    closing->key_bits |= row->key;
 }
 
 static struct muster_params_store_table *source_kept(const struct muster_params_closing *closing)
@@ -254,13 +258,34 @@ static void keys_pass(struct muster_params_closing *closing)
     closing->key_room = closing->key_count;
 }
 
+static void keys_sort_few(uint64_t *keys, size_t count)
+{
+    for (size_t i = 1; i < count; i++) {
+        uint64_t key = keys[i];
+        size_t place = i;
+
+        for (; place > 0 && keys[place - 1] > key; place--)
+            keys[place] = keys[place - 1];
+        keys[place] = key;
+    }
+}
+
+static bool keys_have_digit(const struct muster_params_closing *closing)
+{
+    uint32_t shift = closing->digit * DIGIT_BITS;
+
+    return shift < 64 && closing->key_bits >> shift != 0;
+}
+
 /* Each key once and rising: every server gets the same list. */
 static enum muster_rc keys_sort(struct muster_params_closing *closing)
 {
     size_t unique = 0;
 
     cost_take(closing, closing->key_count / 4 + 1);
-    if (closing->key_count > 1 && closing->digit * DIGIT_BITS < 64) {
+    if (closing->key_count <= FEW_KEYS) {
+        keys_sort_few(closing->keys, closing->key_count);
+    } else if (keys_have_digit(closing)) {
         keys_pass(closing);
         closing->digit++;
         return MUSTER_OK;

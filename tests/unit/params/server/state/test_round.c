@@ -434,6 +434,43 @@ static void the_rows_depend_on_what_counted_alone(void **state)
     }
 }
 
+#define SPREAD_MAX 2000u
+
+/* Keys that differ in high bits alone, of two sources: a key that were listed twice would be summed twice. */
+static void each_key_of_a_round_is_summed_once(void **state)
+{
+    static const uint32_t counts[] = {2, 30, SPREAD_MAX}; /* of which a shard has few, or many */
+
+    (void)state;
+    for (size_t row = 0; row < sizeof(counts) / sizeof(counts[0]); row++) {
+        static uint64_t keys[SPREAD_MAX];
+        static float values[SPREAD_MAX][2];
+        struct params_sources scene;
+        struct muster_error error;
+        uint32_t count = counts[row];
+
+        scene_open(&scene, 2);
+        for (uint32_t source = 0; source < 2; source++) {
+            for (uint32_t i = 0; i < count; i++) {
+                keys[i] = (uint64_t)(source == 0 ? i + 1 : count - i) << 44;
+                values[i][0] = values[i][1] = (float)(1 + source);
+            }
+            assert_int_equal(params_stand_push(&scene.stand, scene.tables[source], keys, values,
+                                               count, &error),
+                             MUSTER_OK);
+        }
+        params_sources_tick(&scene, 0, 1, 1);
+        params_sources_tick(&scene, 1, 1, 1);
+
+        assert_int_equal(params_stand_pull_after(&scene.stand, scene.tables[0], keys, values, count,
+                                                 1, params_stand_deadline(&scene.stand), &error),
+                         MUSTER_OK);
+        for (uint32_t i = 0; i < count; i++)
+            assert_true(values[i][0] == 3);
+        params_sources_close(&scene);
+    }
+}
+
 /* --- Refusals --- */
 
 static void what_a_table_by_round_cannot_do_is_refused(void **state)
@@ -501,6 +538,7 @@ int main(void)
         cmocka_unit_test(a_large_round_is_closed_by_and_by_and_nobody_reads_a_part_of_it),
         cmocka_unit_test(a_death_amid_the_end_of_a_round_changes_no_byte),
         cmocka_unit_test(the_rows_depend_on_what_counted_alone),
+        cmocka_unit_test(each_key_of_a_round_is_summed_once),
         cmocka_unit_test(what_a_table_by_round_cannot_do_is_refused),
     };
 
