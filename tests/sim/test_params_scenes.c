@@ -14,6 +14,7 @@
 #include "params/server/followers/record.h"
 #include "params/store/row.h"
 #include "params/store/source.h"
+#include "params/wire/hash.h"
 #include "tests/lib/assertion_count.h"
 #include "tests/sim/params_scene.h"
 
@@ -147,6 +148,48 @@ static void slots_of_clients_that_have_gone_are_used_again(void **state)
                         muster_params_positions_digest(params_scene_region(&scene, 1), shard));
     }
     params_scene_compare(&scene, 4);
+    params_scene_close(&scene);
+}
+
+static void one_row_push(struct params_scene *scene, uint32_t shard)
+{
+    const struct muster_params_store_table *table =
+        muster_params_table_find(params_scene_region(scene, 0), "counts");
+    float value = 1;
+    uint64_t key = 0;
+    const struct muster_params_rows row = {.keys = &key, .count = 1, .values = &value};
+
+    while (muster_params_shard_of(muster_params_hash(table->seed, key), PARAMS_SCENE_SHARDS) !=
+           shard)
+        key++;
+    sim_enter(scene->client);
+    assert_int_equal(muster_params_push_start(
+                         &scene->op, scene->table, &row,
+                         muster_loop_after_ns(sim_node_env(scene->client)->loop, 60 * SECOND),
+                         params_scene_done),
+                     MUSTER_OK);
+    sim_leave(scene->client);
+    params_scene_await(scene, 60 * SECOND);
+}
+
+static void a_client_that_pushed_to_one_shard_alone_is_forgotten(void **state)
+{
+    struct params_scene scene = {.source_lease_ns = 4 * SECOND};
+
+    (void)state;
+    params_scene_open(&scene, PARAMS_SCENE_SERVERS);
+    for (uint32_t shard = 0; shard < PARAMS_SCENE_SHARDS; shard++) {
+        params_scene_client_kill(&scene);
+        params_scene_client(&scene);
+        params_scene_table(&scene);
+        one_row_push(&scene, shard);
+
+        params_scene_client_kill(&scene);
+        assert_true(sim_run_for(scene.world, 20 * SECOND));
+        for (uint32_t server = 0; server < PARAMS_SCENE_SERVERS; server++)
+            assert_int_equal(muster_params_source_live(params_scene_region(&scene, server)), 0);
+        params_scene_client(&scene);
+    }
     params_scene_close(&scene);
 }
 
@@ -391,6 +434,7 @@ int main(void)
             a_client_that_waits_for_a_round_comes_back_to_a_server_that_has_forgotten_the_link),
         cmocka_unit_test(a_server_that_stands_still_is_waited_for),
         cmocka_unit_test(slots_of_clients_that_have_gone_are_used_again),
+        cmocka_unit_test(a_client_that_pushed_to_one_shard_alone_is_forgotten),
         cmocka_unit_test(a_client_that_comes_back_after_its_lease_does_not_push_twice),
         cmocka_unit_test(a_replica_without_memory_leaves_the_shards_that_it_lacks_rows_of),
         cmocka_unit_test(a_shard_is_copied_in_pieces_of_a_mebibyte),

@@ -78,8 +78,10 @@ void muster_params_follower_check(struct muster_params_follower *follower, uint3
                                   uint16_t flags);
 /** Begin the copies of shards that are wanted. */
 void muster_params_followers_learn(struct muster_params_server *server);
-/** The slot will have another source: followers are told of it. */
+/** The source of the slot is told anew before the next record that names it. */
 void muster_params_followers_untell(struct muster_params_server *server, uint64_t slot);
+/** Whether some follower keeps a slot for the source of this one. */
+bool muster_params_followers_know(const struct muster_params_server *server, uint64_t slot);
 /** Whether all followers have done all records up to this one. */
 bool muster_params_followers_have(const struct muster_params_server *server, uint64_t number);
 /** Whether it has done all records up to this one, and its copies of these shards are not stale. */

@@ -155,6 +155,15 @@ void muster_params_followers_untell(struct muster_params_server *server, uint64_
     }
 }
 
+bool muster_params_followers_know(const struct muster_params_server *server, uint64_t slot)
+{
+    MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node) {
+        if (muster_params_follower_knows_source(follower, slot))
+            return true;
+    }
+    return false;
+}
+
 bool muster_params_follower_has(const struct muster_params_follower *follower, uint64_t number,
                                 const uint16_t *shards, uint32_t shard_count)
 {

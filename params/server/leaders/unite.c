@@ -274,20 +274,10 @@ static void server_resume(struct muster_params_server *server)
     muster_task_post(&server->clocks.come, server->env->loop);
 }
 
-static void on_task(struct muster_task *task)
+static void shards_unite(struct muster_params_server *server, const uint8_t *shards)
 {
-    struct muster_params_server *server = task->data;
-    uint8_t shards[MUSTER_PARAMS_SHARD_COUNT_MAX / 8] = {0};
     uint8_t differing[MUSTER_PARAMS_SHARD_COUNT_MAX / 8] = {0};
 
-    if (server->is_closing)
-        return;
-    tails_adopt(server);
-    if (!shards_collect(server, shards)) {
-        if (!muster_params_unite_waits(server))
-            server_resume(server);
-        return;
-    }
     differing_collect(server, shards, differing);
     server->record_count++;
     MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node)
@@ -298,9 +288,20 @@ static void on_task(struct muster_task *task)
     MUSTER_LOG(server->env, DEBUG, "params_copies_united", "shards", shards_count(shards),
                "differing", shards_count(differing));
     shards_close(server, shards);
-    if (server->unite.open_count > 0)
+    if (server->unite.open_count == 0)
+        server->unite.failed = 0;
+}
+
+static void on_task(struct muster_task *task)
+{
+    struct muster_params_server *server = task->data;
+    uint8_t shards[MUSTER_PARAMS_SHARD_COUNT_MAX / 8] = {0};
+
+    if (server->is_closing)
         return;
-    server->unite.failed = 0;
+    tails_adopt(server);
+    if (shards_collect(server, shards))
+        shards_unite(server, shards);
     if (!muster_params_unite_waits(server))
         server_resume(server);
 }

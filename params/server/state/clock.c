@@ -315,13 +315,17 @@ void muster_params_server_clock_renew(struct muster_params_server *server, uint6
         presence->lost_ns = muster_loop_now_ns(server->env->loop);
 }
 
-/* Sources that have ticked are counted against those that are expected, and stand in rounds. */
+bool muster_params_server_clock_counts(const struct muster_params_source *source)
+{
+    return source->clock != 0 || source->rounds != 0;
+}
+
 bool muster_params_server_clock_is_free(struct muster_params_server *server, uint64_t slot)
 {
     const struct muster_params_presence *presence = presence_of(server, slot);
 
     return presence != NULL && presence->links == 0 && presence->leaders == 0 &&
-           source_of(server, slot)->clock == 0 && source_of(server, slot)->rounds == 0;
+           !muster_params_server_clock_counts(source_of(server, slot));
 }
 
 static bool is_absent(const struct muster_params_presence *presence, uint64_t now_ns)

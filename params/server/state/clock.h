@@ -27,6 +27,8 @@ void muster_params_server_clock_renew(struct muster_params_server *server, uint6
 /** A leader names the source by a slot of its own, or, which cannot fail, no more. False: no memory. */
 bool muster_params_server_clock_refer(struct muster_params_server *server, uint64_t slot,
                                       bool refers);
+/** Sources that have ticked are counted against those that are expected, and stand in rounds. */
+bool muster_params_server_clock_counts(const struct muster_params_source *source);
 /** Nobody names the source by its slot, and nobody waits for its clock. */
 bool muster_params_server_clock_is_free(struct muster_params_server *server, uint64_t slot);
 /** The source has completed so many steps, or is done (MUSTER_PARAMS_CLOCK_DONE); of so many sources. True: it

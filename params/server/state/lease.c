@@ -36,7 +36,8 @@ static bool has_position(const struct muster_params_server *server,
     return false;
 }
 
-/* Its process may have stood still: it is not let in again before the slot is free, another lease later. */
+/* Its process may have stood still: it is not let in again before the slot is free, another lease later. A follower
+ * that was told of the source alone keeps a slot for it until it hears this, too. */
 static bool source_forget(struct muster_params_server *server, uint64_t slot)
 {
     uint8_t shards[MUSTER_PARAMS_SHARD_COUNT_MAX / 8] = {0};
@@ -50,7 +51,6 @@ static bool source_forget(struct muster_params_server *server, uint64_t slot)
     muster_params_source_forget(server->region, slot, shards);
     server->has_digests = false;
     muster_params_server_clock_renew(server, slot);
-    server->stats.forgotten_sources++;
     return true;
 }
 
@@ -58,17 +58,23 @@ static bool source_forget(struct muster_params_server *server, uint64_t slot)
 static bool source_review(struct muster_params_server *server, uint64_t slot)
 {
     const struct muster_params_source *source = muster_params_source_at(server->region, slot);
+    bool has_pushed;
 
     if (source->generation == 0 || (source->flags & MUSTER_PARAMS_SOURCE_NAMED) != 0 ||
         muster_params_server_clock_absence(server, slot) < server->source_lease_ns)
         return false;
-    if (has_position(server, source, is_led))
-        return source_forget(server, slot);
+    has_pushed = has_position(server, source, is_led);
+    if (has_pushed ||
+        (!muster_params_server_clock_counts(source) && muster_params_followers_know(server, slot))) {
+        if (!source_forget(server, slot))
+            return false;
+        server->stats.forgotten_sources += has_pushed;
+        return true;
+    }
     if (server->region->freeze != NULL || has_position(server, source, is_held) ||
         !muster_params_server_clock_is_free(server, slot) ||
         !muster_params_followers_have(server, server->lease_record))
         return false;
-    muster_params_followers_untell(server, slot);
     muster_params_source_free(server->region, slot);
     muster_params_server_clock_renew(server, slot);
     return true;

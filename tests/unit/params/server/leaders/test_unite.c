@@ -14,6 +14,7 @@
 #include "params/client/client_internal.h"
 #include "params/client/forward.h"
 #include "params/server/followers/follower.h"
+#include "params/server/state/round_internal.h"
 #include "params/store/row.h"
 
 #define KEYS PARAMS_JOB_KEYS
@@ -351,6 +352,89 @@ static void a_refusal_that_one_survivor_lacks_is_given_to_it(void **state)
     }
 }
 
+/* --- Rounds --- */
+
+static const struct muster_params_rounds *rounds_of(const struct scene *scene, uint32_t i)
+{
+    const struct muster_list *rounds = &server_of(scene, i)->rounds;
+
+    assert_false(muster_list_is_empty(rounds));
+    return MUSTER_CONTAINER_OF(rounds->next, struct muster_params_rounds, node);
+}
+
+/* The server that decides about rounds; its predecessor is gone. */
+static uint32_t home_find(const struct scene *scene, uint32_t gone)
+{
+    uint32_t i = 0;
+
+    while (i == gone ||
+           !muster_params_round_shard_is_led(server_of(scene, i), rounds_of(scene, i)->home))
+        assert_true(++i < 3);
+    return i;
+}
+
+/* The servers read nothing from their followers. */
+static void followers_pause(const struct scene *scene, uint32_t gone, bool is_paused)
+{
+    for (uint32_t i = 0; i < 3; i++) {
+        if (i == gone)
+            continue;
+        MUSTER_LIST_EACH (&server_of(scene, i)->followers, follower, struct muster_params_follower,
+                          node) {
+            if (is_paused)
+                muster_peer_link_pause(follower->link);
+            else
+                muster_peer_link_resume(follower->link);
+        }
+    }
+}
+
+struct home_look {
+    const struct scene *scene;
+    uint32_t server, gone;
+};
+
+static bool have_survivors_a_map(void *data)
+{
+    const struct home_look *look = data;
+
+    for (uint32_t i = 0; i < 3; i++) {
+        if (i != look->gone && server_of(look->scene, i)->map->server_count > 2)
+            return false;
+    }
+    return true;
+}
+
+static bool is_at_home(void *data)
+{
+    const struct home_look *look = data;
+
+    return rounds_of(look->scene, look->server)->is_home;
+}
+
+static void rounds_go_on_when_the_copies_have_answered(void **state)
+{
+    struct scene scene;
+    struct home_look look = {.scene = &scene};
+
+    (void)state;
+    scene_open(&scene, &sums);
+    look.gone = home_find(&scene, UINT32_MAX);
+    followers_pause(&scene, look.gone, true);
+    params_job_member_close(&scene.job, look.gone);
+    test_env_run_until(scene.job.env, have_survivors_a_map, &look);
+    look.server = home_find(&scene, look.gone);
+
+    test_env_turn(scene.job.env, 200);
+    assert_true(muster_params_unite_waits(server_of(&scene, look.server)));
+    assert_false(is_at_home(&look));
+
+    followers_pause(&scene, look.gone, false);
+    test_env_run_until(scene.job.env, is_at_home, &look);
+    assert_false(muster_params_unite_waits(server_of(&scene, look.server)));
+    scene_close(&scene);
+}
+
 static void what_all_copies_have_is_not_kept(void **state)
 {
     struct scene scene;
@@ -376,6 +460,7 @@ int main(void)
         cmocka_unit_test(a_server_that_learns_gets_what_its_teacher_is_given),
         cmocka_unit_test(all_copies_know_of_a_refusal_before_the_client_does),
         cmocka_unit_test(a_refusal_that_one_survivor_lacks_is_given_to_it),
+        cmocka_unit_test(rounds_go_on_when_the_copies_have_answered),
         cmocka_unit_test(what_all_copies_have_is_not_kept),
     };
 
