@@ -1,11 +1,21 @@
 /* Operations through boards: a member dies before and after each store that others see. */
 #include "op_scene.h"
 
+#include <string.h>
+
 #include "collective/group/shm/shm_internal.h"
 
 static bool has_cut;
 static unsigned next_operations = 1;
 static unsigned unasked_count;
+
+static struct muster_run *only_run(uint32_t member)
+{
+    struct muster_list *runs = &op_ring.members[member].group->lanes[0].runs;
+
+    assert_false(muster_list_is_empty(runs));
+    return MUSTER_CONTAINER_OF(runs->next, struct muster_run, node);
+}
 
 static void work_as_far_as_it_can(uint32_t member)
 {
@@ -390,6 +400,89 @@ static void an_heir_may_be_kept_from_running_anywhere(void **state)
     assert_int_equal(op_tally.aborted, 0);
 }
 
+/* --- Heirs beside each other --- */
+
+static unsigned take_count, same_count;
+
+/* The chunk that it has taken last, and 1 more; 0: none. */
+static uint32_t taken_by(uint32_t member)
+{
+    struct muster_list *runs = &op_ring.members[member].group->lanes[0].runs;
+
+    return muster_list_is_empty(runs)
+               ? 0
+               : muster_shm_of(only_run(member))->entry->taken;
+}
+
+/* An heir that has taken a chunk stands still while the others look for one. */
+static void on_taken(void *data, const char *point)
+{
+    const struct group_ring_member *heir = data;
+    uint32_t index = heir->self.task_index;
+    static bool is_looking;
+
+    on_point(data, point);
+    if (strcmp(point, "taken") != 0 || is_looking)
+        return;
+    is_looking = true;
+    take_count++;
+    for (uint32_t member = 0; member < op_ring.count; member++)
+        if (member != index && group_ring_is_living(&op_ring, member)) {
+            work_as_far_as_it_can(member);
+            same_count += taken_by(member) == taken_by(index);
+        }
+    is_looking = false;
+}
+
+/* The first heir that has taken a chunk stands still until another one has summed it. */
+static void on_first_taken(void *data, const char *point)
+{
+    const struct group_ring_member *heir = data;
+    uint32_t index = heir->self.task_index;
+    const struct muster_run *run = strcmp(point, "taken") == 0 ? only_run(index) : NULL;
+
+    on_point(data, point);
+    if (run == NULL || take_count++ > 0)
+        return;
+    stand_still(index);
+    assert_true(muster_shm_find_taken_over(run, taken_by(index) - 1) < op_ring.count);
+}
+
+/* The dead has published a chunk or two. */
+static void play_heirs(muster_shm_point_fn *point)
+{
+    const struct op_scene scene = {MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 4, 4096, 0, false};
+    const uint32_t victim = 1;
+
+    take_count = same_count = 0;
+    open_scene(&scene);
+    for (uint32_t member = 0; member < scene.n; member++)
+        muster_group_set_shm_failpoint(op_ring.members[member].group, point,
+                                       &op_ring.members[member]);
+    op_seats[victim].cut_at = 7;
+    op_scene_start(&scene);
+    run_to_cut(scene.n);
+    let_survivors_run(&scene, PACE_LATE);
+
+    assert_true(take_count > 1);
+    change_without(victim);
+    op_scene_check_survivors(&scene, &victim, 1);
+    op_scene_close(&scene);
+}
+
+static void heirs_take_chunks_that_no_other_has_taken(void **state)
+{
+    (void)state;
+    play_heirs(on_taken);
+    assert_int_equal(same_count, 0);
+}
+
+static void a_chunk_that_an_heir_has_taken_does_not_wait_for_it(void **state)
+{
+    (void)state;
+    play_heirs(on_first_taken);
+}
+
 static void a_death_is_told_while_an_operation_waits(void **state)
 {
     const struct op_scene scene = {
@@ -461,14 +554,6 @@ static void an_operation_without_a_result_takes_its_announcement_back(void **sta
     op_scene_close(&scene);
 }
 
-static struct muster_run *only_run(uint32_t member)
-{
-    struct muster_list *runs = &op_ring.members[member].group->lanes[0].runs;
-
-    assert_false(muster_list_is_empty(runs));
-    return MUSTER_CONTAINER_OF(runs->next, struct muster_run, node);
-}
-
 /* An operation of its group may wait for the slot that the delivery gives back. */
 static void a_turn_that_only_delivers_has_moved_something(void **state)
 {
@@ -510,6 +595,8 @@ int main(void)
         cmocka_unit_test_setup(barrier_ends_for_all_survivors, reset_counts),
         cmocka_unit_test_setup(the_heir_of_the_dead_may_die_too, reset_counts),
         cmocka_unit_test_setup(all_survivors_sum_what_the_dead_has_left, reset_counts),
+        cmocka_unit_test_setup(heirs_take_chunks_that_no_other_has_taken, reset_counts),
+        cmocka_unit_test_setup(a_chunk_that_an_heir_has_taken_does_not_wait_for_it, reset_counts),
         cmocka_unit_test_setup(what_all_have_announced_ends_by_itself, reset_counts),
         cmocka_unit_test_setup(an_heir_may_be_kept_from_running_anywhere, reset_counts),
         cmocka_unit_test_setup(an_operation_without_a_result_takes_its_announcement_back,
