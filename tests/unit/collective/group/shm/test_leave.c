@@ -16,6 +16,7 @@ enum parting {
     PARTING_LATE,     /* … or when it has done what it can */
     PARTING_DEADLINE, /* they have waited long enough; the view has it still */
     PARTING_COUNT,
+    PARTING_CLOSE = PARTING_COUNT, /* they end instead; of a case of its own */
 };
 
 struct scene {
@@ -118,8 +119,14 @@ static void change_view(void)
     watch_points();
 }
 
+static void close_others(void);
+
 static void while_stopped(void)
 {
+    if (scene.parting == PARTING_CLOSE) {
+        close_others();
+        return;
+    }
     victim_group = op_ring.members[scene.victim].group;
     op_ring.members[scene.victim].group = NULL;
     for (unsigned round = 0; round < 200; round++)
@@ -456,6 +463,80 @@ static void who_goes_on_in_the_middle_of_the_work_of_others_disturbs_nobody(void
     assert_true(ok_count > 0 && torn_count > 0 && whole_count > 0);
 }
 
+/* --- The others end --- */
+
+static void close_group(struct muster_group *group)
+{
+    const struct muster_error why = {.rc = MUSTER_ABORTED, .text = "the process ends"};
+
+    muster_group_abort_all(group, &why);
+    muster_group_close(group);
+}
+
+/* Their processes end: nobody waits for the victim to read. */
+static void close_others(void)
+{
+    victim_group = op_ring.members[scene.victim].group;
+    op_ring.members[scene.victim].group = NULL;
+    for (unsigned round = 0; round < 200; round++)
+        poll_others();
+    for (uint32_t member = 0; member < scene.op.n; member++) {
+        struct muster_group *group = op_ring.members[member].group;
+
+        op_ring.members[member].group = NULL;
+        if (member == scene.victim)
+            continue;
+        close_group(group);
+        take_back(member);
+    }
+}
+
+/* Returns whether the victim has so many stores. */
+static bool play_closing(void)
+{
+    const struct muster_op *other;
+
+    open_scene();
+    for (uint32_t i = 1; i <= scene.op.n; i++)
+        seat_start((scene.victim + i) % scene.op.n);
+    for (unsigned turns = 0; !has_stopped && !are_done(true); turns++) {
+        muster_loop_turn(op_ring.test.env.loop, MUSTER_NS_PER_MS);
+        assert_true(turns < 20000);
+    }
+    if (has_stopped) {
+        group_ring_turn(&op_ring, 50); /* as far as it comes */
+        close_group(victim_group);
+        turn_until_done(true, "the victim hangs");
+        other = &op_seats[1 - scene.victim].op;
+        assert_true((other->error.rc == MUSTER_OK) ==
+                    (other->result.verdict != MUSTER_VERDICT_ABORTED));
+        ok_count += other->error.rc == MUSTER_OK;
+        torn_count += op_seats[scene.victim].op.result.is_torn;
+        whole_count += op_seats[scene.victim].op.error.rc == MUSTER_OK;
+    }
+    op_scene_close(&scene.op);
+    return has_stopped;
+}
+
+static void what_a_member_that_closes_takes_back_is_no_result(void **state)
+{
+    const struct scene of = {.op = {.kind = MUSTER_OP_ALL_REDUCE, .n = 2, .count = 350},
+                             .parting = PARTING_CLOSE};
+
+    (void)state;
+    for (uint32_t victim = 0; victim < of.op.n; victim++) {
+        unsigned k = 1;
+
+        do {
+            scene = of;
+            scene.victim = victim;
+            scene.stopped_at = k;
+        } while (play_closing() && k++ < 1000);
+        assert_true(k > 4);
+    }
+    assert_true(ok_count > 0 && torn_count > 0 && whole_count > 0);
+}
+
 /* --- Real deadlines --- */
 
 /* The victim has no turn from its start on, or from one of its turns on. */
@@ -519,6 +600,7 @@ int main(void)
         cmocka_unit_test_setup(staged_all_reduce_ends_well_without_the_one_that_is_stopped,
                                reset_counts),
         cmocka_unit_test_setup(other_kinds_end_alike_without_the_one_that_is_stopped, reset_counts),
+        cmocka_unit_test_setup(what_a_member_that_closes_takes_back_is_no_result, reset_counts),
         cmocka_unit_test_setup(a_deadline_leaves_behind_who_has_no_turn, reset_counts),
         cmocka_unit_test_setup(who_goes_on_in_the_middle_of_the_work_of_others_disturbs_nobody,
                                reset_counts),

@@ -183,6 +183,28 @@ static void a_message_that_both_look_for_needs_no_frame(void **state)
         assert_int_equal(frame_bytes_from(i, 1 - i), bytes[i]);
 }
 
+/* Long before the sender stops to look itself. */
+static void a_receiver_that_does_not_look_is_told_of_a_send(void **state)
+{
+    struct muster_message *message;
+    uint64_t bytes;
+
+    (void)state;
+    mail_open(2);
+    bytes = frame_bytes_from(0, 1);
+    mail_send(&mails[0], 0, 1, 300, 5, 0);
+    message = mails[0].op.impl;
+    message->look_until_ns = UINT64_MAX;
+    group_ring_turn(&mail_ring, 200);
+    assert_false(muster_list_is_empty(&mail_ring.members[0].group->looking));
+    assert_true(frame_bytes_from(0, 1) > bytes);
+
+    mail_receive(&mails[1], 1, 0, 300, 0);
+    mail_run_ok(&mails[0]);
+    mail_run_ok(&mails[1]);
+    mail_check_values(&mails[1], 300, 5);
+}
+
 static void stop_looking(uint32_t member)
 {
     const struct muster_group *group = mail_ring.members[member].group;
@@ -303,6 +325,7 @@ int main(void)
         cmocka_unit_test(what_is_taken_back_meanwhile_is_not_received),
         MAIL_CASE(steady_messages_allocate_nothing),
         MAIL_CASE(a_message_that_both_look_for_needs_no_frame),
+        MAIL_CASE(a_receiver_that_does_not_look_is_told_of_a_send),
         cmocka_unit_test(who_has_stopped_looking_is_told_by_a_frame),
         MAIL_CASE(many_messages_find_no_place),
         MAIL_CASE(messages_that_nobody_receives_leave_room_for_operations),

@@ -578,6 +578,37 @@ static void a_turn_that_only_delivers_has_moved_something(void **state)
     op_scene_close(&scene);
 }
 
+/* It must not wait for room that never comes. */
+static void an_operation_that_finds_no_memory_is_to_be_aborted(void **state)
+{
+    const struct op_scene scene = {MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 2, 5, 0, true};
+    unsigned aborted = 0;
+    bool has_refused = true;
+
+    (void)state;
+    for (uint64_t fail_at = 1; has_refused; fail_at++) {
+        enum muster_rc rc;
+
+        open_scene(&scene);
+        op_ring.test.mem.fail_at = fail_at;
+        rc = op_seat_try_start(&scene, 0, op_seat_done);
+        has_refused = op_ring.test.mem.fail_at == 0;
+        op_ring.test.mem.fail_at = 0;
+        assert_true(rc == MUSTER_OK || (has_refused && rc == MUSTER_RESOURCE_EXHAUSTED));
+        if (rc == MUSTER_OK && has_refused) {
+            assert_int_equal(op_ring.members[0].abort_count, 1);
+            assert_int_equal(op_ring.members[0].abort_why, MUSTER_RESOURCE_EXHAUSTED);
+            aborted++;
+        }
+        if (rc == MUSTER_OK)
+            muster_op_cancel(&op_seats[0].op);
+        group_ring_change(&op_ring, UINT32_MAX);
+        group_ring_turn(&op_ring, 2);
+        op_scene_close(&scene);
+    }
+    assert_true(aborted > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -601,6 +632,7 @@ int main(void)
         cmocka_unit_test_setup(an_heir_may_be_kept_from_running_anywhere, reset_counts),
         cmocka_unit_test_setup(an_operation_without_a_result_takes_its_announcement_back,
                                reset_counts),
+        cmocka_unit_test(an_operation_that_finds_no_memory_is_to_be_aborted),
         cmocka_unit_test_setup(places_on_a_board_are_as_new_when_they_are_used_again, reset_counts),
     };
 
