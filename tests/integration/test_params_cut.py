@@ -232,7 +232,7 @@ class Cut(ParamsCluster):
             pulses = [self.pulse(addresses, "j", i, FOREVER, "2") for i in range(2)]
             for pulse in pulses:
                 pulse.send_signal(signal.SIGSTOP)
-            clock = (self.clock_high(addresses) or 0) + 500
+            clock = (self.clock_high(addresses) or 0) + 100
             cutting = self.start(MUSTER, "params", "cut", "--server", addresses, "--job", "j", "--clock", str(clock), "--json", self.folder)
             for log in logs:
                 self.wait_until(lambda log=log: self.lines_of(log, "params_cut_waits"), "the cut does not wait")

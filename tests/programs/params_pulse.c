@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <muster/env.h>
 #include <muster/params.h>
@@ -16,6 +17,9 @@
 #define ROWS       256u
 #define ELEMENTS   4u
 #define TIMEOUT_NS (60 * MUSTER_NS_PER_S)
+/* Between two pushes: about as long as a push, so that a cut meets pushes under way and the processors are not
+ * taken from the servers that it waits for. */
+#define PAUSE_NS ((long)(2 * MUSTER_NS_PER_MS))
 
 static uint64_t keys[ROWS];
 static float values[ROWS][ELEMENTS];
@@ -36,6 +40,7 @@ static enum muster_rc pushes_make(struct muster_params *params, struct muster_pa
         if (is_ticking && rc == MUSTER_OK)
             rc = muster_params_tick(params, i + 1, 1, TIMEOUT_NS, ret_error);
         fflush(stdout);
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
     }
     if (rc == MUSTER_OK)
         puts("done");
