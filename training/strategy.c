@@ -212,6 +212,12 @@ enum muster_rc muster_strategy_open(const struct muster_strategy_options *option
     if (rc == MUSTER_OK)
         rc = muster_failpoint_init(&strategy->failpoint, strategy->env, &error);
     if (rc == MUSTER_OK)
+        rc = muster_strategy_schedule_read(strategy->env, &strategy->schedule, &error);
+    if (rc == MUSTER_OK && strategy->schedule.folder != NULL) {
+        strategy->restore_folder = muster_mem_strdup(strategy->env->mem, strategy->schedule.folder);
+        rc = strategy->restore_folder != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
+    }
+    if (rc == MUSTER_OK)
         rc = muster_report_open(strategy->env, &strategy->report, &error);
     if (rc == MUSTER_OK && options->communication.implementation == MUSTER_COMMUNICATION_NCCL)
         rc = muster_strategy_open_device(strategy, &error); /* before anybody counts on this one */
@@ -315,19 +321,21 @@ static void become_ready(struct muster_strategy *strategy)
             muster_strategy_fail(strategy);
         return;
     }
-    strategy->committed_step = 0; /* a job that begins anew, when none of its members was left */
-    muster_node_commit_step(strategy->node, 0);
+    /* 0, or a checkpoint's: of a job that begins anew when none of its members was left, too */
+    strategy->committed_step = strategy->restored_step;
+    muster_node_commit_step(strategy->node, strategy->committed_step);
     muster_trace_emit(strategy->env, "state_shared", 0, strategy->shared_bytes,
                       muster_node_view(strategy->node)->epoch);
-    strategy->next_step = 1;
+    strategy->next_step = strategy->committed_step + 1;
 }
 
 /* The node may overwrite the tensors from here on: the program is inside begin. */
 static bool offer_state(struct muster_strategy *strategy)
 {
-    enum muster_rc rc =
-        muster_node_set_state(strategy->node, strategy->tensors, strategy->tensor_count);
+    enum muster_rc rc;
 
+    muster_strategy_saving_detach(strategy);
+    rc = muster_node_set_state(strategy->node, strategy->tensors, strategy->tensor_count);
     if (rc == MUSTER_OK)
         return true;
     muster_error_set(&strategy->error, rc, "cannot register the training state: %s",
@@ -382,7 +390,7 @@ static enum muster_rc begin_in_seat(struct muster_strategy *strategy)
     muster_strategy_move(strategy, MUSTER_STRATEGY_STEP);
     muster_node_begin_step(strategy->node, strategy->step);
     muster_strategy_snapshot(strategy);
-    return MUSTER_OK;
+    return muster_strategy_save_if_due(strategy);
 }
 
 enum muster_rc muster_strategy_begin(struct muster_strategy *strategy, uint64_t *ret_step,
@@ -397,7 +405,8 @@ enum muster_rc muster_strategy_begin(struct muster_strategy *strategy, uint64_t 
     rc = strategy->error.rc;
     if (strategy->state != MUSTER_STRATEGY_FAILED) {
         rc = begin_in_seat(strategy);
-        is_restored = strategy->begin == MUSTER_STRATEGY_BEGIN_RESTORED;
+        is_restored = strategy->begin == MUSTER_STRATEGY_BEGIN_RESTORED ||
+                      (strategy->begin == MUSTER_STRATEGY_BEGIN_NEW && strategy->restored_step > 0);
         muster_strategy_move_begin(strategy, MUSTER_STRATEGY_BEGIN_OUTSIDE);
         muster_strategy_move_activity(strategy, rc == MUSTER_OK ? MUSTER_ACTIVITY_COMPUTE
                                                                 : MUSTER_ACTIVITY_OUTSIDE);
@@ -428,6 +437,7 @@ static enum muster_rc commit_in_seat(struct muster_strategy *strategy)
         return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
                                 "commit without begin");
     MUSTER_ASSERT(strategy->ops_open == 0 && strategy->step > strategy->committed_step);
+    muster_strategy_check_update(strategy);
     now_ns = muster_loop_clock_ns(strategy->env->loop);
     muster_activity_move(&strategy->activity, MUSTER_ACTIVITY_OUTSIDE, now_ns);
     strategy->activity.steps++;

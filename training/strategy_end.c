@@ -69,6 +69,7 @@ static void leave_at_once(struct muster_strategy *strategy)
     if (strategy->leave != MUSTER_STRATEGY_STAYS)
         return;
     muster_strategy_move_leave(strategy, MUSTER_STRATEGY_LEAVES);
+    muster_strategy_saving_abandon(strategy, MUSTER_CANCELLED, "this member leaves");
     if (!is_in_view(strategy) && muster_node_group(strategy->node) == NULL)
         on_left(strategy->node, strategy);
     else
@@ -221,6 +222,7 @@ static void leave_in_order(struct muster_strategy *strategy)
 {
     bool is_done = strategy->state == MUSTER_STRATEGY_READY;
 
+    muster_strategy_wait_until(strategy, muster_strategy_saving_is_over, strategy);
     report_result(strategy);
     if (strategy->leave != MUSTER_STRATEGY_STAYS)
         return; /* the process takes itself down, and closes while it does */
@@ -256,6 +258,9 @@ static void strategy_free(struct muster_strategy *strategy)
     struct muster_env *env = strategy->env;
 
     MUSTER_ASSERT(strategy->node == NULL && strategy->ops_open == 0);
+    MUSTER_ASSERT(strategy->saving.state == MUSTER_SAVING_NONE);
+    muster_mem_free(env->mem, strategy->schedule.folder);
+    muster_mem_free(env->mem, strategy->restore_folder);
     for (size_t i = 0; i < strategy->tensor_count; i++)
         muster_mem_free(env->mem, (char *)(uintptr_t)strategy->tensors[i].name);
     muster_mem_free(env->mem, strategy->tensors);
@@ -288,6 +293,7 @@ void muster_strategy_close(struct muster_strategy *strategy)
     muster_expectation_close(&strategy->expectation);
     if (strategy->node != NULL)
         leave_node(strategy);
+    muster_strategy_saving_abandon(strategy, MUSTER_CANCELLED, "this member leaves");
     close_local(strategy);
     muster_strategy_close_device(strategy);
     muster_list_op_fini(&strategy->list);

@@ -19,6 +19,8 @@
 #include "training/local_registry.h"
 #include "training/place.h"
 #include "training/report.h"
+#include "training/strategy_checkpoint.h"
+#include "training/strategy_saving.h"
 
 #define MUSTER_STRATEGY_OPS_MAX 64 /* operations in flight for one call */
 
@@ -106,6 +108,14 @@ struct muster_strategy {
     uint64_t wait_logged_ns; /* of the begin that waits */
 
     bool has_worked; /* an operation was called since begin */
+
+    /* checkpoints: strategy_checkpoint.c, strategy_saving.c, strategy_restore.c */
+    struct muster_strategy_saving saving;
+    struct muster_strategy_schedule schedule;
+    uint64_t updated_step;  /* the last one with update_begin; 0: none yet */
+    char *restore_folder;   /* a new job begins from there; NULL: from its tensors */
+    uint64_t restored_step; /* … and began behind this step; 0: from its tensors */
+    bool is_restore_begun;  /* the tensors may have parts of a checkpoint */
 
     /* the flight recorder: strategy_trace.c */
     struct muster_recorder *recorder; /* NULL: MUSTER_TRACE=off, or not open yet */

@@ -55,10 +55,8 @@ struct share {
 
 static const struct muster_member *member_at(const struct share *share, uint32_t index)
 {
-    for (uint32_t rank = 0; rank < share->view->member_count; rank++)
-        if (share->view->members[rank].from_step == 0 && index-- == 0)
-            return &share->view->members[rank];
-    return NULL;
+    return muster_strategy_sharer_at(
+        &(struct muster_strategy_sharers){.view = share->view, .count = share->count}, index);
 }
 
 static struct muster_root giver_of(const struct share *share)
@@ -450,16 +448,27 @@ static enum muster_rc give_values(struct share *share)
     return rc;
 }
 
+static enum muster_rc restore_values(const struct share *share, bool *ret_is_restored)
+{
+    const struct muster_strategy_sharers sharers = {
+        .view = share->view, .count = share->count, .self = share->self, .giver = share->giver};
+
+    return muster_strategy_restore_values(share->strategy, &sharers, ret_is_restored);
+}
+
 static enum muster_rc share_once(struct muster_strategy *strategy)
 {
     struct share share;
+    bool is_restored = false;
     enum muster_rc rc = share_init(&share, strategy);
 
     if (rc != MUSTER_OK)
         muster_error_set(&strategy->error, rc, "%s: %s", COMPARE, muster_rc_text(rc));
     else
         rc = compare_states(&share);
-    if (rc == MUSTER_OK)
+    if (rc == MUSTER_OK && strategy->restore_folder != NULL)
+        rc = restore_values(&share, &is_restored);
+    if (rc == MUSTER_OK && !is_restored)
         rc = give_values(&share);
     share_fini(&share);
     return rc;

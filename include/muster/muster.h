@@ -44,6 +44,7 @@
 #include <muster/static_group.h>
 #include <muster/status.h>
 #include <muster/strategy.h>
+#include <muster/strategy_checkpoint.h>
 #include <muster/strategy_role.h>
 #include <muster/stream.h>
 #include <muster/stub.h>

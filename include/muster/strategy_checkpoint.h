@@ -1,0 +1,79 @@
+/* Checkpoints of a training job: its members write the registered tensors together, and a job that begins anew
+ * restores them, on any number of members. What `muster run --checkpoint-dir` does by itself. See checkpoint.h for the
+ * files, docs/checkpoints.md for a guide. */
+#ifndef MUSTER_STRATEGY_CHECKPOINT_H
+#define MUSTER_STRATEGY_CHECKPOINT_H
+
+#include <muster/base.h>
+#include <muster/status.h>
+#include <muster/strategy.h>
+
+MUSTER_BEGIN
+
+struct muster_strategy_checkpoint_options {
+    const char *folder;  /* all members see it by this path; made if its parent is there; copied */
+    uint32_t keep_count; /* whole ones that are kept, this one among them; 0: all */
+    uint64_t timeout_ns; /* waiting for the others' shards; 0: 10 min */
+};
+
+/**
+ * Save the state of the last commit, while the program goes on. Call it on all members in the same step, between begin
+ * and the first change of a registered tensor (muster_strategy_update_begin). It blocks until all have called it.
+ *
+ * Each member writes its part by a thread, out of the tensors until update_begin, and out of a copy of the rest
+ * afterwards: so much memory is needed, at most. A program that has never called update_begin has all of its part
+ * copied here. When a member dies before its part is written, the checkpoint is abandoned, and the earlier ones
+ * stay; when it has written it, the others finish.
+ *
+ * Errors:  FAILED_PRECONDITION (begin first; the tensors have changed; an earlier one is not finished on all members:
+ *          the text says on which), ABORTED (the members change: not on any member), RESOURCE_EXHAUSTED and others of
+ *          this member alone, and those of all_gather. What comes of it: checkpoint_wait, checkpoint_result.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_checkpoint_start(
+    struct muster_strategy *strategy, const struct muster_strategy_checkpoint_options *options);
+
+/**
+ * Registered tensors change from here to commit. A program that calls it once must call it in each step, before
+ * any change; a program that never does loses nothing but time in the steps that begin a checkpoint. Does nothing
+ * without a checkpoint that is being written.
+ *
+ * Errors:  FAILED_PRECONDITION (begin first).
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_update_begin(
+    struct muster_strategy *strategy);
+
+/** A checkpoint's end, and what it cost this member. */
+struct muster_strategy_checkpoint_result {
+    bool is_running; /* one is being written: the rest is about the one before */
+    uint64_t step;   /* of the last one that has ended; 0 with rc OK: none has */
+    enum muster_rc rc;
+    char text[MUSTER_ERROR_TEXT_BYTES]; /* why it is not whole */
+    uint64_t bytes;                     /* this member's part */
+    uint64_t copied_bytes;              /* of these, not written yet when the tensors changed */
+    uint64_t stall_ns;                  /* the program stood still for it */
+    uint64_t duration_ns;               /* until it was whole */
+};
+MUSTER_API void muster_strategy_checkpoint_result(
+    struct muster_strategy *strategy, struct muster_strategy_checkpoint_result *ret_result);
+/** Wait until none is being written. Returns the last one's rc; muster_strategy_error tells why. close waits, too. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_checkpoint_wait(
+    struct muster_strategy *strategy);
+
+/**
+ * A new job begins with the newest whole checkpoint of the folder, before the first begin; without a manifest in the
+ * folder, or without the folder, it begins with its tensors as they are. begin then returns the step behind the
+ * checkpoint's, and *ret_is_restored. Call it on all members. Half-written and damaged ones are named in the log. What
+ * ends begin: DATA_LOSS (there are manifests, and nothing is whole), INVALID_ARGUMENT (the newest has other tensors:
+ * the text names the first that differs). Copies folder. FAILED_PRECONDITION (after begin), RESOURCE_EXHAUSTED.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_restore(
+    struct muster_strategy *strategy, const char *folder);
+
+/** "100" (steps) or a time ("30s", "500ms", "10m", "1h"): MUSTER_CHECKPOINT_EVERY. One of both is set to 0. Errors:
+ * INVALID_ARGUMENT. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_every_parse(
+    const char *text, uint64_t *ret_steps, uint64_t *ret_ns, struct muster_error *ret_error);
+
+MUSTER_END
+
+#endif

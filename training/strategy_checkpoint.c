@@ -1,0 +1,348 @@
+/* Checkpoints of a strategy: agreed on by all members, then written by each. */
+#include "training/strategy_checkpoint.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collective/group/group.h"
+#include "training/strategy_call.h"
+
+#define NAME           "checkpoint_start"
+#define KEEP_COUNT     3u
+#define KEEP_COUNT_MAX 1000000u
+
+/* --- The agreement --- */
+
+/* Each member's words. All members take the same decision from the same words. */
+struct proposal {
+    uint64_t id, wall_ns; /* rank 0's count */
+    uint64_t is_due;      /* rank 0's counts */
+    uint64_t step;        /* of the committed state */
+    uint64_t busy_step,
+        busy_id; /* of the checkpoint that this member still writes, or waits for; id 0: none */
+    uint64_t failed_id; /* the last one that it could not write */
+};
+#define PROPOSAL_WORDS (sizeof(struct proposal) / sizeof(uint64_t))
+
+static enum muster_rc start_gather(const struct muster_strategy_call *call, size_t i,
+                                   struct muster_op *op, struct muster_group *group)
+{
+    (void)i;
+    return muster_all_gather_start_in(op, group, call->view, &call->tensors[0], &call->tensors[1],
+                                      muster_strategy_on_op_done);
+}
+
+/* The program's own last result, and its error, stay as they were. */
+static enum muster_rc proposals_gather(struct muster_strategy *strategy, struct proposal *own,
+                                       struct proposal *all)
+{
+    const struct muster_tensor tensors[] = {
+        {.data = own, .count = PROPOSAL_WORDS, .dtype = MUSTER_U64},
+        {.data = all, .count = (uint64_t)strategy->size * PROPOSAL_WORDS, .dtype = MUSTER_U64}};
+    struct muster_op_result result = strategy->result;
+    enum muster_rc rc = muster_strategy_run_in_seat(
+        strategy, &(struct muster_strategy_call){.name = NAME,
+                                                 .tensors = tensors,
+                                                 .count = 1,
+                                                 .view = strategy->view,
+                                                 .start = start_gather});
+
+    strategy->result = result;
+    strategy->ops_rc = MUSTER_OK; /* no operation of the program's step */
+    return rc;
+}
+
+static struct proposal proposal_make(struct muster_strategy *strategy, bool is_due)
+{
+    const struct muster_strategy_saving *saving = &strategy->saving;
+    struct proposal proposal = {.wall_ns = muster_host_wall_ns(strategy->env->host),
+                                .is_due = is_due,
+                                .step = strategy->committed_step,
+                                .failed_id = saving->failed_id};
+
+    while (proposal.id == 0)
+        proposal.id = muster_rng_next(strategy->env->rng);
+    if (saving->state != MUSTER_SAVING_NONE) {
+        proposal.busy_step = saving->checkpoint->name.step;
+        proposal.busy_id = saving->checkpoint->name.id;
+    }
+    return proposal;
+}
+
+static bool has_failed(const struct proposal *all, uint32_t count, uint64_t id, uint32_t *ret_rank)
+{
+    for (uint32_t rank = 0; rank < count; rank++)
+        if (all[rank].failed_id == id) {
+            *ret_rank = rank;
+            return true;
+        }
+    return false;
+}
+
+/* The first member that has an earlier one to finish, which nobody has given up. */
+static bool find_busy(const struct proposal *all, uint32_t count, uint32_t *ret_rank)
+{
+    uint32_t other;
+
+    for (uint32_t rank = 0; rank < count; rank++)
+        if (all[rank].busy_id != 0 && !has_failed(all, count, all[rank].busy_id, &other)) {
+            *ret_rank = rank;
+            return true;
+        }
+    return false;
+}
+
+/* The same on all members, up to the start of the thread. */
+static enum muster_rc proposals_decide(struct muster_strategy *strategy, const struct proposal *all,
+                                       const struct muster_strategy_checkpoint_options *options)
+{
+    struct muster_strategy_saving_start start = {
+        .name = {.step = strategy->committed_step, .id = all[0].id},
+        .wall_ns = all[0].wall_ns,
+        .folder = options->folder,
+        .keep_count = options->keep_count,
+        .timeout_ns = options->timeout_ns};
+    uint32_t rank = 0;
+    enum muster_rc rc;
+
+    for (uint32_t i = 0; i < strategy->size; i++)
+        if (all[i].step != all[0].step)
+            return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
+                                    NAME ": rank %u has committed step %llu, rank 0 %llu", i,
+                                    (unsigned long long)all[i].step,
+                                    (unsigned long long)all[0].step);
+    if (find_busy(all, strategy->size, &rank))
+        return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
+                                NAME ": rank %u has not finished the checkpoint of step %llu yet",
+                                rank, (unsigned long long)all[rank].busy_step);
+    if (strategy->saving.state != MUSTER_SAVING_NONE) {
+        char text[64];
+
+        (void)has_failed(all, strategy->size, all[strategy->rank].busy_id, &rank);
+        (void)snprintf(text, sizeof(text), "rank %u could not write its shard", rank);
+        muster_strategy_saving_abandon(strategy, MUSTER_ABORTED, text);
+    }
+    rc = muster_strategy_saving_start(strategy, &start, &strategy->error);
+    if (rc == MUSTER_OK && strategy->updated_step == 0)
+        muster_strategy_saving_detach(strategy);
+    return rc;
+}
+
+/* *ret_is_begun: it was due. */
+static enum muster_rc save_in_seat(struct muster_strategy *strategy, bool is_due,
+                                   const struct muster_strategy_checkpoint_options *options,
+                                   bool *ret_is_begun)
+{
+    struct proposal own = proposal_make(strategy, is_due);
+    struct proposal *all = muster_mem_alloc_zero(strategy->env->mem, strategy->size, sizeof(*all));
+    enum muster_rc rc;
+
+    if (all == NULL)
+        return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED, NAME ": %s",
+                                muster_rc_text(MUSTER_RESOURCE_EXHAUSTED));
+    rc = proposals_gather(strategy, &own, all);
+    *ret_is_begun = rc == MUSTER_OK && all[0].is_due != 0;
+    if (*ret_is_begun)
+        rc = proposals_decide(strategy, all, options);
+    muster_mem_free(strategy->env->mem, all);
+    return rc;
+}
+
+/* --- The program's calls --- */
+
+enum muster_rc muster_strategy_checkpoint_start(
+    struct muster_strategy *strategy, const struct muster_strategy_checkpoint_options *options)
+{
+    enum muster_rc rc = muster_strategy_check_step(strategy, NAME);
+    bool is_begun;
+
+    if (rc != MUSTER_OK)
+        return rc;
+    if (options->folder == NULL || options->folder[0] == '\0')
+        return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
+                                NAME ": folder must be a path");
+    if (strategy->updated_step == strategy->step)
+        return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
+                                NAME ": the tensors have changed in step %llu: call it before "
+                                     "muster_strategy_update_begin",
+                                (unsigned long long)strategy->step);
+    rc = muster_strategy_enter(strategy, NAME);
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = save_in_seat(strategy, true, options, &is_begun);
+    muster_strategy_leave(strategy);
+    return rc;
+}
+
+enum muster_rc muster_strategy_update_begin(struct muster_strategy *strategy)
+{
+    enum muster_rc rc = muster_strategy_enter(strategy, "update_begin");
+
+    if (rc != MUSTER_OK)
+        return rc;
+    if (strategy->state == MUSTER_STRATEGY_STEP) {
+        strategy->updated_step = strategy->step;
+        muster_strategy_saving_detach(strategy);
+    } else if (strategy->state == MUSTER_STRATEGY_FAILED) {
+        rc = strategy->error.rc;
+    } else if (strategy->state != MUSTER_STRATEGY_WAITING) { /* begin brings the members' state */
+        rc = muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
+                              "update_begin: call begin first");
+    }
+    muster_strategy_leave(strategy);
+    return rc;
+}
+
+void muster_strategy_check_update(struct muster_strategy *strategy)
+{
+    const struct muster_strategy_saving *saving = &strategy->saving;
+
+    if (saving->state == MUSTER_SAVING_WRITES && !saving->is_detached)
+        muster_strategy_saving_abandon(
+            strategy, MUSTER_FAILED_PRECONDITION,
+            "a step was committed without muster_strategy_update_begin, which earlier steps have "
+            "called: its values may be in the checkpoint");
+}
+
+void muster_strategy_checkpoint_result(struct muster_strategy *strategy,
+                                       struct muster_strategy_checkpoint_result *ret_result)
+{
+    *ret_result = (struct muster_strategy_checkpoint_result){.rc = MUSTER_OK};
+    if (muster_strategy_enter(strategy, "checkpoint_result") != MUSTER_OK)
+        return;
+    *ret_result = strategy->saving.last;
+    ret_result->is_running = strategy->saving.state != MUSTER_SAVING_NONE;
+    muster_strategy_leave(strategy);
+}
+
+enum muster_rc muster_strategy_checkpoint_wait(struct muster_strategy *strategy)
+{
+    const struct muster_strategy_checkpoint_result *last = &strategy->saving.last;
+    enum muster_rc rc = muster_strategy_enter(strategy, "checkpoint_wait");
+
+    if (rc != MUSTER_OK)
+        return rc;
+    muster_strategy_wait_until(strategy, muster_strategy_saving_is_over, strategy);
+    rc = last->rc;
+    if (rc != MUSTER_OK && strategy->state != MUSTER_STRATEGY_FAILED)
+        (void)muster_error_set(&strategy->error, rc, "checkpoint of step %llu: %s",
+                               (unsigned long long)last->step, last->text);
+    muster_strategy_leave(strategy);
+    return rc;
+}
+
+/* --- By itself --- */
+
+enum muster_rc muster_checkpoint_every_parse(const char *text, uint64_t *ret_steps,
+                                             uint64_t *ret_ns, struct muster_error *ret_error)
+{
+    static const struct {
+        const char *unit;
+        uint64_t ns; /* 0: steps */
+    } units[] = {{"", 0},
+                 {"ms", MUSTER_NS_PER_MS},
+                 {"s", MUSTER_NS_PER_S},
+                 {"m", 60 * MUSTER_NS_PER_S},
+                 {"h", 3600 * MUSTER_NS_PER_S}};
+    char *end = NULL;
+    uint64_t value;
+
+    errno = 0;
+    value = strtoull(text, &end, 10);
+    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+        if (errno == 0 && *text >= '0' && *text <= '9' && value > 0 && value <= UINT32_MAX &&
+            strcmp(end, units[i].unit) == 0) {
+            *ret_steps = units[i].ns == 0 ? value : 0;
+            *ret_ns = value * units[i].ns;
+            return MUSTER_OK;
+        }
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "must be a number of steps (100) or a time (500ms, 30s, 10m, 1h) above "
+                            "0, got %.40s",
+                            text);
+}
+
+static const char *variable_of(struct muster_env *env, const char *name)
+{
+    const char *text = muster_vars_get(env->vars, name);
+
+    return text != NULL && *text != '\0' ? text : NULL;
+}
+
+enum muster_rc muster_strategy_schedule_read(struct muster_env *env,
+                                             struct muster_strategy_schedule *ret_schedule,
+                                             struct muster_error *ret_error)
+{
+    const char *folder = variable_of(env, "MUSTER_CHECKPOINT_DIR");
+    const char *every = variable_of(env, "MUSTER_CHECKPOINT_EVERY");
+    const char *keep = variable_of(env, "MUSTER_CHECKPOINT_KEEP");
+    struct muster_strategy_schedule made = {.keep_count = KEEP_COUNT};
+    struct muster_error why = {.rc = MUSTER_OK};
+    char *end = NULL;
+    unsigned long count = keep != NULL ? strtoul(keep, &end, 10) : KEEP_COUNT;
+
+    if (every != NULL &&
+        muster_checkpoint_every_parse(every, &made.steps, &made.every_ns, &why) != MUSTER_OK)
+        return muster_error_set(ret_error, why.rc, "MUSTER_CHECKPOINT_EVERY %s", why.text);
+    if (keep != NULL && (*keep < '0' || *keep > '9' || *end != '\0' || count > KEEP_COUNT_MAX))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "MUSTER_CHECKPOINT_KEEP must be a number up to %u, got %.40s",
+                                KEEP_COUNT_MAX, keep);
+    if (folder == NULL && (every != NULL || keep != NULL))
+        return muster_error_set(
+            ret_error, MUSTER_INVALID_ARGUMENT, "%s needs MUSTER_CHECKPOINT_DIR",
+            every != NULL ? "MUSTER_CHECKPOINT_EVERY" : "MUSTER_CHECKPOINT_KEEP");
+    made.keep_count = (uint32_t)count;
+    made.due_ns = muster_loop_after_ns(env->loop, made.every_ns);
+    if (folder != NULL) {
+        made.folder = muster_mem_strdup(env->mem, folder);
+        if (made.folder == NULL)
+            return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+    }
+    *ret_schedule = made;
+    return MUSTER_OK;
+}
+
+/* Whether all members speak about it in this step, which must be the same for all: by the number of the step, or
+ * in each step by rank 0's clock. A step that is begun again has had its turn. */
+static bool is_turn(struct muster_strategy *strategy)
+{
+    struct muster_strategy_schedule *schedule = &strategy->schedule;
+    uint64_t step = strategy->committed_step;
+
+    if (schedule->folder == NULL || (schedule->steps == 0 && schedule->every_ns == 0) ||
+        step == 0 || schedule->attempted_step == step + 1 ||
+        (schedule->steps != 0 && step % schedule->steps != 0))
+        return false;
+    schedule->attempted_step = step + 1;
+    return true;
+}
+
+enum muster_rc muster_strategy_save_if_due(struct muster_strategy *strategy)
+{
+    struct muster_strategy_schedule *schedule = &strategy->schedule;
+    const struct muster_strategy_checkpoint_options options = {.folder = schedule->folder,
+                                                               .keep_count = schedule->keep_count};
+    uint64_t now_ns = muster_loop_now_ns(strategy->env->loop);
+    bool is_begun = false;
+    enum muster_rc rc;
+
+    if (!is_turn(strategy))
+        return MUSTER_OK;
+    rc = save_in_seat(strategy,
+                      (schedule->every_ns == 0 || now_ns >= schedule->due_ns) &&
+                          strategy->committed_step != strategy->restored_step,
+                      &options, &is_begun);
+    if (is_begun)
+        schedule->due_ns = muster_loop_after_ns(strategy->env->loop, schedule->every_ns);
+    if (strategy->state == MUSTER_STRATEGY_FAILED)
+        return strategy->error.rc;
+    if (rc == MUSTER_FAILED_PRECONDITION) /* the one before takes longer than it may */
+        MUSTER_LOG(strategy->env, INFO, "checkpoint_left_out", "step", strategy->committed_step,
+                   "why", strategy->error.text);
+    else if (rc != MUSTER_OK)
+        MUSTER_LOG(strategy->env, WARN, "checkpoint_not_begun", "step", strategy->committed_step,
+                   "why", strategy->error.text);
+    return MUSTER_OK;
+}
