@@ -19,6 +19,11 @@ struct muster_params_seat;
 struct muster_params_seat_options {
     uint64_t memory_max;  /* bytes; 0: 1 GiB. Taken from the system as it is needed */
     uint32_t shard_count; /* a power of two up to 4,096; 0: 256 */
+    /* take, in the main thread of a process that has no other, starts a second process that shares
+     * all memory with it and ends right after it: when the first is killed, its connections are
+     * closed at once, however much memory it has. Clients then lose milliseconds less per GiB, and
+     * 70 ms per GiB where the system has no huge pages. */
+    bool has_anchor;
 };
 
 /**

@@ -9,7 +9,7 @@
 #define CONNECT_TIMEOUT_NS (5 * MUSTER_NS_PER_S)
 
 /* A server that dies is back within milliseconds, so the first attempts follow closely. */
-static const struct muster_backoff reconnect = {.first_ns = MUSTER_NS_PER_MS,
+static const struct muster_backoff reconnect = {.first_ns = MUSTER_NS_PER_MS / 5,
                                                 .max_ns = 500 * MUSTER_NS_PER_MS,
                                                 .growth_permille = 1500,
                                                 .jitter_permille = 250};

@@ -22,6 +22,7 @@ GPU_THREAD = r"collective/gpu/control\.c"
 RULES = [
     ("time", r"clock_gettime|clock_nanosleep|nanosleep|gettimeofday|time|usleep|sleep|timerfd_\w+|times|clock|alarm",
      {"runtime/loop/loop_libevent.c": "timerfd_create", "runtime/loop/loop_libevent_work.c": r"clock_gettime|timerfd_settime", "runtime/system/host_system.c": "clock_gettime",
+      "params/server/seat/seat_system.c": "clock_gettime",
       "runtime/system/recorder_system.c": "clock_gettime",
       "runtime/driver/driver_seat.c": "nanosleep", "runtime/system/process_system.c": "nanosleep"}),
     ("sockets", r"socket|socketpair|connect|bind|listen|accept4?|send|sendto|sendmsg|sendmmsg|recv|recvfrom|recvmsg|"
@@ -57,7 +58,7 @@ RULES = [
       "runtime/system/aside_system.c": r"pthread_(create|join)"}),
     ("processes", r"fork|vfork|clone|exec[lv]\w*|posix_spawn\w*|wait|waitpid|waitid|kill|system|popen|signal|sigaction|"
      r"syscall|prctl|process_vm_\w+|exit|_exit",
-     {"runtime/system/recorder_system.c": "sigaction", "runtime/loop/loop_libevent.c": "signal", "runtime/system/host_system.c": "syscall", "runtime/loop/time_slice.c": "syscall",
+     {"runtime/system/memory_anchor.c": "clone|syscall|waitpid", "runtime/system/recorder_system.c": "sigaction", "runtime/loop/loop_libevent.c": "signal", "runtime/system/host_system.c": "syscall", "runtime/loop/time_slice.c": "syscall",
       "runtime/system/host_command.c": r"posix_spawn\w*|waitid|kill", SHARED_MEMORY: r".*"}),
     ("the heap", r"malloc|calloc|realloc|free|strdup|strndup|asprintf|aligned_alloc|posix_memalign|memalign",
      {"runtime/value/mem.c": "realloc|free"}),

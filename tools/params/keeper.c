@@ -274,6 +274,7 @@ int keeper_run(struct keeper *keeper)
     sigaddset(&house.signals, SIGHUP);
     sigaddset(&house.signals, SIGUSR1);
     (void)sigprocmask(SIG_BLOCK, &house.signals, &house.before);
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* for the anchors of children that were killed */
     for (unsigned i = 0; i < house.child_count && code == EXIT_OK; i++)
         code = child_start(&house, i) ? EXIT_OK : EXIT_OTHER;
     if (code == EXIT_OK)

@@ -180,7 +180,8 @@ static enum muster_rc memory_new(struct params_seat *seat, struct muster_error *
 {
     const struct muster_params_seat_options options = {.memory_max = seat->settings.memory_max,
                                                        .shard_count =
-                                                           (uint32_t)seat->settings.shard_count};
+                                                           (uint32_t)seat->settings.shard_count,
+                                                       .has_anchor = true};
 
     return muster_params_seat_new(&options, &seat->seat, ret_error);
 }

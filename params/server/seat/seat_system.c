@@ -6,11 +6,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime/system/host_share.h"
+#include "runtime/system/memory_anchor.h"
 
 #define MEMORY_MAX_DEFAULT  ((uint64_t)1 << 30)
 #define SHARD_COUNT_DEFAULT 256u
@@ -18,11 +21,24 @@
 #ifndef MADV_COLLAPSE /* Linux 6.1 */
 #define MADV_COLLAPSE 25
 #endif
+#ifndef MADV_POPULATE_WRITE /* Linux 5.14 */
+#define MADV_POPULATE_WRITE 23
+#endif
+/* A process that waits for the seat looks for memory that has come into use: at first soon, as the
+ * next death may be near, but not while its holder begins; later seldom, while there is none. */
+#define WARM_INTERVAL_MIN_NS 20000000L
+#define WARM_INTERVAL_MAX_NS 640000000L
+#define SEGMENTS_MAX     ((size_t)(MUSTER_PARAMS_REGION_BYTES_MAX / MUSTER_PARAMS_SEGMENT_BYTES))
+#define SEGMENT_WORDS    (SEGMENTS_MAX / 64)
 
 /* The first segment of the file; the region follows, aligned for huge pages. */
 struct seat_head {
     pthread_mutex_t mutex; /* robust, shared between processes: locked by the holder's thread */
+    /* A bit per segment of the region that has its pages. Written by the holder, after the pages
+     * exist; read by processes that wait for the seat. Lost bits cost time only. */
+    _Atomic uint64_t committed[SEGMENT_WORDS];
 };
+_Static_assert(sizeof(struct seat_head) <= MUSTER_PARAMS_SEGMENT_BYTES, "the head is one segment");
 
 struct muster_params_seat {
     struct muster_params_seat_options options;
@@ -35,7 +51,13 @@ struct muster_params_seat {
     bool
         is_readable; /* the file can be given to readers: only mappings that were made here can write */
     struct muster_params_region region;
+    uint64_t warmed[SEGMENT_WORDS]; /* a bit per segment that this process has mapped */
 };
+
+static struct seat_head *head_of(const struct muster_params_seat *seat)
+{
+    return (struct seat_head *)(void *)seat->memory;
+}
 
 static size_t round_up(uint64_t bytes)
 {
@@ -47,10 +69,61 @@ static size_t round_up(uint64_t bytes)
  * does not, the pages stay small, and only a death takes longer. */
 static void seat_commit(void *data, void *memory, size_t bytes)
 {
-    (void)data;
+    struct muster_params_seat *seat = data;
+    size_t first = (size_t)((uint8_t *)memory - seat->region_memory) / MUSTER_PARAMS_SEGMENT_BYTES;
+
     for (size_t i = 0; i < bytes; i += MUSTER_PARAMS_SEGMENT_BYTES)
         ((volatile uint8_t *)memory)[i] = 0;
     (void)madvise(memory, bytes, MADV_COLLAPSE);
+    for (size_t i = first; i < first + bytes / MUSTER_PARAMS_SEGMENT_BYTES; i++)
+        atomic_fetch_or_explicit(&head_of(seat)->committed[i / 64], (uint64_t)1 << i % 64,
+                                 memory_order_release);
+}
+
+/* Maps what other processes have committed, so that a server that takes over does not fault at
+ * each segment: thousands of faults would fall into the first turn of a large seat. */
+static bool seat_warm(struct muster_params_seat *seat)
+{
+    bool is_fresh = false;
+
+    for (size_t word = 0; word < SEGMENT_WORDS; word++) {
+        uint64_t fresh = atomic_load_explicit(&head_of(seat)->committed[word],
+                                              memory_order_acquire) &
+                         ~seat->warmed[word];
+
+        seat->warmed[word] |= fresh;
+        is_fresh |= fresh != 0;
+        for (; fresh != 0; fresh &= fresh - 1) {
+            size_t segment = word * 64 + (size_t)__builtin_ctzll(fresh);
+
+            (void)madvise(seat->region_memory + segment * MUSTER_PARAMS_SEGMENT_BYTES,
+                          MUSTER_PARAMS_SEGMENT_BYTES, MADV_POPULATE_WRITE);
+        }
+    }
+    return is_fresh;
+}
+
+/* Returns an errno: EOWNERDEAD after a holder that died. */
+static int seat_wait(struct muster_params_seat *seat)
+{
+    long interval_ns = WARM_INTERVAL_MIN_NS;
+
+    for (;;) {
+        struct timespec until;
+        int sys;
+
+        (void)clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += interval_ns;
+        until.tv_sec += until.tv_nsec / 1000000000L;
+        until.tv_nsec %= 1000000000L;
+        sys = pthread_mutex_clocklock(&head_of(seat)->mutex, CLOCK_MONOTONIC, &until);
+        if (sys != ETIMEDOUT)
+            return sys;
+        if (seat_warm(seat))
+            interval_ns = WARM_INTERVAL_MIN_NS;
+        else if (interval_ns < WARM_INTERVAL_MAX_NS)
+            interval_ns *= 2;
+    }
 }
 
 static struct muster_params_region_options region_options(const struct muster_params_seat *seat)
@@ -106,7 +179,7 @@ static int seat_map(struct muster_params_seat *seat)
     if (!seat->is_readable && fcntl(seat->fd, F_ADD_SEALS, SEALS) != 0)
         return errno;
     seat->region_memory = seat->memory + MUSTER_PARAMS_SEGMENT_BYTES;
-    return mutex_init(&((struct seat_head *)(void *)seat->memory)->mutex);
+    return mutex_init(&head_of(seat)->mutex);
 }
 
 enum muster_rc muster_params_seat_new(const struct muster_params_seat_options *options,
@@ -146,11 +219,14 @@ enum muster_rc muster_params_seat_take(struct muster_params_seat *seat,
 
     MUSTER_ASSERT(!seat->is_taken);
     if (seat->memory != NULL) {
-        pthread_mutex_t *mutex = &((struct seat_head *)(void *)seat->memory)->mutex;
-        int sys = pthread_mutex_lock(mutex);
+        int sys;
+
+        if (seat->options.has_anchor)
+            (void)muster_memory_anchor_start();
+        sys = seat_wait(seat);
 
         if (sys == EOWNERDEAD)
-            sys = pthread_mutex_consistent(mutex);
+            sys = pthread_mutex_consistent(&head_of(seat)->mutex);
         if (sys != 0)
             return muster_error_set_sys(ret_error, MUSTER_FAILED_PRECONDITION, sys,
                                         "the lock of the seat cannot be taken");
@@ -159,11 +235,13 @@ enum muster_rc muster_params_seat_take(struct muster_params_seat *seat,
                                       ret_error);
     if (rc != MUSTER_OK) {
         if (seat->memory != NULL)
-            pthread_mutex_unlock(&((struct seat_head *)(void *)seat->memory)->mutex);
+            pthread_mutex_unlock(&head_of(seat)->mutex);
         return rc;
     }
-    if (seat->memory != NULL)
+    if (seat->memory != NULL) {
         seat->region.commit = seat_commit;
+        seat->region.commit_data = seat;
+    }
     seat->is_taken = true;
     return MUSTER_OK;
 }
@@ -173,7 +251,7 @@ void muster_params_seat_free(struct muster_params_seat *seat)
     if (seat == NULL)
         return;
     if (seat->memory != NULL && seat->is_taken)
-        pthread_mutex_unlock(&((struct seat_head *)(void *)seat->memory)->mutex);
+        pthread_mutex_unlock(&head_of(seat)->mutex);
     if (seat->memory != NULL)
         munmap(seat->memory, seat->bytes);
     if (seat->fd >= 0)

@@ -10,7 +10,9 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -249,6 +251,54 @@ static void the_next_process_takes_the_seat_when_its_holder_is_killed(void **sta
     muster_params_seat_free(seat);
 }
 
+/* The bytes of shared memory that the process has in its page tables. */
+static uint64_t mapped_bytes(pid_t pid)
+{
+    char path[64], line[256];
+    unsigned long long kib = 0;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL)
+        (void)sscanf(line, "RssShmem: %llu kB", &kib);
+    fclose(file);
+    return (uint64_t)kib << 10;
+}
+
+static int waiter_run(struct muster_params_seat *seat, int reports)
+{
+    struct muster_error error;
+
+    if (write(reports, "w", 1) != 1)
+        return 1;
+    return muster_params_seat_take(seat, &error) == MUSTER_OK ? 0 : 2;
+}
+
+/* Otherwise the first turn of a large server that takes over consists of page faults. The test ends
+ * by the limit of ctest where the pages never come. */
+static void the_next_process_has_mapped_what_its_holder_uses(void **state)
+{
+    struct muster_params_seat *seat = seat_new();
+    struct child holder, waiter;
+
+    (void)state;
+    holder = child_start(seat, holder_run);
+    assert_int_equal(child_hear(&holder), 'h');
+    waiter = child_start(seat, waiter_run);
+    assert_int_equal(child_hear(&waiter), 'w');
+    while (mapped_bytes(waiter.pid) < 4 * MIB) { /* index and rows: a segment each */
+        assert_int_equal(waitpid(waiter.pid, NULL, WNOHANG), 0);
+        sched_yield();
+    }
+    kill(holder.pid, SIGKILL);
+
+    assert_int_equal(child_end(&holder), SIGKILL);
+    assert_int_equal(child_end(&waiter), 0);
+    muster_params_seat_free(seat);
+}
+
 static int version_raise(struct muster_params_seat *seat, int reports)
 {
     struct muster_error error;
@@ -359,6 +409,7 @@ int main(void)
         cmocka_unit_test(a_wrong_size_is_told_before_memory_is_made),
         cmocka_unit_test(a_seat_has_the_memory_and_shards_that_were_asked_for),
         cmocka_unit_test(the_next_process_takes_the_seat_when_its_holder_is_killed),
+        cmocka_unit_test(the_next_process_has_mapped_what_its_holder_uses),
         cmocka_unit_test(a_seat_of_another_version_is_refused_each_time),
         cmocka_unit_test(a_seat_that_is_freed_goes_to_the_next_process_at_once),
         cmocka_unit_test(memory_of_the_caller_is_cut_once),
