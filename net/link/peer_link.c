@@ -177,6 +177,29 @@ enum muster_rc muster_peer_link_open(struct muster_env *env, const struct muster
     return MUSTER_OK;
 }
 
+enum muster_rc muster_peer_link_open_over(struct muster_env *env, struct muster_stream *stream,
+                                          const struct muster_peer_hello *hello,
+                                          uint64_t deadline_ns,
+                                          const struct muster_peer_link_events *events, void *data,
+                                          struct muster_peer_link **ret_link)
+{
+    struct muster_peer_link *link = NULL;
+    enum muster_rc rc = link_new(env, hello, events, data, &link);
+
+    MUSTER_ASSERT(hello->intent == MUSTER_LINK_NEW && hello->keys == NULL);
+    if (rc != MUSTER_OK) {
+        muster_stream_close(stream, NULL);
+        return rc;
+    }
+    link->is_opener = true;
+    link->session = link->self.session;
+    link->stream = stream;
+    muster_timer_start(&link->timer, env->loop, deadline_ns);
+    link_greet(link);
+    *ret_link = link;
+    return MUSTER_OK;
+}
+
 enum muster_rc muster_peer_link_accept(struct muster_env *env, struct muster_stream *stream,
                                        const struct muster_peer_hello *hello, uint64_t deadline_ns,
                                        const struct muster_peer_link_events *events, void *data,

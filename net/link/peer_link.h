@@ -153,6 +153,11 @@ MUSTER_MUST_CHECK enum muster_rc muster_peer_link_open(
     struct muster_env *env, const struct muster_address *address,
     const struct muster_peer_hello *hello, uint64_t deadline_ns,
     const struct muster_peer_link_events *events, void *data, struct muster_peer_link **ret_link);
+/** The same over a stream that is connected already. Takes stream, also on failure. */
+MUSTER_MUST_CHECK enum muster_rc muster_peer_link_open_over(
+    struct muster_env *env, struct muster_stream *stream, const struct muster_peer_hello *hello,
+    uint64_t deadline_ns, const struct muster_peer_link_events *events, void *data,
+    struct muster_peer_link **ret_link);
 /** The accepted side: first bytes (the magic) unread. purpose and stripe are taken from the peer.
  * Takes stream. */
 MUSTER_MUST_CHECK enum muster_rc muster_peer_link_accept(

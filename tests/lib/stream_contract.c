@@ -528,6 +528,17 @@ static void both_sides_name_each_other(struct pair *pair)
 
 /* The runner. */
 
+static void make_pair(struct pair *pair)
+{
+    struct muster_stream *streams[2];
+
+    pair_enter(pair);
+    assert_int_equal(pair->contract.make(pair->contract.env, streams), MUSTER_OK);
+    pair_leave(pair);
+    pair->client = streams[0];
+    pair->server = streams[1];
+}
+
 static void connect_pair(struct pair *pair)
 {
     pair_enter(pair);
@@ -547,7 +558,10 @@ static void run_case(void **state)
     unsigned turns;
 
     pair->open(&pair->contract);
-    connect_pair(pair);
+    if (pair->contract.make != NULL)
+        make_pair(pair);
+    else
+        connect_pair(pair);
     pair->run(pair);
     close_stream(pair, &pair->client);
     close_stream(pair, &pair->server);
@@ -562,8 +576,8 @@ static void run_case(void **state)
 #function, function                                                                        \
     }
 
-int stream_contract_run(const char *group, stream_contract_open_fn *open,
-                        stream_contract_close_fn *close)
+static int contract_run(const char *group, stream_contract_open_fn *open,
+                        stream_contract_close_fn *close, bool has_network)
 {
     static const struct {
         const char *name;
@@ -582,17 +596,19 @@ int stream_contract_run(const char *group, stream_contract_open_fn *open,
         CASE(the_rest_of_a_recalled_write_goes_first),
         CASE(unread_bytes_come_back_first),
         CASE(take_now_takes_only_what_is_there),
+        /* With a network. */
         CASE(connecting_where_nobody_listens_is_unavailable),
         CASE(a_cancelled_connect_is_called_back_once),
         CASE(a_taken_port_is_named),
         CASE(both_sides_name_each_other),
     };
-    enum { COUNT = sizeof(cases) / sizeof(cases[0]) };
+    enum { COUNT = sizeof(cases) / sizeof(cases[0]), NETWORK_COUNT = 4 };
     static struct pair pairs[COUNT];
     struct CMUnitTest tests[COUNT];
+    size_t count = has_network ? COUNT : COUNT - NETWORK_COUNT;
     size_t i;
 
-    for (i = 0; i < COUNT; i++) {
+    for (i = 0; i < count; i++) {
         pairs[i] = (struct pair){.run = cases[i].run, .open = open, .close = close};
         tests[i] = (struct CMUnitTest){
             .name = cases[i].name,
@@ -600,5 +616,17 @@ int stream_contract_run(const char *group, stream_contract_open_fn *open,
             .initial_state = &pairs[i],
         };
     }
-    return _cmocka_run_group_tests(group, tests, COUNT, NULL, NULL);
+    return _cmocka_run_group_tests(group, tests, count, NULL, NULL);
+}
+
+int stream_contract_run(const char *group, stream_contract_open_fn *open,
+                        stream_contract_close_fn *close)
+{
+    return contract_run(group, open, close, true);
+}
+
+int stream_contract_run_pairs(const char *group, stream_contract_open_fn *open,
+                              stream_contract_close_fn *close)
+{
+    return contract_run(group, open, close, false);
 }

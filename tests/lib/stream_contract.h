@@ -14,6 +14,8 @@ struct stream_contract {
     /* Code between enter and leave is code of the process; both may be NULL. */
     void (*enter)(struct stream_contract *contract);
     void (*leave)(struct stream_contract *contract);
+    /* NULL: streams come from connecting and accepting; else from here, and env needs no network. */
+    enum muster_rc (*make)(struct muster_env *env, struct muster_stream *ret_streams[2]);
     /* Let something happen. */
     void (*turn)(struct stream_contract *contract);
 };
@@ -25,5 +27,8 @@ typedef void stream_contract_close_fn(struct stream_contract *contract);
  * leaks. Returns the number of failed cases. */
 int stream_contract_run(const char *group, stream_contract_open_fn *open,
                         stream_contract_close_fn *close);
+/** Those that need no network: open sets `make`. */
+int stream_contract_run_pairs(const char *group, stream_contract_open_fn *open,
+                              stream_contract_close_fn *close);
 
 #endif
