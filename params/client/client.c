@@ -280,6 +280,15 @@ enum muster_rc muster_params_open(struct muster_env *env,
                                   muster_params_fn *opened, struct muster_params **ret_params,
                                   struct muster_error *ret_error)
 {
+    return muster_params_open_home(env, options, NULL, opened, ret_params, ret_error);
+}
+
+enum muster_rc muster_params_open_home(struct muster_env *env,
+                                       const struct muster_params_options *options,
+                                       const struct muster_params_home *home,
+                                       muster_params_fn *opened, struct muster_params **ret_params,
+                                       struct muster_error *ret_error)
+{
     struct muster_params *params;
     enum muster_rc rc = options_check(options, ret_error);
     char *server;
@@ -297,6 +306,7 @@ enum muster_rc muster_params_open(struct muster_env *env,
     }
     params_init(params, env, options, opened);
     params->options.server = server;
+    params->home = home;
     if (!nowhere_open(params) || !muster_params_seeds_open(params)) {
         params_free(params);
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a client");

@@ -6,6 +6,7 @@
 #include <muster/params.h>
 
 #include "net/link/peer_link.h"
+#include "params/client/forward.h"
 #include "params/wire/frame.h"
 #include "params/wire/map.h"
 #include "params/wire/range.h"
@@ -161,6 +162,7 @@ struct muster_params_table {
 struct muster_params {
     struct muster_env *env;
     void *data;
+    const struct muster_params_home *home; /* NULL: no server of this process */
     struct muster_runtime *runtime;        /* of blocking calls; NULL: none */
     struct muster_params_outcome *outcome; /* for which a blocking call waits */
     struct muster_params_options options;
@@ -234,6 +236,13 @@ static inline void muster_params_shard_renew(struct muster_params *params, uint3
 {
     params->has_pushed[shard / 8] &= (uint8_t) ~(1u << shard % 8);
 }
+
+/* client.c */
+/** As muster_params_open. home: NULL, or as muster_params_forward_open has it. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_open_home(
+    struct muster_env *env, const struct muster_params_options *options,
+    const struct muster_params_home *home, muster_params_fn *opened,
+    struct muster_params **ret_params, struct muster_error *ret_error);
 
 /* way.c */
 /** The owner of the ways is told by these. */

@@ -8,13 +8,15 @@
 enum muster_rc muster_params_forward_open(struct muster_env *env,
                                           const struct muster_params_options *options,
                                           const struct muster_params_origin *origin,
+                                          const struct muster_params_home *home,
                                           muster_params_fn *opened,
                                           struct muster_params **ret_params,
                                           struct muster_error *ret_error)
 {
-    enum muster_rc rc = muster_params_open(env, options, opened, ret_params, ret_error);
+    enum muster_rc rc =
+        muster_params_open_home(env, options, home, opened, ret_params, ret_error);
 
-    if (rc != MUSTER_OK)
+    if (rc != MUSTER_OK || origin == NULL)
         return rc;
     /* No server has been met within this call, so none has heard of the source that it chose. */
     (*ret_params)->source.source = origin->source;

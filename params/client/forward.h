@@ -5,6 +5,7 @@
 
 #include <muster/incarnation.h>
 #include <muster/params.h>
+#include <muster/stream.h>
 
 /** A source whose pushes are forwarded. */
 struct muster_params_origin {
@@ -12,16 +13,26 @@ struct muster_params_origin {
     uint64_t generation; /* that the source has; 0: the client opens it, as for a new process */
 };
 
+/** A server in the process of the client, which meets it without a connection. */
+struct muster_params_home {
+    void *data;
+    struct muster_incarnation id; /* of its memory */
+    const char *address;          /* by which others reach it */
+    /** Gives the client's end. Errors: RESOURCE_EXHAUSTED, UNAVAILABLE. */
+    enum muster_rc (*connect)(void *data, struct muster_stream **ret_stream);
+};
+
 /**
- * As muster_params_open, for this source; options->source is ignored.
+ * As muster_params_open, for this source; options->source is ignored. origin NULL: for a source of the client's own.
  *
+ * Owns:    borrows home until the client is closed; NULL: all servers are met by connections.
  * Errors:  those of muster_params_open; by opened also ABORTED (a younger process has opened the
  *          source).
  */
 MUSTER_MUST_CHECK enum muster_rc muster_params_forward_open(
     struct muster_env *env, const struct muster_params_options *options,
-    const struct muster_params_origin *origin, muster_params_fn *opened,
-    struct muster_params **ret_params, struct muster_error *ret_error);
+    const struct muster_params_origin *origin, const struct muster_params_home *home,
+    muster_params_fn *opened, struct muster_params **ret_params, struct muster_error *ret_error);
 /** The generation of the source, once opened came with OK. It counts processes: 1 to 2^32 - 1. */
 uint64_t muster_params_forward_generation(const struct muster_params *params);
 

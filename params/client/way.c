@@ -323,13 +323,37 @@ static const struct muster_peer_link_events link_events = {.on_ready = on_ready,
                                                            .on_payload = on_payload,
                                                            .on_down = on_down};
 
-static void way_connect(struct muster_params_way *way)
+static bool way_is_home(const struct muster_params_way *way)
+{
+    const struct muster_params_home *home = way->params->home;
+
+    if (home == NULL)
+        return false;
+    return muster_incarnation_is_zero(&way->id)
+               ? strcmp(way->server, home->address) == 0
+               : muster_incarnation_is_equal(&way->id, &home->id);
+}
+
+static enum muster_rc link_open(struct muster_params_way *way)
 {
     struct muster_params *params = way->params;
     uint64_t deadline_ns = muster_loop_now_ns(params->env->loop) + CONNECT_TIMEOUT_NS;
+    struct muster_stream *stream;
+    enum muster_rc rc;
+
+    if (!way_is_home(way))
+        return muster_peer_link_open(params->env, &way->address, &params->hello, deadline_ns,
+                                     &link_events, way, &way->link);
+    rc = params->home->connect(params->home->data, &stream);
+    return rc != MUSTER_OK ? rc
+                           : muster_peer_link_open_over(params->env, stream, &params->hello,
+                                                        deadline_ns, &link_events, way, &way->link);
+}
+
+static void way_connect(struct muster_params_way *way)
+{
     struct muster_error error;
-    enum muster_rc rc = muster_peer_link_open(params->env, &way->address, &params->hello,
-                                              deadline_ns, &link_events, way, &way->link);
+    enum muster_rc rc = link_open(way);
 
     if (rc == MUSTER_OK)
         return;

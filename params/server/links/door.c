@@ -309,7 +309,8 @@ static void client_authorize(struct muster_params_client *client, struct muster_
         !muster_authorization_is_allowed(authorization, client->identity, METHOD "Replicate");
 }
 
-void muster_params_door_accept(struct muster_params_server *server, struct muster_stream *stream)
+static void client_accept(struct muster_params_server *server, struct muster_stream *stream,
+                          bool is_own)
 {
     uint64_t deadline_ns = muster_loop_now_ns(server->env->loop) + HELLO_TIMEOUT_NS;
     struct muster_params_client *client =
@@ -321,7 +322,8 @@ void muster_params_door_accept(struct muster_params_server *server, struct muste
     }
     client->server = server;
     muster_list_init(&client->waiting);
-    client_authorize(client, stream);
+    if (!is_own)
+        client_authorize(client, stream);
     muster_list_append(&server->clients, &client->node);
     server->client_count++;
     client_hear(client);
@@ -332,6 +334,17 @@ void muster_params_door_accept(struct muster_params_server *server, struct muste
         server->client_count--;
         muster_mem_free(server->env->mem, client);
     }
+}
+
+void muster_params_door_accept(struct muster_params_server *server, struct muster_stream *stream)
+{
+    client_accept(server, stream, false);
+}
+
+void muster_params_door_accept_own(struct muster_params_server *server,
+                                   struct muster_stream *stream)
+{
+    client_accept(server, stream, true);
 }
 
 static void client_check(struct muster_params_client *client, uint64_t now_ns)

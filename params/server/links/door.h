@@ -6,6 +6,9 @@
 
 /** A stranger's stream at the port. Takes stream. */
 void muster_params_door_accept(struct muster_params_server *server, struct muster_stream *stream);
+/** The same of a client in this process, which may do everything: who calls it is judged before. Takes stream. */
+void muster_params_door_accept_own(struct muster_params_server *server,
+                                   struct muster_stream *stream);
 void muster_params_door_close(struct muster_params_server *server);
 /** Check the clients' links. True: some wait, and are to be checked again soon. */
 bool muster_params_door_check(struct muster_params_server *server);

@@ -1,4 +1,4 @@
-/* An agent has a client of its own, which connects to all servers of the job, this one too. */
+/* An agent has a client of its own, which connects to all servers of the job; to this one through memory. */
 #include "params/server/services/agents_internal.h"
 
 #include <string.h>
@@ -123,10 +123,9 @@ enum muster_rc muster_params_agent_open_client(struct muster_params_agent *agent
     *client = (struct muster_params_agent_client){.agents = agents, .agent = agent};
     muster_list_init(&client->tables);
     options.data = client;
-    rc = agent->is_reader
-             ? muster_params_open(server->env, &options, on_opened, &agent->params, ret_error)
-             : muster_params_forward_open(server->env, &options, &agent->origin, on_opened,
-                                          &agent->params, ret_error);
+    rc = muster_params_forward_open(server->env, &options,
+                                    agent->is_reader ? NULL : &agent->origin, &agents->home,
+                                    on_opened, &agent->params, ret_error);
     if (rc != MUSTER_OK) {
         muster_mem_free(server->env->mem, client);
         return rc;

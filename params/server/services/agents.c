@@ -1,6 +1,9 @@
 /* Agents of callers: which there are, and how long they stay. */
 #include "params/server/services/agents.h"
 
+#include "net/stream/ring.h"
+#include "params/server/links/door.h"
+#include "params/server/registry/registration.h"
 #include "params/server/services/agents_internal.h"
 
 #define SOURCES_MAX       256u /* agents at a time: each has a link to each server */
@@ -184,6 +187,19 @@ static void on_tell(struct muster_task *task)
     closed(server);
 }
 
+static enum muster_rc home_connect(void *data, struct muster_stream **ret_stream)
+{
+    struct muster_params_agents *agents = data;
+    struct muster_stream *streams[2];
+    enum muster_rc rc = muster_ring_stream_pair(muster_params_agents_env(agents), streams);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    muster_params_door_accept_own(agents->server, streams[1]);
+    *ret_stream = streams[0];
+    return MUSTER_OK;
+}
+
 enum muster_rc muster_params_agents_open(struct muster_params_server *server)
 {
     struct muster_params_agents *agents =
@@ -192,6 +208,11 @@ enum muster_rc muster_params_agents_open(struct muster_params_server *server)
     if (agents == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     agents->server = server;
+    agents->home =
+        (struct muster_params_home){.data = agents,
+                                    .id = server->hello.incarnation,
+                                    .address = muster_params_registration_reach(server),
+                                    .connect = home_connect};
     muster_list_init(&agents->list);
     muster_timer_init(&agents->sweep, on_sweep, agents);
     muster_task_init(&agents->advance, on_advance, agents);

@@ -25,6 +25,7 @@ struct muster_params_agent {
 
 struct muster_params_agents {
     struct muster_params_server *server;
+    struct muster_params_home home; /* the server itself */
     struct muster_list list;
     uint32_t count;
     struct muster_params_agent *reader; /* NULL: nobody has asked yet */

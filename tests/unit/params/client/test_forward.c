@@ -36,7 +36,7 @@ static void forward_open(struct params_puppets *puppets, uint64_t generation)
     params_puppets_open(puppets, SERVERS);
     options.server = puppets->list[0].host.address;
     options.connect_deadline_ns = puppet_deadline(puppets);
-    if (muster_params_forward_open(puppets->env, &options, &origin, on_opened, &puppets->params,
+    if (muster_params_forward_open(puppets->env, &options, &origin, NULL, on_opened, &puppets->params,
                                    &error) != MUSTER_OK)
         fail_msg("%s", error.text);
 }
@@ -91,7 +91,7 @@ static void wrong_options_open_nothing(void **state)
     (void)state;
     test_env_open(&test);
     assert_int_equal(
-        muster_params_forward_open(&test.env, &options, &owner, on_opened, &params, &error),
+        muster_params_forward_open(&test.env, &options, &owner, NULL, on_opened, &params, &error),
         MUSTER_INVALID_ARGUMENT);
     assert_null(params);
     test_env_close(&test);

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "net/link/peer_link_internal.h"
 #include "params/server/core/server_internal.h"
 #include "params_job.h"
 #include "scene_case.h"
@@ -178,6 +179,33 @@ static void errands_reach_the_rows_of_all_servers(void **state)
 }
 
 /* Its second push waits for the first one; other callers do not wait for either. */
+/* Links by which agents of the first server have come to that server. */
+static unsigned links_count(const struct muster_params_server *server, bool are_in_memory)
+{
+    unsigned count = 0;
+
+    MUSTER_LIST_EACH (&server->clients, client, struct muster_params_client, node)
+        count += muster_ring_stream_is_one(client->link->stream) == are_in_memory;
+    return count;
+}
+
+/* One agent pulls, and one pushes. */
+static void an_agent_meets_its_own_server_without_a_connection(void **state)
+{
+    struct scene *scene = *state;
+    const struct muster_params_origin origin = source_open(scene, 1);
+    struct work push = push_of(1, 7, 5);
+
+    assert_int_equal(work_hand(scene, &origin, &push), MUSTER_OK);
+    assert_int_equal(work_await(scene, &push), MUSTER_OK);
+    assert_true(value_pull(scene, 7) == 5);
+
+    assert_int_equal(links_count(scene->server, true), 2);
+    assert_int_equal(links_count(scene->server, false), 0);
+    assert_int_equal(links_count(scene->job.members[1].server, true), 0);
+    assert_int_equal(links_count(scene->job.members[1].server, false), 2);
+}
+
 static void a_source_pushes_one_at_a_time(void **state)
 {
     struct scene *scene = *state;
@@ -427,6 +455,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(errands_reach_the_rows_of_all_servers),
+        CASE(an_agent_meets_its_own_server_without_a_connection),
         CASE(a_source_pushes_one_at_a_time),
         CASE(a_source_of_before_is_refused),
         CASE(an_errand_whose_client_has_failed_is_begun_once_more),
