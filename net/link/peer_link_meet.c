@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "net/stream/ring.h"
 #include "net/tls/stream.h"
 
 static void hello_send(struct muster_peer_link *link, uint8_t *bytes, size_t count)
@@ -64,8 +65,9 @@ static enum muster_rc check_protection(const struct muster_peer_link *link,
 {
     bool is_tls = muster_tls_stream_is_one(link->stream);
     bool is_control = link->peer.purpose == MUSTER_LINK_CONTROL;
+    bool is_safe = is_tls || link->env->tls == NULL || muster_ring_stream_is_within(link->stream);
 
-    if (link->is_opener || (link->self.keys == NULL && (is_tls || link->env->tls == NULL)))
+    if (link->is_opener || (link->self.keys == NULL && is_safe))
         return MUSTER_OK;
     if (link->self.keys == NULL || (!is_tls && is_control))
         return muster_error_set(ret_error, MUSTER_UNAUTHENTICATED,

@@ -259,7 +259,7 @@ static bool data_is_there(struct muster_ring *ring)
     return is_there;
 }
 
-void muster_ring_pump(struct muster_ring *ring)
+static void ring_pump(struct muster_ring *ring)
 {
     bool has_moved = true;
 
@@ -282,6 +282,17 @@ void muster_ring_pump(struct muster_ring *ring)
     ring->is_pumping = false;
 }
 
+static void on_socket(struct muster_fd_watch *watch, unsigned ready)
+{
+    struct muster_ring *ring = watch->data;
+
+    (void)ready;
+    if (!muster_ring_hear(ring))
+        return;
+    ring->sleeps_for_data = ring->sleeps_for_room = false;
+    ring_pump(ring);
+}
+
 static void ring_free(struct muster_ring *ring)
 {
     struct muster_mem *mem = ring->env->mem;
@@ -301,7 +312,7 @@ static void on_task(struct muster_task *task)
     if (!ring->is_closing) {
         if (ring->pair != NULL) /* the twin may have posted it */
             ring->sleeps_for_data = ring->sleeps_for_room = false;
-        muster_ring_pump(ring);
+        ring_pump(ring);
         return;
     }
     read_end(ring, MUSTER_CANCELLED, false);
@@ -438,6 +449,11 @@ bool muster_ring_stream_is_one(const struct muster_stream *stream)
     return stream->ops == &ring_ops;
 }
 
+bool muster_ring_stream_is_within(const struct muster_stream *stream)
+{
+    return muster_ring_stream_is_one(stream) && ring_of(stream)->pair != NULL;
+}
+
 /* --- Opening --- */
 
 static void ring_init(struct muster_ring *ring, struct muster_env *env)
@@ -462,7 +478,7 @@ enum muster_rc muster_ring_stream_open(struct muster_env *env, int socket,
     }
     ring_init(ring, env);
     ring->watch = (struct muster_fd_watch){
-        .data = ring, .on_ready = muster_ring_on_socket, .fd = socket, .wanted = MUSTER_FD_READ};
+        .data = ring, .on_ready = on_socket, .fd = socket, .wanted = MUSTER_FD_READ};
     rc = muster_shared_memory_open("muster-ring", sizeof(*ring->own), &ring->shared);
     if (rc != MUSTER_OK)
         goto fail;

@@ -24,5 +24,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_ring_stream_open(struct muster_env *env,
 MUSTER_MUST_CHECK enum muster_rc muster_ring_stream_pair(struct muster_env *env,
                                                          struct muster_stream *ret_streams[2]);
 bool muster_ring_stream_is_one(const struct muster_stream *stream);
+/** Both of its ends are in this process. */
+bool muster_ring_stream_is_within(const struct muster_stream *stream);
 
 #endif

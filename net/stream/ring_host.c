@@ -102,9 +102,9 @@ static void introduction_receive(struct muster_ring *ring, struct msghdr *header
 }
 
 /* Packets behind the first one have nothing but their coming. */
-void muster_ring_on_socket(struct muster_fd_watch *watch, unsigned ready)
+bool muster_ring_hear(struct muster_ring *ring)
 {
-    struct muster_ring *ring = watch->data;
+    int socket = ring->watch.fd;
     struct introduction introduction;
     struct iovec iov = {.iov_base = &introduction, .iov_len = sizeof(introduction)};
     union control control;
@@ -114,21 +114,19 @@ void muster_ring_on_socket(struct muster_fd_watch *watch, unsigned ready)
                             .msg_controllen = sizeof(control.bytes)};
     ssize_t bytes;
 
-    (void)ready;
     if (ring->other == NULL)
-        bytes = recvmsg(watch->fd, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+        bytes = recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     else
-        bytes = recv(watch->fd, &introduction, sizeof(introduction), MSG_DONTWAIT);
+        bytes = recv(socket, &introduction, sizeof(introduction), MSG_DONTWAIT);
     /* ECONNRESET: the other side has closed its socket without receiving all; what it has sent comes next. */
     if (bytes < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET))
-        return;
+        return false;
     if (bytes <= 0) {
         ring->is_gone = true;
         ring->is_broken |= bytes < 0 || ring->other == NULL;
-        muster_fd_watch_close(watch);
+        muster_fd_watch_close(&ring->watch);
     } else if (ring->other == NULL) {
         introduction_receive(ring, &header, &introduction, bytes);
     }
-    ring->sleeps_for_data = ring->sleeps_for_room = false;
-    muster_ring_pump(ring);
+    return true;
 }

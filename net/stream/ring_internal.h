@@ -58,16 +58,11 @@ struct muster_ring {
     muster_stream_close_fn *closed;
 };
 
-/* --- ring.c --- */
-
-/** Move what can be moved, and end requests. */
-void muster_ring_pump(struct muster_ring *ring);
-
 /* --- ring_host.c --- */
 
 /** Send what the other process needs to read this side's ring. False: it is gone. */
 bool muster_ring_introduce(struct muster_ring *ring);
-/** The socket is readable. */
-muster_fd_fn muster_ring_on_socket;
+/** The socket is readable. False: nothing has come. */
+bool muster_ring_hear(struct muster_ring *ring);
 
 #endif
