@@ -164,6 +164,7 @@ void muster_params_followers_catch_up(struct muster_params_server *server)
         if (!records_done(follower, count))
             muster_params_follower_break(follower, "it acknowledged what was not sent");
     }
+    muster_params_followers_settle(server);
 }
 
 static void follower_check(struct muster_params_follower *follower, uint64_t now_ns)

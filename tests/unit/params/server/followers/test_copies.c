@@ -13,6 +13,7 @@
 
 #include "params/server/followers/follower.h"
 #include "params/server/leaders/leader.h"
+#include "params/server/leaders/leader_internal.h"
 #include "params/server/registry/map.h"
 
 #define ROWS PARAMS_COPIES_ROWS
@@ -141,6 +142,88 @@ static void a_learner_is_no_copy_before_the_copies_have_what_it_has(void **state
     assert_false(scene.is_done);
 
     params_copies_pause(&scene, false);
+    params_copies_await(&scene);
+    test_env_run_until(scene.job.env, are_whole, &scene);
+    params_copies_close(&scene);
+}
+
+/* The second server takes nothing from the first one. */
+static void leaders_pause(const struct params_copies *scene, bool is_paused)
+{
+    MUSTER_LIST_EACH (&scene->job.members[1].server->leaders, leader, struct muster_params_leader,
+                      node) {
+        if (is_paused)
+            muster_peer_link_pause(leader->link);
+        else
+            muster_peer_link_resume(leader->link);
+    }
+}
+
+static bool is_first_settling(void *data)
+{
+    const struct params_copies *scene = data;
+    const struct muster_params_server *server = scene->job.members[0].server;
+    uint32_t settling = 0, led = 0;
+
+    MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node)
+        settling += follower->settling_count;
+    for (uint32_t shard = 0; shard < PARAMS_CALLER_SHARDS; shard++)
+        led += muster_params_server_leads(server, shard, server->map->epoch);
+    return settling == led;
+}
+
+static bool has_early_answer(void *data)
+{
+    const struct params_copies *scene = data;
+
+    MUSTER_LIST_EACH (&scene->job.members[0].server->followers, follower,
+                      struct muster_params_follower, node)
+        if (follower->early_map != 0)
+            return true;
+    return false;
+}
+
+static void map_set(const struct params_copies *scene, uint32_t member,
+                    const struct muster_params_map *map)
+{
+    struct muster_params_server *server = scene->job.members[member].server;
+    struct muster_params_map *copy = muster_params_map_new(server->env->mem);
+
+    *copy = *map;
+    muster_params_server_set_map(server, copy);
+}
+
+static void a_learner_is_a_copy_when_the_answers_of_a_later_map_count(void **state)
+{
+    static float values[ROWS][2];
+    static struct muster_params_map map;
+    uint64_t keys[ROWS];
+    const struct muster_params_rows rows = {keys, values, ROWS};
+    struct muster_params_op push;
+    struct params_copies scene;
+
+    (void)state;
+    params_copies_open(&scene, 2, 3);
+    params_copies_push(&scene);
+    for (uint32_t i = 0; i < ROWS; i++)
+        keys[i] = i;
+    leaders_pause(&scene, true);
+    push.data = &scene;
+    assert_int_equal(muster_params_push_start(&push, scene.table, &rows,
+                                              params_copies_deadline(&scene), params_copies_on_op),
+                     MUSTER_OK);
+    params_copies_join(&scene, 2);
+    test_env_run_until(scene.job.env, is_first_settling, &scene);
+    test_env_turn(scene.job.env, 50);
+    assert_false(scene.is_done);
+
+    map = *scene.job.members[0].server->map;
+    map.epoch++;
+    map_set(&scene, 1, &map);
+    leaders_pause(&scene, false);
+    test_env_run_until(scene.job.env, has_early_answer, &scene);
+    map_set(&scene, 0, &map);
+
     params_copies_await(&scene);
     test_env_run_until(scene.job.env, are_whole, &scene);
     params_copies_close(&scene);
@@ -392,6 +475,7 @@ int main(void)
         cmocka_unit_test(what_is_acknowledged_is_at_both),
         cmocka_unit_test(nothing_is_answered_before_the_other_copy_has_said_so),
         cmocka_unit_test(a_learner_is_no_copy_before_the_copies_have_what_it_has),
+        cmocka_unit_test(a_learner_is_a_copy_when_the_answers_of_a_later_map_count),
         cmocka_unit_test(the_other_copy_goes_on_when_a_server_is_gone),
         cmocka_unit_test(a_server_that_comes_learns_all_of_its_shards),
         cmocka_unit_test(a_copy_whose_link_is_lost_begins_anew),
