@@ -348,6 +348,7 @@ static void on_closed(struct muster_task *task)
     enum muster_rc rc = params->push_count == 0 ? MUSTER_OK : MUSTER_DEADLINE_EXCEEDED;
     struct muster_error error;
 
+    params->is_closed = true;
     muster_error_set(&error, MUSTER_CANCELLED, "the client was closed");
     muster_params_ops_fail(params, MUSTER_CANCELLED, &error);
     muster_timer_stop(&params->closing_deadline);

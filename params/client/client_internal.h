@@ -43,6 +43,7 @@ struct muster_params_way {
     uint64_t backoff_ns;
     struct muster_timer check; /* whether the link is half open; runs while an answer is awaited */
     struct muster_params_pulse pulse;
+    struct muster_frame leaving; /* tells the server that this client ends */
     uint8_t opened_bytes[MUSTER_PARAMS_OPENED_BYTES]; /* OPENED, or the begin of a refusal */
     bool is_seed;    /* it is not a way to a server of the map */
     bool is_strange; /* CONNECTING: another server answers, whose map is awaited */
@@ -211,6 +212,9 @@ struct muster_params {
     struct muster_timer deadline; /* the next of any operation */
     /* Closing. */
     bool is_closing;
+    bool has_left;          /* servers are told that it ends, … */
+    uint32_t leaving_count; /* … over links that have not sent it yet */
+    bool is_closed;
     muster_params_fn *closed;
     struct muster_timer closing_deadline;
 };

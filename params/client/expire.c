@@ -100,12 +100,42 @@ void muster_params_ops_fail(struct muster_params *params, enum muster_rc rc,
         op_abandon(MUSTER_CONTAINER_OF(params->ops.next, struct muster_params_op, node), rc, error);
 }
 
+static void on_left(struct muster_frame *frame, enum muster_rc rc)
+{
+    struct muster_params *params = frame->data;
+
+    (void)rc; /* a server that does not hear of it makes cuts wait for this client for a while */
+    params->leaving_count--;
+    muster_params_close_check(params);
+}
+
+/* Servers hear that nothing of this client is under way. */
+static void ways_leave(struct muster_params *params)
+{
+    params->has_left = true;
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        if (way->state != MUSTER_PARAMS_WAY_OPEN)
+            continue;
+        way->leaving = (struct muster_frame){.data = params};
+        way->leaving.header = (struct muster_frame_header){.channel = MUSTER_FRAME_PARAMS,
+                                                           .type = MUSTER_PARAMS_ALIVE,
+                                                           .flags = MUSTER_PARAMS_ALIVE_LEAVES};
+        params->leaving_count++;
+        if (muster_peer_link_send(&way->leaving, way->link, on_left) != MUSTER_OK)
+            params->leaving_count--;
+    }
+}
+
 /* A client that closes waits for its pushes alone, and for nothing once the server has refused it. */
 void muster_params_close_check(struct muster_params *params)
 {
     bool is_over = params->is_failed || (params->collected_bytes == 0 && params->push_count == 0 &&
                                          muster_params_ranges_are_numbered(params, UINT64_MAX));
 
-    if (params->is_closing && is_over)
+    if (!params->is_closing || params->is_closed || !is_over)
+        return;
+    if (!params->is_failed && !params->has_left)
+        ways_leave(params);
+    if (params->is_failed || params->leaving_count == 0)
         muster_task_post(&params->tell, params->env->loop);
 }

@@ -19,6 +19,7 @@
 #include "params/server/services/drain.h"
 #include "params/server/services/params_service.h"
 #include "params/server/services/watch.h"
+#include "params/server/state/absent.h"
 #include "params/server/state/clock.h"
 #include "params/server/state/cut.h"
 #include "params/server/state/hold.h"
@@ -64,6 +65,7 @@ static void server_free(struct muster_params_server *server)
     muster_mem_pool_fini(&server->pool);
     muster_params_restore_close(server);
     muster_params_rounds_close(server);
+    muster_params_absent_close(server);
     muster_params_server_clocks_close(server);
     muster_mem_free(server->env->mem, server->scratch);
     muster_mem_free(server->env->mem, server->turned);
@@ -211,6 +213,7 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     muster_list_init(&server->clients);
     muster_params_watches_init(server);
     muster_params_server_clocks_open(server);
+    muster_params_absent_open(server);
     muster_params_rounds_init(server);
     muster_params_door_init(server);
     muster_params_server_cut_init(server);

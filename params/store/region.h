@@ -139,6 +139,7 @@ struct muster_params_source {
 
 #define MUSTER_PARAMS_SOURCE_NAMED     1u /* its sequence outlives its processes: it is kept */
 #define MUSTER_PARAMS_SOURCE_FORGOTTEN 2u /* positions of it were dropped: its process may not go on */
+#define MUSTER_PARAMS_SOURCE_LINKED    4u /* a client of it is connected, or has lost its link and may come back */
 
 /**
  * The row that is being changed, as it was. It counts as long as *position_at still is

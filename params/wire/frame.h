@@ -96,6 +96,8 @@ enum muster_params_copy_message {
 #define MUSTER_PARAMS_COPY_IS_REFUSED 2u
 /* header.flags of COPY_SOURCE: the source has a name, and is kept. */
 #define MUSTER_PARAMS_COPY_IS_NAMED 1u
+/* … : its client is connected to the primary, or has lost its link and may come back. */
+#define MUSTER_PARAMS_COPY_IS_LINKED 2u
 /** An entry of COPY_POSITIONS. */
 struct muster_params_copied_position {
     uint64_t slot; /* the primary's */

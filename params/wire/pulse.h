@@ -18,6 +18,8 @@
 
 /* header.flags of ALIVE and COPY_ALIVE: the peer is asked for one without it. */
 #define MUSTER_PARAMS_ALIVE_ASKS 1u
+/* … of ALIVE from a client: all its pushes are acknowledged, and it ends. */
+#define MUSTER_PARAMS_ALIVE_LEAVES 2u
 
 struct muster_params_pulse {
     uint64_t heard_ns;   /* bytes came, or waiting began */

@@ -92,43 +92,6 @@ static enum muster_rc cut_read(struct params_cuts *cuts, struct muster_env *env,
 
 /* --- Asking --- */
 
-/* A client that no server of a cut knows to be there may have pushed to some shards alone: such a cut is not
- * judged (docs/params.md, "Not promised"). */
-static bool clients_are_at(const struct params_cuts *cuts, const char *server)
-{
-    MUSTER_LIST_EACH (&cuts->cast->lives, life, struct params_life, link) {
-        const struct params_client *client =
-            sim_node_is_alive(life->node) ? sim_node_program(life->node) : NULL;
-        bool is_connected = !sim_node_is_alive(life->node);
-
-        if (client != NULL && client->params != NULL)
-            MUSTER_LIST_EACH (&client->params->ways, way, struct muster_params_way, node)
-                is_connected |= way->state == MUSTER_PARAMS_WAY_OPEN && way->leads &&
-                                strcmp(way->server, server) == 0;
-        if (!is_connected)
-            return false;
-    }
-    return true;
-}
-
-static void witnesses_find(struct params_cuts *cuts, const struct params_client *client)
-{
-    uint32_t count = 0;
-
-    memset(cuts->witnesses, 0, sizeof(cuts->witnesses));
-    MUSTER_LIST_EACH (&client->params->ways, way, struct muster_params_way, node)
-        if (count < PARAMS_STAGE_SERVERS_MAX && clients_are_at(cuts, way->server))
-            snprintf(cuts->witnesses[count++], sizeof(cuts->witnesses[0]), "%s", way->server);
-}
-
-static bool witness_is_left(const struct params_cuts *cuts)
-{
-    for (uint32_t i = 0; i < PARAMS_STAGE_SERVERS_MAX; i++)
-        if (cuts->witnesses[i][0] != '\0' && clients_are_at(cuts, cuts->witnesses[i]))
-            return true;
-    return false;
-}
-
 static void cut_check_bounds(struct params_cuts *cuts, const struct params_cut *cut)
 {
     const struct params_cast *cast = cuts->cast;
@@ -170,7 +133,6 @@ static void on_cut(struct muster_params_op *op, enum muster_rc rc)
     if (number != cuts->cut.number)
         sim_fail(world, "the folder has cut %" PRIu64 ", not %" PRIu64, number, cuts->cut.number);
     cut_check_bounds(cuts, &read);
-    read.is_judged = witness_is_left(cuts);
     read.clock = cuts->clock;
     cuts->cuts[cuts->count++] = read;
 }
@@ -197,7 +159,6 @@ void params_cuts_begin(struct params_cuts *cuts, struct params_client *client)
         return;
     for (uint32_t row = 0; row < PARAMS_ROWS; row++)
         memcpy(cuts->least[row], cuts->cast->rows[row].answered, sizeof(cuts->least[row]));
-    witnesses_find(cuts, client);
     cuts->life = client->life;
     cuts->op.data = cuts;
     cuts->clock = clock_draw(cuts);
@@ -258,8 +219,7 @@ void params_cuts_check(struct params_cuts *cuts)
 
     for (uint32_t i = 0; i < cuts->count; i++)
         for (uint32_t element = 0; element < cast->source_count; element++)
-            if (cuts->cuts[i].is_judged &&
-                !cut_has_prefix(&cuts->cuts[i], &cuts->logs[element], element))
+            if (!cut_has_prefix(&cuts->cuts[i], &cuts->logs[element], element))
                 sim_fail(cast->world,
                          "cut %" PRIu32 " has pushes of source %" PRIu32
                          " that are not its first ones",

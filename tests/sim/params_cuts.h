@@ -23,7 +23,6 @@ struct params_push_log {
 
 /* A cut, as its files say. */
 struct params_cut {
-    bool is_judged;
     uint64_t clock; /* it has the steps before this one; 0: not between steps */
     uint64_t rows[PARAMS_ROWS][PARAMS_SOURCES_MAX];
 };
@@ -40,7 +39,6 @@ struct params_cuts {
     const struct params_life *life;
     bool is_busy;
     uint64_t clock;
-    char witnesses[PARAMS_STAGE_SERVERS_MAX][64]; /* servers that all clients were connected to */
     uint64_t least[PARAMS_ROWS][PARAMS_SOURCES_MAX]; /* answered before it began */
 };
 

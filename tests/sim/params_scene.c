@@ -81,6 +81,7 @@ static void start_client(struct sim_node *node, struct muster_env *env, void *da
         .server = scene->addresses,
         .job = scene->registry != NULL ? REGISTRY_STAGE_JOB : NULL,
         .clock_sources = scene->clock_sources,
+        .source = scene->source,
         .connect_deadline_ns = muster_loop_after_ns(env->loop, 60 * SECOND),
         .data = scene};
 
@@ -262,4 +263,16 @@ void params_scene_client_kill(struct params_scene *scene)
     sim_kill(scene->client);
     memset(&scene->op, 0, sizeof(scene->op));
     scene->is_done = false;
+}
+
+void params_scene_client_leave(struct params_scene *scene)
+{
+    sim_enter(scene->client);
+    muster_params_close(scene->params,
+                        muster_loop_after_ns(sim_node_env(scene->client)->loop, 60 * SECOND),
+                        on_opened);
+    sim_leave(scene->client);
+    params_scene_await(scene, 60 * SECOND);
+    assert_true(sim_run_for(scene->world, SECOND));
+    params_scene_client_kill(scene);
 }

@@ -34,6 +34,7 @@ struct params_scene {
     uint32_t server_count;
     uint64_t source_lease_ns, replica_lag_ns; /* 0: as a server's */
     uint32_t clock_sources; /* of the client; not 0: its table is by round */
+    const char *source;     /* the next client's name; NULL: none */
     char addresses[128];
     struct sim_node *client;
     struct muster_params *params;
@@ -56,6 +57,8 @@ void params_scene_serve(struct params_scene *scene, uint32_t server);
 /** A client, which has no table. */
 void params_scene_client(struct params_scene *scene);
 void params_scene_client_kill(struct params_scene *scene);
+/** It ends in order. */
+void params_scene_client_leave(struct params_scene *scene);
 void params_scene_table(struct params_scene *scene);
 /** 1 is added to all rows. */
 void params_scene_push(struct params_scene *scene, uint64_t patience_ns);

@@ -150,6 +150,8 @@ struct muster_params_server {
     struct muster_params_tail tail;
     struct muster_params_unite unite;
     struct muster_params_clocks clocks;
+    uint32_t absent_count; /* sources whose clients may come back (absent.h) */
+    struct muster_timer absent_expiry;
     struct muster_list rounds; /* of tables by round */
     struct muster_task round_review;
     struct muster_task early_review; /* messages that have waited for a round may go on */

@@ -20,6 +20,17 @@ static bool told_grow(struct muster_params_follower *follower, uint64_t slot)
     return true;
 }
 
+static uint16_t source_flags(const struct muster_params_source *source)
+{
+    uint32_t flags = 0;
+
+    if ((source->flags & MUSTER_PARAMS_SOURCE_NAMED) != 0)
+        flags |= MUSTER_PARAMS_COPY_IS_NAMED;
+    if ((source->flags & MUSTER_PARAMS_SOURCE_LINKED) != 0)
+        flags |= MUSTER_PARAMS_COPY_IS_LINKED;
+    return (uint16_t)flags;
+}
+
 static bool source_tell(struct muster_params_follower *follower, uint64_t slot)
 {
     const struct muster_params_source *source =
@@ -34,8 +45,7 @@ static bool source_tell(struct muster_params_follower *follower, uint64_t slot)
     const struct muster_frame_header header = {
         .channel = MUSTER_FRAME_PARAMS,
         .type = MUSTER_PARAMS_COPY_SOURCE,
-        .flags =
-            (source->flags & MUSTER_PARAMS_SOURCE_NAMED) != 0 ? MUSTER_PARAMS_COPY_IS_NAMED : 0,
+        .flags = source_flags(source),
         .payload_bytes = MUSTER_PARAMS_COPIED_SOURCE_BYTES,
         .offset = slot,
         .descriptor = source->clock};

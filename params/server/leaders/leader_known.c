@@ -1,6 +1,7 @@
 /* A leader as this server knows it: the shards that it leads, and the names that it gives to sources and tables. */
 #include "params/server/leaders/leader_internal.h"
 
+#include "params/server/state/absent.h"
 #include "params/server/state/clock.h"
 #include "params/server/state/rows.h"
 
@@ -59,6 +60,8 @@ bool muster_params_leader_source(struct muster_params_leader *leader,
         return false;
     muster_params_leader_drop_slot(leader, header->offset);
     leader->slots[header->offset] = slot;
+    if ((header->flags & MUSTER_PARAMS_COPY_IS_LINKED) != 0)
+        muster_params_absent_learn(server, slot);
     muster_params_server_clock_learn(server, slot, header->descriptor, &source);
     return true;
 }

@@ -10,6 +10,7 @@
 #include "params/server/links/handle.h"
 #include "params/server/links/range.h"
 #include "params/server/links/wait.h"
+#include "params/server/state/absent.h"
 #include "params/server/state/clock.h"
 #include "params/server/state/cut.h"
 #include "params/server/state/hold.h"
@@ -23,6 +24,8 @@ static bool handle_alive(struct muster_params_client *client,
                          const struct muster_frame_header *header, const uint8_t *payload)
 {
     (void)payload;
+    if (header->flags == MUSTER_PARAMS_ALIVE_LEAVES && client->is_open)
+        muster_params_absent_leave(client);
     return header->flags != MUSTER_PARAMS_ALIVE_ASKS ||
            muster_params_alive_send(client->link, MUSTER_PARAMS_ALIVE, 0);
 }
@@ -72,8 +75,10 @@ static void client_close(struct muster_params_client *client)
     muster_params_server_clock_drop(client);
     muster_params_server_cut_leave(client);
     muster_params_server_hold_leave(client);
-    if (client->is_open)
+    if (client->is_open) {
+        muster_params_absent_lose(client);
         muster_params_server_clock_link(server, client->slot, false);
+    }
     muster_list_remove(&client->node);
     server->client_count--;
     if (client->link != NULL)

@@ -10,6 +10,7 @@
 #include "params/server/followers/change.h"
 #include "params/server/links/range.h"
 #include "params/server/links/wait.h"
+#include "params/server/state/absent.h"
 #include "params/server/state/clock.h"
 #include "params/server/state/cut.h"
 #include "params/server/state/round.h"
@@ -72,6 +73,7 @@ static bool opened_answer(struct muster_params_client *client,
     muster_params_server_cut_join(client);
     client->is_open = true;
     muster_params_server_clock_link(server, client->slot, true);
+    muster_params_absent_join(client);
     client->generation = source->generation;
     muster_params_opened_pack(
         &(struct muster_params_opened){.slot = client->slot,

@@ -5,6 +5,7 @@
 
 #include "params/server/core/answer.h"
 #include "params/server/followers/held.h"
+#include "params/server/state/absent.h"
 #include "params/server/state/clock.h"
 #include "params/server/state/hold.h"
 
@@ -58,6 +59,7 @@ static bool waiting_move(struct muster_params_waiting *waiting)
 
     if (waiting->request.type == MUSTER_PARAMS_OPEN) {
         client->is_open = false;
+        muster_params_absent_lose(client);
         muster_params_server_clock_link(client->server, client->slot, false);
     }
     return muster_params_moved(client, &waiting->request);

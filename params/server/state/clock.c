@@ -11,17 +11,6 @@
 #include "params/server/state/round.h"
 #include "params/store/source.h"
 
-/* A client that has lost its link is back within milliseconds; a process that was started again by its
- * launcher within seconds. */
-#define ABSENCE_MAX_NS (10 * MUSTER_NS_PER_S)
-
-struct muster_params_presence {
-    uint32_t links;
-    uint32_t leaders; /* that name it by a slot of their own */
-    uint64_t lost_ns; /* since when it has no link */
-    uint64_t tick_ns; /* of its newest tick */
-};
-
 /** A pull that waits. */
 struct waiting_pull {
     struct muster_list node;
@@ -38,9 +27,8 @@ static struct muster_params_source *source_of(const struct muster_params_server 
     return muster_params_source_at(server->region, slot);
 }
 
-/* NULL: no memory; then the source is taken for one that is there. */
-static struct muster_params_presence *presence_of(struct muster_params_server *server,
-                                                  uint64_t slot)
+struct muster_params_presence *muster_params_server_presence(struct muster_params_server *server,
+                                                             uint64_t slot)
 {
     struct muster_params_clocks *clocks = &server->clocks;
 
@@ -259,7 +247,7 @@ static bool rounds_set(struct muster_params_source *source, uint64_t rounds, dou
 bool muster_params_server_clock_tick(struct muster_params_server *server, uint64_t slot,
                                      const struct muster_params_tick *tick)
 {
-    struct muster_params_presence *presence = presence_of(server, slot);
+    struct muster_params_presence *presence = muster_params_server_presence(server, slot);
     bool is_done = tick->clock == MUSTER_PARAMS_CLOCK_DONE;
     bool has_completed = !is_done && rounds_set(source_of(server, slot), tick->clock, tick->weight);
 
@@ -289,7 +277,7 @@ void muster_params_server_clock_learn(struct muster_params_server *server, uint6
 
 uint64_t muster_params_server_clock_absence(struct muster_params_server *server, uint64_t slot)
 {
-    const struct muster_params_presence *presence = presence_of(server, slot);
+    const struct muster_params_presence *presence = muster_params_server_presence(server, slot);
 
     return presence != NULL && presence->links == 0
                ? muster_loop_now_ns(server->env->loop) - presence->lost_ns
@@ -298,7 +286,7 @@ uint64_t muster_params_server_clock_absence(struct muster_params_server *server,
 
 bool muster_params_server_clock_refer(struct muster_params_server *server, uint64_t slot, bool refers)
 {
-    struct muster_params_presence *presence = presence_of(server, slot);
+    struct muster_params_presence *presence = muster_params_server_presence(server, slot);
 
     if (presence == NULL)
         return false;
@@ -309,7 +297,7 @@ bool muster_params_server_clock_refer(struct muster_params_server *server, uint6
 
 void muster_params_server_clock_renew(struct muster_params_server *server, uint64_t slot)
 {
-    struct muster_params_presence *presence = presence_of(server, slot);
+    struct muster_params_presence *presence = muster_params_server_presence(server, slot);
 
     if (presence != NULL)
         presence->lost_ns = muster_loop_now_ns(server->env->loop);
@@ -322,7 +310,7 @@ bool muster_params_server_clock_counts(const struct muster_params_source *source
 
 bool muster_params_server_clock_is_free(struct muster_params_server *server, uint64_t slot)
 {
-    const struct muster_params_presence *presence = presence_of(server, slot);
+    const struct muster_params_presence *presence = muster_params_server_presence(server, slot);
 
     return presence != NULL && presence->links == 0 && presence->leaders == 0 &&
            !muster_params_server_clock_counts(source_of(server, slot));
@@ -330,7 +318,7 @@ bool muster_params_server_clock_is_free(struct muster_params_server *server, uin
 
 static bool is_absent(const struct muster_params_presence *presence, uint64_t now_ns)
 {
-    return presence->links == 0 && now_ns - presence->lost_ns >= ABSENCE_MAX_NS;
+    return presence->links == 0 && now_ns - presence->lost_ns >= MUSTER_PARAMS_ABSENCE_MAX_NS;
 }
 
 static void on_expiry(struct muster_timer *timer)
@@ -340,7 +328,7 @@ static void on_expiry(struct muster_timer *timer)
     bool is_due_again = false;
 
     for (uint64_t slot = 0; slot < server->region->head->source_count; slot++) {
-        struct muster_params_presence *presence = presence_of(server, slot);
+        struct muster_params_presence *presence = muster_params_server_presence(server, slot);
 
         if (presence == NULL || !muster_params_stored_counts(source_of(server, slot)->clock))
             continue;
@@ -354,13 +342,13 @@ static void on_expiry(struct muster_timer *timer)
     }
     if (is_due_again)
         muster_timer_start(timer, server->env->loop,
-                           muster_loop_after_ns(server->env->loop, ABSENCE_MAX_NS / 10));
+                           muster_loop_after_ns(server->env->loop, MUSTER_PARAMS_ABSENCE_MAX_NS / 10));
 }
 
 void muster_params_server_clock_link(struct muster_params_server *server, uint64_t slot,
                                      bool is_open)
 {
-    struct muster_params_presence *presence = presence_of(server, slot);
+    struct muster_params_presence *presence = muster_params_server_presence(server, slot);
 
     if (presence == NULL)
         return;
@@ -368,7 +356,7 @@ void muster_params_server_clock_link(struct muster_params_server *server, uint64
     presence->lost_ns = muster_loop_now_ns(server->env->loop);
     if (presence->links == 0 && !muster_timer_is_started(&server->clocks.expiry))
         muster_timer_start(&server->clocks.expiry, server->env->loop,
-                           muster_loop_after_ns(server->env->loop, ABSENCE_MAX_NS));
+                           muster_loop_after_ns(server->env->loop, MUSTER_PARAMS_ABSENCE_MAX_NS));
 }
 
 void muster_params_server_clocks_open(struct muster_params_server *server)
@@ -382,7 +370,7 @@ void muster_params_server_clocks_open(struct muster_params_server *server)
     low_update(server);
     if (clocks->known > 0)
         muster_timer_start(&clocks->expiry, server->env->loop,
-                           muster_loop_after_ns(server->env->loop, ABSENCE_MAX_NS));
+                           muster_loop_after_ns(server->env->loop, MUSTER_PARAMS_ABSENCE_MAX_NS));
 }
 
 void muster_params_server_clocks_close(struct muster_params_server *server)

@@ -9,6 +9,23 @@
 /* The clock of a source as it is stored: 0 no tick yet, else the clock + 1, or this: it is done. */
 #define MUSTER_PARAMS_STORED_DONE UINT64_MAX
 
+/* A client that has lost its link is back within milliseconds; a process that was started again by its launcher within
+ * seconds. */
+#define MUSTER_PARAMS_ABSENCE_MAX_NS (10 * MUSTER_NS_PER_S)
+
+struct muster_params_presence {
+    uint32_t links;
+    uint32_t leaders;   /* that name it by a slot of their own */
+    uint32_t clients;   /* links of clients among its links (absent.h) */
+    bool is_absent;     /* it has none of these, and is expected … */
+    uint64_t absent_ns; /* … since then */
+    uint64_t lost_ns;   /* since when it has no link */
+    uint64_t tick_ns;   /* of its newest tick */
+};
+
+/** NULL: no memory; then the source is taken for one that is there. */
+struct muster_params_presence *muster_params_server_presence(struct muster_params_server *server,
+                                                             uint64_t slot);
 /** Whether others wait for the source: it has ticked, and is not done. */
 static inline bool muster_params_stored_counts(uint64_t stored)
 {

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "params/server/core/answer.h"
+#include "params/server/state/absent.h"
+#include "params/server/state/clock.h"
 #include "params/server/state/cut_internal.h"
 #include "params/server/state/hold.h"
 #include "params/store/freeze.h"
@@ -48,6 +50,36 @@ static void kept_review(struct muster_params_server_cut *cut)
     }
 }
 
+/* A client that has not got OPENED yet cannot be asked for a mark. */
+static bool clients_are_told(const struct muster_params_server *server)
+{
+    MUSTER_LIST_EACH (&server->clients, client, struct muster_params_client, node)
+        if (client->is_open && !client->is_told)
+            return false;
+    return true;
+}
+
+/* Whether a cut may be parted by what some client is about to do. */
+static bool clients_are_there(const struct muster_params_server *server, struct muster_error *ret_error)
+{
+    char id[MUSTER_INCARNATION_TEXT_BYTES];
+    uint64_t slot;
+
+    if (!clients_are_told(server)) {
+        muster_error_set(ret_error, MUSTER_UNAVAILABLE, "a client is connecting");
+        return false;
+    }
+    if (!muster_params_absent_find(server, &slot))
+        return true;
+    muster_error_set(
+        ret_error, MUSTER_UNAVAILABLE,
+        "the client of source %s has lost its connection and may come back: a cut waits for it "
+        "for %" PRIu64 " s",
+        muster_incarnation_format(&muster_params_source_at(server->region, slot)->id, id),
+        MUSTER_PARAMS_ABSENCE_MAX_NS / MUSTER_NS_PER_S);
+    return false;
+}
+
 /* Runs in a turn of its own, when no caller is in the middle of a message of the link that marked
  * last. */
 static void on_marked(struct muster_task *task)
@@ -60,6 +92,10 @@ static void on_marked(struct muster_task *task)
         return;
     if (server->hold.number == cut->number && server->clocks.low < server->hold.clock) {
         muster_error_set(&error, MUSTER_UNAVAILABLE, "a source has begun that is not at the clock");
+        muster_params_cut_end(cut, &error);
+        return;
+    }
+    if (!clients_are_there(server, &error)) {
         muster_params_cut_end(cut, &error);
         return;
     }
@@ -129,28 +165,17 @@ static bool mark_ask(struct muster_params_client *client, uint64_t number)
     return muster_params_answer_send(answer, sizeof(number));
 }
 
-/* A client that has not got OPENED yet cannot be asked for a mark. */
-static bool clients_are_told(const struct muster_params_server *server)
-{
-    MUSTER_LIST_EACH (&server->clients, client, struct muster_params_client, node)
-        if (client->is_open && !client->is_told)
-            return false;
-    return true;
-}
-
 /* False: the cut has ended. */
 static bool marking_begin(struct muster_params_server_cut *cut, uint64_t number)
 {
     struct muster_params_server *server = muster_params_cut_server(cut);
+    struct muster_error error;
 
     muster_params_cut_move(cut, MUSTER_PARAMS_CUT_MARKING);
     cut->number = number;
     cut->awaited = 0;
     cut->sources = cut->pushed = 0;
-    if (!clients_are_told(server)) {
-        struct muster_error error;
-
-        muster_error_set(&error, MUSTER_UNAVAILABLE, "a client is connecting");
+    if (!clients_are_there(server, &error)) {
         muster_params_cut_end(cut, &error);
         return false;
     }

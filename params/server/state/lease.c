@@ -5,6 +5,7 @@
 
 #include "params/server/followers/change.h"
 #include "params/server/followers/follower.h"
+#include "params/server/state/absent.h"
 #include "params/server/state/clock.h"
 
 #define SLOTS_PER_TURN  4096u
@@ -75,6 +76,7 @@ static bool source_review(struct muster_params_server *server, uint64_t slot)
         !muster_params_server_clock_is_free(server, slot) ||
         !muster_params_followers_have(server, server->lease_record))
         return false;
+    muster_params_absent_drop(server, slot);
     muster_params_source_free(server->region, slot);
     muster_params_server_clock_renew(server, slot);
     return true;

@@ -15,6 +15,7 @@
 #include "params/server/leaders/leader.h"
 #include "params/server/leaders/leader_internal.h"
 #include "params/server/registry/map.h"
+#include "params/server/state/absent.h"
 
 #define ROWS PARAMS_COPIES_ROWS
 
@@ -276,6 +277,41 @@ static void a_server_that_comes_learns_all_of_its_shards(void **state)
     params_copies_close(&scene);
 }
 
+static void on_abandoned(struct muster_params *params, enum muster_rc rc)
+{
+    (void)params;
+    assert_int_equal(rc, MUSTER_DEADLINE_EXCEEDED);
+}
+
+/* The client may be far away, and have pushes under way that the first server will not get any more. */
+static void a_server_that_comes_expects_the_clients_of_its_teacher(void **state)
+{
+    struct muster_params_op push;
+    struct params_copies scene;
+    uint64_t key = 1, slot;
+    float values[2] = {1, 1};
+    const struct muster_params_rows rows = {&key, values, 1};
+
+    (void)state;
+    params_copies_open(&scene, 1, 2);
+    params_copies_push(&scene);
+    push.data = &scene;
+    assert_int_equal(muster_params_push_start(&push, scene.table, &rows,
+                                              params_copies_deadline(&scene), params_copies_on_op),
+                     MUSTER_OK);
+    muster_params_close(scene.params, muster_loop_now_ns(scene.job.env->loop), on_abandoned);
+    test_env_run_until(scene.job.env, test_env_is_true, &scene.is_done);
+    test_env_turn(scene.job.env, 20);
+    scene.is_done = false;
+
+    params_copies_join(&scene, 1);
+    test_env_run_until(scene.job.env, params_copies_are_two, &scene);
+
+    assert_true(muster_params_absent_find(scene.job.members[1].server, &slot));
+    params_copies_connect(&scene);
+    params_copies_close(&scene);
+}
+
 static void a_shard_that_moves_takes_its_rows_along(void **state)
 {
     static float before[ROWS][2], after[ROWS][2];
@@ -480,6 +516,7 @@ int main(void)
         cmocka_unit_test(a_server_that_comes_learns_all_of_its_shards),
         cmocka_unit_test(a_copy_whose_link_is_lost_begins_anew),
         cmocka_unit_test(a_shard_that_comes_back_is_learned_again),
+        cmocka_unit_test(a_server_that_comes_expects_the_clients_of_its_teacher),
         cmocka_unit_test(a_shard_that_moves_takes_its_rows_along),
         cmocka_unit_test(a_server_that_learns_shards_is_not_drained_before_they_are_taken_from_it),
         cmocka_unit_test(a_source_whose_home_moves_is_named_again_over_the_same_link),
