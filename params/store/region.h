@@ -129,7 +129,7 @@ struct muster_params_source {
     uint32_t link;       /* of that process: the newest one that has named it here */
     uint32_t flags;      /* MUSTER_PARAMS_SOURCE_… */
     uint32_t next;       /* slot + 1 of the next one of its bucket, or of the next free one; 0: none */
-    uint32_t reserved;
+    uint32_t pushed_clock; /* the newest step in which it has pushed, + 1, cut to 32 bits; 0: none */
     uint64_t clock;
     uint64_t rounds;     /* that it has completed */
     double round_weight; /* of the newest of them */

@@ -127,7 +127,7 @@ void muster_params_copied_source_pack(const struct muster_params_copied_source *
     muster_params_open_pack(&source->open, ret_bytes);
     at = put_u64(at, source->rounds);
     at = put_bytes(at, &source->weight, sizeof(source->weight));
-    put_u64(at, source->clock_sources);
+    put_u64(at, source->clock_sources | (uint64_t)source->pushed_clock << 32);
 }
 
 enum muster_rc muster_params_copied_source_unpack(const void *payload, size_t bytes,
@@ -145,7 +145,8 @@ enum muster_rc muster_params_copied_source_unpack(const void *payload, size_t by
         return rc;
     at = get_bytes(at, &ret_source->rounds, sizeof(ret_source->rounds));
     at = get_bytes(at, &ret_source->weight, sizeof(ret_source->weight));
-    get_bytes(at, &ret_source->clock_sources, sizeof(ret_source->clock_sources));
+    at = get_bytes(at, &ret_source->clock_sources, sizeof(ret_source->clock_sources));
+    get_bytes(at, &ret_source->pushed_clock, sizeof(ret_source->pushed_clock));
     if (!isfinite(ret_source->weight) || ret_source->weight < 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "message COPY_SOURCE of parameters has a malformed weight");

@@ -138,6 +138,7 @@ struct muster_params_copied_source {
     uint64_t rounds;        /* that it has completed */
     double weight;          /* of the newest of them */
     uint32_t clock_sources; /* that pulls for a clock wait for; 0: not known */
+    uint32_t pushed_clock;  /* of its newest push, + 1; 0: none */
 };
 #define MUSTER_PARAMS_COPIED_SOURCE_BYTES (MUSTER_PARAMS_OPEN_BYTES + 24u)
 

@@ -41,7 +41,8 @@ static bool source_tell(struct muster_params_follower *follower, uint64_t slot)
                  .process = source->process},
         .rounds = source->rounds,
         .weight = source->round_weight,
-        .clock_sources = follower->server->region->head->clock_sources};
+        .clock_sources = follower->server->region->head->clock_sources,
+        .pushed_clock = source->pushed_clock};
     const struct muster_frame_header header = {
         .channel = MUSTER_FRAME_PARAMS,
         .type = MUSTER_PARAMS_COPY_SOURCE,

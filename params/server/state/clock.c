@@ -265,6 +265,8 @@ void muster_params_server_clock_learn(struct muster_params_server *server, uint6
 {
     if (rounds_set(source_of(server, slot), source->rounds, source->weight))
         muster_params_rounds_review(server);
+    if (source->pushed_clock > source_of(server, slot)->pushed_clock)
+        MUSTER_PARAMS_STORE(&source_of(server, slot)->pushed_clock, source->pushed_clock);
     if (source->clock_sources > server->region->head->clock_sources) {
         MUSTER_PARAMS_STORE(&server->region->head->clock_sources, source->clock_sources);
         low_look(server);

@@ -105,8 +105,8 @@ static void on_marked(struct muster_task *task)
         return;
     }
     kept_review(cut);
-    if (server->hold.called > cut->pushed)
-        cut->pushed = server->hold.called;
+    if (server->clocks.known > 0 && muster_params_server_hold_pushed(server) > cut->pushed)
+        cut->pushed = muster_params_server_hold_pushed(server);
     cut->map = server->map->epoch;
     cut->clock = server->clocks.low == UINT64_MAX ? 0 : server->clocks.low;
     for (uint32_t shard = 0; shard < server->region->head->shard_count; shard++) {

@@ -68,6 +68,13 @@ static void on_deadline(struct muster_timer *timer)
     hold_drop(server, &error);
 }
 
+/* The step after the newest one in which it has pushed, also by a process that is dead, and that no mark tells of.
+ * 0: it has not, or nobody waits for its clock. */
+static uint64_t pushed_clock_of(const struct muster_params_source *source)
+{
+    return muster_params_stored_counts(source->clock) ? source->pushed_clock : 0;
+}
+
 /* A source that has gone on behind the clock; UINT64_MAX: none has. */
 static uint64_t source_beyond(const struct muster_params_server *server, uint64_t clock)
 {
@@ -78,6 +85,18 @@ static uint64_t source_beyond(const struct muster_params_server *server, uint64_
             return slot;
     }
     return UINT64_MAX;
+}
+
+uint64_t muster_params_server_hold_pushed(const struct muster_params_server *server)
+{
+    uint64_t pushed = server->hold.called;
+
+    for (uint64_t slot = 0; slot < server->region->head->source_count; slot++) {
+        uint64_t own = pushed_clock_of(muster_params_source_at(server->region, slot));
+
+        pushed = own > pushed ? own : pushed;
+    }
+    return pushed;
 }
 
 /* Marks tell of sources that have pushed behind the clock without having ticked. */

@@ -16,6 +16,8 @@ void muster_params_server_hold_close(struct muster_params_server *server);
 MUSTER_MUST_CHECK bool muster_params_server_hold_join(struct muster_params_client *client);
 /** The client's link is gone: the hold that it has asked for ends. */
 void muster_params_server_hold_leave(struct muster_params_client *client);
+/** The clock of the newest push that a source which ticks has made here, and 1. 0: none. For cuts at a clock. */
+uint64_t muster_params_server_hold_pushed(const struct muster_params_server *server);
 /** The cut of this number is complete, or has ended here for good. */
 void muster_params_server_hold_end(struct muster_params_server *server, uint64_t number);
 /** Whether the source, which calls by gRPC, may push now. Errors: UNAVAILABLE. */

@@ -259,6 +259,18 @@ static enum muster_rc refused_apply(struct muster_params_server *server,
     return MUSTER_OK;
 }
 
+/* A push that is kept for a round is stored with the clock behind it (round.c). */
+static void clock_note(const struct muster_params_push *push)
+{
+    uint32_t pushed = push->clock < UINT32_MAX ? push->clock + 1 : push->clock;
+
+    if (pushed <= push->source->pushed_clock)
+        return;
+    pushed -= strstr(push->table->name, MUSTER_PARAMS_ROUND_MARK) != NULL;
+    if (pushed > push->source->pushed_clock)
+        MUSTER_PARAMS_STORE(&push->source->pushed_clock, pushed);
+}
+
 static enum muster_rc push_apply(struct muster_params_server *server,
                                  const struct muster_params_push *push,
                                  struct muster_params_pushed *ret_pushed)
@@ -276,6 +288,7 @@ static enum muster_rc push_apply(struct muster_params_server *server,
         values_widen(push->dtype, push->values, count, wide);
         values = wide;
     }
+    clock_note(push); /* before the rows: a process that dies in between has them applied again */
     rc = is_turning ? turning_apply(server, push, values, ret_pushed)
                     : plain_apply(server, push, values, ret_pushed);
     if (rc != MUSTER_OK)

@@ -251,6 +251,52 @@ static void pulls_stay_behind_pushes_that_wait(void **state)
     cut_check(scene, 0, 1);
 }
 
+/* Its process ends before it has ticked the step in which it has pushed, and another one begins that step again. */
+static void worker_renew(struct scene *scene, uint32_t worker, const char *name, uint64_t clock)
+{
+    assert_int_equal(params_stand_leave(&scene->stand, scene->workers[worker]), MUSTER_OK);
+    scene->workers[worker] = params_stand_source(&scene->stand, name, WORKERS);
+    scene->tables[worker] = params_stand_table(&scene->stand, scene->workers[worker], &counts);
+    worker_tick(scene, worker, clock);
+}
+
+static void a_clock_at_which_an_older_process_has_pushed_is_refused(void **state)
+{
+    struct scene *scene = *state;
+    struct call cut;
+
+    worker_tick(scene, 0, 1);
+    worker_push(scene, 0);
+    worker_renew(scene, 0, "one", 1);
+    worker_tick(scene, 1, 1);
+
+    cut_start(scene, &cut, 1);
+    assert_int_equal(call_await(scene, &cut), MUSTER_OUT_OF_RANGE);
+    assert_non_null(strstr(cut.op.error.text, "has pushed at clock 1 already"));
+    cut_start(scene, &cut, 2);
+    worker_tick(scene, 0, 2);
+    worker_tick(scene, 1, 2);
+    assert_int_equal(call_await(scene, &cut), MUSTER_OK);
+    cut_check(scene, 1, 0);
+}
+
+/* The push was sent before its process had heard of the cut. */
+static void a_push_of_a_process_that_is_dead_voids_the_cut(void **state)
+{
+    struct scene *scene = *state;
+    struct call cut;
+
+    cut_begin(scene, &cut, 1);
+    MUSTER_LIST_EACH (&scene->workers[0]->ways, way, struct muster_params_way, node)
+        way->hold_clock = 0;
+    worker_tick(scene, 0, 1);
+    worker_push(scene, 0);
+    worker_renew(scene, 0, "one", 1);
+    worker_tick(scene, 1, 1);
+
+    assert_int_equal(call_await(scene, &cut), MUSTER_OUT_OF_RANGE);
+}
+
 static void a_clock_that_is_over_is_refused(void **state)
 {
     struct scene *scene = *state;
@@ -358,6 +404,8 @@ int main(void)
         CASE(a_cut_at_a_clock_has_the_steps_before_it_and_no_others),
         CASE(pushes_of_several_steps_of_a_turn_are_parted),
         CASE(pulls_stay_behind_pushes_that_wait),
+        CASE(a_clock_at_which_an_older_process_has_pushed_is_refused),
+        CASE(a_push_of_a_process_that_is_dead_voids_the_cut),
         CASE(a_clock_that_is_over_is_refused),
         CASE(without_sources_that_tick_there_is_no_clock),
         CASE(sources_go_on_when_the_cut_is_given_up),
