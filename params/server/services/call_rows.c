@@ -150,7 +150,7 @@ enum muster_rc muster_params_call_push_rows(struct muster_params_server *server,
                                             struct muster_params_push *push, void **ret_memory,
                                             struct muster_error *ret_error)
 {
-    uint64_t count;
+    uint64_t count = 0; /* for a compiler that does not see that values_read sets it */
     enum muster_rc rc = values_read(request, push, &count, ret_error);
 
     *ret_memory = NULL;
