@@ -339,6 +339,15 @@ void muster_report_rejoined(struct muster_report *report, uint64_t epoch, double
     send_line(report, &line);
 }
 
+void muster_report_restored(struct muster_report *report, uint64_t epoch, uint64_t step)
+{
+    struct line line = {.length = 0};
+
+    line_add(&line, "{\"report\":\"restored\",\"view\":%" PRIu64 ",\"step\":%" PRIu64, epoch,
+             step);
+    send_line(report, &line);
+}
+
 void muster_report_refused(struct muster_report *report, const char *why)
 {
     struct line line = {.length = 0};

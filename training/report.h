@@ -77,6 +77,8 @@ void muster_report_activity(struct muster_report *report,
                             const struct muster_report_activity *activity);
 void muster_report_rejoined(struct muster_report *report, uint64_t epoch, double catch_up_ms,
                             uint64_t from_step);
+/** The members of view `epoch` begin behind this step of a checkpoint. */
+void muster_report_restored(struct muster_report *report, uint64_t epoch, uint64_t step);
 /** The first operation since the loss that view `epoch` told, delivered then. */
 void muster_report_delivered(struct muster_report *report, uint64_t epoch, uint64_t delivered_ns);
 /** This process is about to kill itself, as it was told to. */

@@ -333,6 +333,8 @@ enum muster_rc muster_strategy_restore_values(struct muster_strategy *strategy,
     strategy->restored_step = is_restored ? restoring.name.step : 0;
     strategy->is_restore_begun = false;
     if (is_restored)
+        muster_report_restored(strategy->report, sharers->view->epoch, restoring.name.step);
+    if (is_restored)
         MUSTER_LOG(strategy->env, INFO, "checkpoint_restored", "step", restoring.name.step,
                    "folder", strategy->restore_folder);
     *ret_is_restored = is_restored;

@@ -337,6 +337,8 @@ bool run_settings_check(struct run_settings *settings, int *ret_exit)
         return refuse_option(ret_exit,
                              "--min-members must be at most %u, the number of workers, got %llu",
                              settings->world_size, (unsigned long long)settings->members_min);
+    if (settings->checkpoint_dir == NULL && settings->checkpoint_every != NULL)
+        return refuse_option(ret_exit, "--checkpoint-every needs --checkpoint-dir");
     if (!run_mask_of(settings->tee, 0, &mask))
         return refuse_option(ret_exit, "--tee must be a mask such as 3 or 0:1,1:2, got %s",
                              settings->tee);

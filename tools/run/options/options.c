@@ -10,6 +10,7 @@
 #include "run/options/options_internal.h"
 #include "run/state/number.h"
 
+#include <muster/strategy_checkpoint.h>
 #include <muster/stream.h>
 
 #include <stdlib.h>
@@ -27,6 +28,13 @@ static bool check_listen(const char *text, struct muster_error *ret_error)
     struct muster_listen listen;
 
     return muster_listen_parse(text, &listen, ret_error) == MUSTER_OK;
+}
+
+static bool check_every(const char *text, struct muster_error *ret_error)
+{
+    uint64_t steps, ns;
+
+    return muster_checkpoint_every_parse(text, &steps, &ns, ret_error) == MUSTER_OK;
 }
 
 static const struct muster_option rows[] = {
@@ -68,6 +76,25 @@ static const struct muster_option rows[] = {
      .fallback = "60",
      .unit = "s",
      .help = "How long the job waits for --min-members; counted in whole seconds, at least 1."},
+    {.name = "checkpoint-dir",
+     ROW(checkpoint_dir),
+     .kind = MUSTER_OPTION_TEXT,
+     .value = "DIR",
+     .help = "Save the state of the workers here, and begin with the newest whole checkpoint of it: "
+             "also when all workers have died. All machines see it by the same path."},
+    {.name = "checkpoint-every",
+     ROW(checkpoint_every),
+     .kind = MUSTER_OPTION_TEXT,
+     .value = "STEPS|TIME",
+     .help = "When: after so many steps (100), or a time (500ms, 30s, 10m, 1h); 10m by default.",
+     .check = check_every},
+    {.name = "checkpoint-keep",
+     ROW(checkpoint_keep),
+     .kind = MUSTER_OPTION_NUMBER,
+     .fallback = "3",
+     .unit = "checkpoints",
+     .max = 1000000,
+     .help = "How many are kept; 0: all."},
     {.name = "job",
      ROW(job),
      .kind = MUSTER_OPTION_TEXT,

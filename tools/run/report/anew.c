@@ -32,6 +32,7 @@ void run_anew_on_view(struct run *run, uint64_t epoch, uint64_t members)
     MUSTER_ASSERT(run_anew_is_news(run, epoch));
     run->epoch_anew = epoch;
     run->steps_undone += step;
+    run->anew_step = step;
     if (run->anew_count < RUN_ANEW_MAX)
         run->anew_at[run->anew_count++] = step;
     forget_steps(run);
@@ -43,6 +44,24 @@ void run_anew_on_view(struct run *run, uint64_t epoch, uint64_t members)
             (unsigned long long)step, (unsigned long long)step, plural_of(step),
             (unsigned long long)epoch, (unsigned long long)members, plural_of(members));
     run->control->on_changed(run);
+}
+
+/* Each member says so; the first one counts. */
+void run_anew_on_restored(struct run *run, const struct muster_json *report)
+{
+    uint64_t epoch = (uint64_t)muster_json_integer(muster_json_member(report, "view"));
+    uint64_t step = (uint64_t)muster_json_integer(muster_json_member(report, "step"));
+    uint64_t kept;
+
+    if (epoch <= run->epoch_restored)
+        return;
+    run->epoch_restored = epoch;
+    kept = epoch != run->epoch_anew ? 0 : step < run->anew_step ? step : run->anew_step;
+    run->steps_undone -= kept < run->steps_undone ? kept : run->steps_undone;
+    run_log(run, MUSTER_LOG_INFO, "restored",
+            RUN_FIELDS(MUSTER_FIELD("view", epoch), MUSTER_FIELD("step", step)),
+            "the job begins with the checkpoint of step %llu, view %llu", (unsigned long long)step,
+            (unsigned long long)epoch);
 }
 
 struct muster_json *run_anew_steps(const struct run *run)

@@ -10,6 +10,8 @@
 bool run_anew_is_news(const struct run *run, uint64_t epoch);
 /** No member of the job was left, and new ones have formed this view: the steps so far are lost. */
 void run_anew_on_view(struct run *run, uint64_t epoch, uint64_t members);
+/** The members of a view begin with a checkpoint: what it has of the steps before is not lost. */
+void run_anew_on_restored(struct run *run, const struct muster_json *report);
 /** anew_at as a list. Gives. */
 struct muster_json *run_anew_steps(const struct run *run);
 

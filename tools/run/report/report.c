@@ -8,6 +8,7 @@
 #include "run/output/log.h"
 #include "run/registry/roll.h"
 #include "run/report/activity.h"
+#include "run/report/anew.h"
 #include "run/report/events.h"
 #include "run/report/progress.h"
 #include "run/report/recovery.h"
@@ -158,6 +159,8 @@ static void on_report(struct run_task *task, const struct muster_json *report)
         run_activity_on_report(task, report);
     else if (strcmp(kind, "view") == 0)
         run_events_on_view(task, report);
+    else if (strcmp(kind, "restored") == 0)
+        run_anew_on_restored(task->run, report);
     else if (strcmp(kind, "rejoined") == 0)
         run_events_on_joined(task, report);
     else if (strcmp(kind, "result") == 0)

@@ -64,7 +64,7 @@ static const struct field run_fields[] = {
     RUN(U64, epoch_first),   RUN(U64, joins),      RUN(U64, epoch_told),
     RUN(INT, failed_code),   RUN(BOOL, is_misuse), RUN(INT, stop_signal),
     RUN(U64, began_wall_ns), RUN(U64, epoch_anew), RUN(U64, steps_undone),
-    RUN(U64, members_max),
+    RUN(U64, members_max),   RUN(U64, anew_step),  RUN(U64, epoch_restored),
 };
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -84,6 +84,8 @@ struct run {
     uint64_t members_max;           /* with whom a worker of this launcher has committed a step */
     uint64_t epoch_anew;            /* the view with which the job last began anew; 0: it has not */
     uint64_t steps_undone;          /* those before it did */
+    uint64_t anew_step;             /* where it stood before that view */
+    uint64_t epoch_restored;        /* the last view that began with a checkpoint; 0: none */
     uint64_t anew_at[RUN_ANEW_MAX]; /* the steps at which the job stood then; the first ones */
     size_t anew_count;
     uint32_t machines_same;      /* whose weights are known to be the same, this one included */

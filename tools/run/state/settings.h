@@ -54,6 +54,8 @@ struct run_settings {
     uint64_t restarts_max;
     uint64_t members_min;
     uint64_t members_min_timeout_ns;
+    const char *checkpoint_dir, *checkpoint_every; /* NULL: none */
+    uint64_t checkpoint_keep;
     uint64_t grace_ns;
     const char *tls, *tls_secret, *tls_data;
     uint64_t tls_life_ns; /* of a certificate */

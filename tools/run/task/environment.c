@@ -158,6 +158,13 @@ static void add_muster(struct builder *builder, const struct run_task *task)
         add_variable(builder, "MUSTER_LOG_LEVEL", "%s", settings->log_level);
     add_variable(builder, "MUSTER_LOG_FORMAT", "%s", settings->log_format);
     add_variable(builder, "MUSTER_MIN_MEMBERS", "%llu", (unsigned long long)settings->members_min);
+    if (settings->checkpoint_dir != NULL) {
+        add_variable(builder, "MUSTER_CHECKPOINT_DIR", "%s", settings->checkpoint_dir);
+        add_variable(builder, "MUSTER_CHECKPOINT_EVERY", "%s",
+                     settings->checkpoint_every != NULL ? settings->checkpoint_every : "10m");
+        add_variable(builder, "MUSTER_CHECKPOINT_KEEP", "%llu",
+                     (unsigned long long)settings->checkpoint_keep);
+    }
     add_variable(builder, "MUSTER_MIN_MEMBERS_TIMEOUT_S", "%llu",
                  (unsigned long long)whole_seconds(settings->members_min_timeout_ns));
     if (settings->tune_file != NULL)

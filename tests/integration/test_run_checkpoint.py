@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""A job of which all workers are killed goes on by itself from its newest whole checkpoint."""
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+import guard
+
+guard.enter()
+from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
+
+STEPPER = os.path.join(PROGRAMS, "stepper")
+STEPS, COUNT = "60", "300000"
+
+
+def children(pid):
+    return [int(each) for each in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_stepper(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().startswith(STEPPER.encode())
+    except OSError:
+        return False
+
+
+def steppers(pid):
+    """Workers stand below the launcher, perhaps with a process between."""
+    found = []
+    for child in children(pid):
+        found += [child] if is_stepper(child) else []
+        found += steppers(child)
+    return found
+
+
+class RunCheckpoint(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.checkpoints = os.path.join(self.folder.name, "checkpoints")
+        self.hurry = os.path.join(self.folder.name, "hurry")
+
+    def start(self, *options, **variables):
+        run = subprocess.Popen([MUSTER, "run", "-n", "3", "--json", "-", *options, "--", STEPPER, STEPS, COUNT],
+                               env=dict(CLEAN, **variables), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(run.kill)
+        return run
+
+    def finish(self, run):
+        out, errors = run.communicate(timeout=PATIENCE_S)
+        self.assertEqual(run.returncode, 0, errors)
+        lines = [line for line in out.splitlines() if line.startswith("{")]
+        return json.loads(lines[-1]), errors
+
+    def show(self, *words):
+        return subprocess.run([MUSTER, "checkpoint", *words], env=CLEAN, text=True, capture_output=True, timeout=PATIENCE_S)
+
+    def steps(self):
+        names = sorted(os.listdir(self.checkpoints)) if os.path.exists(self.checkpoints) else []
+        return [int(found[1]) for name in names if (found := re.fullmatch(r"checkpoint-(\d+)-[0-9a-f]{16}\.manifest", name))]
+
+    def test_all_are_killed_and_the_end_is_as_without_a_kill(self):
+        plain, _ = self.finish(self.start())
+        run = self.start("--checkpoint-dir", self.checkpoints, "--checkpoint-every", "5", "--checkpoint-keep", "2", "--max-restarts", "9",
+                         STEPPER_HURRY=self.hurry, STEPPER_LINGER_MS="50")
+        while not self.steps():  # a step lasts 50 ms at least, so that the job does not end before
+            self.assertIsNone(run.poll())
+        workers = steppers(run.pid)
+        self.assertEqual(len(workers), 3)
+        for pid in workers:
+            os.kill(pid, signal.SIGKILL)
+        pathlib.Path(self.hurry).touch()
+
+        summary, errors = self.finish(run)
+
+        self.assertEqual(summary["kills"], 3)
+        self.assertRegex(errors, r"the job begins with the checkpoint of step \d+, view \d+")
+        began = int(re.search(r"begins with the checkpoint of step (\d+)", errors)[1])
+        self.assertEqual(began % 5, 0)
+        self.assertEqual(len(summary["begun_anew_at"]), 1)
+        self.assertEqual(summary["steps_lost"], max(summary["begun_anew_at"][0] - began, 0))
+        self.assertEqual(set(digests(summary)), set(digests(plain)))
+        self.assertLessEqual(len(self.steps()), 2)
+
+    def test_another_number_of_workers_goes_on_in_a_later_run(self):
+        first, _ = self.finish(self.start("--checkpoint-dir", self.checkpoints, "--checkpoint-every", "20"))
+        run = subprocess.Popen([MUSTER, "run", "-n", "2", "--json", "-", "--checkpoint-dir", self.checkpoints, "--", STEPPER, STEPS, COUNT],
+                               env=CLEAN, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(run.kill)
+        second, errors = self.finish(run)
+
+        self.assertIn("the job begins with the checkpoint of step ", errors)
+        self.assertEqual(set(digests(second)), set(digests(first)))
+
+    def test_the_command_lists_shows_and_verifies(self):
+        self.finish(self.start("--checkpoint-dir", self.checkpoints, "--checkpoint-every", "20", "--checkpoint-keep", "0"))
+        listed = [json.loads(line) for line in self.show("list", self.checkpoints, "--json").stdout.splitlines()]
+        self.assertEqual([each["step"] for each in listed], self.steps()[::-1])
+        self.assertTrue(all(each["is_complete"] and each["files"] == 4 for each in listed))
+        self.assertIn("complete", self.show("list", self.checkpoints).stdout)
+
+        newest = json.loads(self.show("show", self.checkpoints, "--json").stdout)
+        self.assertEqual(newest["step"], listed[0]["step"])
+        self.assertEqual(newest["tensors"], [{"name": "total", "dtype": "f64", "count": int(COUNT), "offset": 0}])
+        self.assertEqual(sum(each["bytes"] for each in newest["shards"]), 8 * int(COUNT))
+        self.assertIn("tensor f64", self.show("show", self.checkpoints, "--step", str(newest["step"])).stdout)
+        self.assertEqual(self.show("show", self.checkpoints, "--step", "7").returncode, 3)
+
+        self.assertEqual(self.show("verify", self.checkpoints).returncode, 0)
+        shard = os.path.join(self.checkpoints, newest["name"] + ".shard-00001-of-00003")
+        with open(shard, "r+b") as file:
+            file.seek(5000)
+            byte = file.read(1)
+            file.seek(5000)
+            file.write(bytes([byte[0] ^ 1]))
+        done = self.show("verify", self.checkpoints, "--step", str(newest["step"]), "--json")
+        self.assertEqual(done.returncode, 3)
+        self.assertFalse(json.loads(done.stdout)["is_whole"])
+        self.assertIn("shard-00001-of-00003 is damaged in chunk 0 of 1", json.loads(done.stdout)["error"])
+        os.remove(os.path.join(self.checkpoints, newest["name"] + ".manifest"))
+        self.assertIn("half-written", self.show("verify", self.checkpoints).stdout)
+        self.assertIn("half-written", self.show("list", self.checkpoints).stdout)
+        self.assertEqual(self.show("list").returncode, 2)
+        self.assertEqual(self.show("gather", self.checkpoints).returncode, 2)
+
+    def test_options_that_make_no_sense_are_refused(self):
+        for words, text in ((["--checkpoint-every", "5"], "--checkpoint-every needs --checkpoint-dir"),
+                            (["--checkpoint-dir", "/tmp", "--checkpoint-every", "often"], "must be a number of steps (100) or a time"),
+                            (["--checkpoint-dir", "/tmp", "--checkpoint-keep", "-1"], "--checkpoint-keep")):
+            done = subprocess.run([MUSTER, "run", *words, "--", "true"], env=CLEAN, text=True, capture_output=True, timeout=PATIENCE_S)
+            self.assertEqual(done.returncode, 2, words)
+            self.assertIn(text, done.stderr)
+
+
+def digests(summary):
+    return summary["digests"]
+
+
+if __name__ == "__main__":
+    unittest.main()
