@@ -88,6 +88,7 @@ INNER = {
     "tools/resolve": "common",
     "tools/jobs": "common",
     "tools/trace": "common",
+    "tools/checkpoint": "common",
     "tools/serve": "common",
     "tools/params": "common serve",
     "tools/bench": "common serve params",
@@ -100,7 +101,7 @@ INNER = {
     "tools/run/resume": "common run/state run/output run/registry run/report",
     "tools/run/task": "common run/state run/output run/registry run/claim run/report run/resume",
     "tools/run": "common run/state run/output run/options run/registry run/claim run/report run/resume run/task",
-    "tools/table": "common resolve jobs trace serve params bench run run/options",
+    "tools/table": "common checkpoint resolve jobs trace serve params bench run run/options",
 }
 
 # Internal headers of the library that a file of the command includes: the model plays the library's own plans.

@@ -3,6 +3,7 @@
 #include "table/commands.h"
 
 #include "bench/bench.h"
+#include "checkpoint/checkpoint.h"
 #include "common/version.h"
 #include "jobs/status.h"
 #include "params/params.h"
@@ -22,7 +23,10 @@ const struct command commands[] = {
     {"server", "serve a task of a cluster, as tf.distribute.Server", command_server,
      &server_options},
     {"registry", "serve the registry over the etcd v3 API", command_registry, &registry_options},
-    {"params", "serve tables of parameters; 'muster params' lists the commands", command_params, NULL},
+    {"params", "serve tables of parameters; 'muster params' lists the commands", command_params,
+     NULL},
+    {"checkpoint", "look at checkpoints; 'muster checkpoint' lists the commands",
+     command_checkpoint, NULL},
     {"bench", "run a benchmark; 'muster bench' lists them", command_bench, NULL},
     {"trace", "merge flight recorders of members into one trace for Perfetto", command_trace,
      &trace_options},
