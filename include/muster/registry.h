@@ -318,7 +318,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_watch_start(
     struct muster_registry_watch *watch, struct muster_registry *registry, struct muster_bytes key,
     enum muster_registry_reach reach, uint64_t start_revision,
     muster_registry_changes_fn *on_changes, muster_registry_watch_end_fn *on_end);
-/** Synchronous: no callback follows. Idempotent on a started watch; may be called from its
+/** Synchronous: no callback follows. Idempotent; a zeroed watch is accepted. May be called from its
  * callbacks. */
 MUSTER_API void muster_registry_watch_stop(struct muster_registry_watch *watch);
 

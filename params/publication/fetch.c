@@ -14,6 +14,12 @@
 
 static void source_try(struct muster_publication_lane *lane);
 
+static void received_drop(struct muster_publication_lane *lane)
+{
+    muster_mem_free(lane->fetch->env->mem, lane->received);
+    lane->received = NULL;
+}
+
 static void link_drop(struct muster_publication_lane *lane)
 {
     struct muster_peer_link *link = lane->link;
@@ -25,8 +31,7 @@ static void link_drop(struct muster_publication_lane *lane)
     muster_timer_stop(&lane->silence);
     if (link != NULL)
         muster_peer_link_close(link);
-    muster_mem_free(lane->fetch->env->mem, lane->received);
-    lane->received = NULL;
+    received_drop(lane);
 }
 
 static void fetch_end(struct muster_publication_fetch *fetch)
@@ -306,8 +311,7 @@ static bool delta_apply(struct muster_publication_lane *lane,
                       muster_held_delta_apply(fetch->held, fetch->base, header->chunk,
                                               lane->received, header->payload_bytes);
 
-    muster_mem_free(fetch->env->mem, lane->received);
-    lane->received = NULL;
+    received_drop(lane);
     return is_applied;
 }
 
@@ -462,8 +466,7 @@ static void manifest_take(struct muster_publication_lane *lane,
         manifest_receive(lane, header);
         return;
     }
-    muster_mem_free(lane->fetch->env->mem, lane->received);
-    lane->received = NULL;
+    received_drop(lane);
 }
 
 static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,

@@ -56,7 +56,7 @@ struct muster_reader {
     struct muster_registry *registry;
     struct muster_registry_op range;
     struct muster_registry_watch watch;
-    bool is_watching, is_closing;
+    bool is_closing;
     struct muster_timer read_again;
     struct muster_publication_record record; /* the newest that the registry has told */
     struct muster_publication_door *door;    /* NULL: it serves nobody */
@@ -557,7 +557,6 @@ static void on_watch_end(struct muster_registry_watch *watch, enum muster_rc rc)
     struct muster_reader *reader = watch->data;
 
     (void)rc;
-    reader->is_watching = false;
     read_again(reader);
 }
 
@@ -576,11 +575,9 @@ static void on_read(struct muster_registry_op *op, enum muster_rc rc)
     if (op->kv_count > 0)
         record_receive(reader, &op->kvs[0]);
     reader->watch.data = reader;
-    reader->is_watching =
-        muster_registry_watch_start(&reader->watch, reader->registry, key_bytes(reader),
+    if (muster_registry_watch_start(&reader->watch, reader->registry, key_bytes(reader),
                                     MUSTER_REGISTRY_KEY, op->revision + 1, on_changes,
-                                    on_watch_end) == MUSTER_OK;
-    if (!reader->is_watching)
+                                    on_watch_end) != MUSTER_OK)
         read_again(reader);
 }
 
@@ -700,8 +697,7 @@ void muster_reader_close(struct muster_reader *reader, muster_reader_fn *closed)
     muster_task_cancel(&reader->step);
     muster_timer_stop(&reader->read_again);
     muster_timer_stop(&reader->guide.retry);
-    if (reader->is_watching)
-        muster_registry_watch_stop(&reader->watch);
+    muster_registry_watch_stop(&reader->watch);
     guide_drop(reader);
     if (reader->fetch.held != NULL)
         muster_list_remove(&reader->fetch.held->node);
