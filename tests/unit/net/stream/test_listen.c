@@ -2,6 +2,7 @@
 #include "test_env.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include <muster/stream.h>
 
@@ -156,16 +157,28 @@ static void what_is_not_of_this_host_is_refused_by_name(void **state)
     }
 }
 
+/* The lowest one: what is left open takes it. */
+static int free_descriptor(void)
+{
+    int fd = dup(STDERR_FILENO);
+
+    assert_true(fd >= 0);
+    close(fd);
+    return fd;
+}
+
 static void source_of_a_connection_to_this_host_is_the_address_itself(void **state)
 {
     struct muster_address peer, source;
     struct muster_error error;
     struct test_env *test = *state;
+    int descriptor = free_descriptor();
 
     assert_int_equal(muster_address_parse("127.0.0.1:2379", &peer, &error), MUSTER_OK);
 
     assert_int_equal(muster_net_find_source(test->env.net, &peer, &source, &error), MUSTER_OK);
 
+    assert_int_equal(free_descriptor(), descriptor);
     peer.port = 0;
     assert_true(muster_address_is_equal(&peer, &source));
     peer.family = MUSTER_ADDRESS_UNIX;

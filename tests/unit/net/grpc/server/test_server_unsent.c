@@ -130,6 +130,25 @@ static void who_has_stalled_longest_goes_first(void **state)
     assert_int_equal(rpc_raw_goaway_code(full), -1);
 }
 
+/* Less than half its share: another one takes the room. */
+static void who_has_little_is_not_ended(void **state)
+{
+    struct rpc_stand *stand = *state;
+    struct rpc_raw *little = staller_open(stand), *other = staller_open(stand), *full;
+
+    ask_often(little, 1);
+    ask_often(other, 1);
+    rpc_stand_advance(stand, 10 * MUSTER_NS_PER_S);
+    full = staller_open(stand);
+    ask_often(full, 8);
+    rpc_stand_advance(stand, 3 * MUSTER_NS_PER_S);
+
+    assert_int_equal(rpc_raw_goaway_code(full), CALM);
+    assert_true(full->played.is_closed); /* it had a second to read the farewell */
+    assert_int_equal(rpc_raw_goaway_code(little), -1);
+    assert_int_equal(rpc_raw_goaway_code(other), -1);
+}
+
 static void a_client_that_reads_is_not_ended(void **state)
 {
     struct rpc_stand *stand = *state;
@@ -188,6 +207,7 @@ int main(void)
         CASE(a_crowd_is_refused_then_ended),
         CASE(lent_answers_count),
         CASE(who_has_stalled_longest_goes_first),
+        CASE(who_has_little_is_not_ended),
         CASE(a_client_that_reads_is_not_ended),
         CASE(a_single_byte_of_window_now_and_then_is_not_reading),
         CASE(a_socket_that_is_not_read_is_ended),
