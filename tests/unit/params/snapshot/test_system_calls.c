@@ -28,7 +28,7 @@
 #define ROWS         20u
 #define AGAIN_MAX    20u
 #define TURNS        8
-#define RUNS_MAX     80
+#define RUNS_MAX     16 /* of a server, whose calls of files are those of the other scenarios */
 #define FILES        (SHARDS + 1) /* of a cut: those of the shards, and the manifest */
 
 struct scene {
@@ -68,7 +68,7 @@ static size_t count_files(const struct scene *scene)
     return count - 2; /* "." and ".." */
 }
 
-/* What nobody may notice is no error. */
+/* A read or a write that was interrupted, or was short, is no error. */
 static void check_outcome(const struct scene *scene, enum muster_rc rc,
                           const struct muster_error *error)
 {
