@@ -41,6 +41,7 @@
 #include <muster/rpc.h>
 #include <muster/runtime.h>
 #include <muster/server.h>
+#include <muster/server_def.h>
 #include <muster/static_group.h>
 #include <muster/status.h>
 #include <muster/strategy.h>
