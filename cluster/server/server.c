@@ -1,52 +1,38 @@
-/* A task's server, the counterpart of tf.distribute.Server: one gRPC server with the worker
- * service, the health service and, if wanted, the coordination service. Opening checks what the
- * server is asked to be; starting runs a table of steps, each with its undo, so a start that fails
- * part-way leaves nothing behind. */
+/* A task's server, the counterpart of tf.distribute.Server: what it is asked to be, its states, and those
+ * who wait for its end. A protocol does the serving: gRPC, or one of the program's. */
 #include <muster/server.h>
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <muster/rpc.h>
 #include <muster/trace.h>
 
-#include "cluster/server/worker_service.h"
+#include "cluster/server/server_grpc.h"
 
-/* The accelerators of the largest hosts, several times over; GetStatus answers from arrays of this
- * size. */
-#define DEVICES_MAX 64
-#define STOPPED     "the server has stopped"
+#define STOPPED "the server has stopped"
 
 struct muster_server {
     struct muster_env *env;
     void *data;
     enum muster_server_state state;
+    uint64_t incarnation;
     char name[160]; /* "/job:worker/replica:0/task:1" */
     char target[MUSTER_SERVER_TARGET_BYTES];
-    char host[MUSTER_HOST_TEXT_BYTES]; /* the host in target */
-    struct muster_address address;     /* to bind, then bound */
-    struct muster_rpc_server_options rpc_options;
-    bool has_coordination;
-    struct muster_coordination_server_options coordination_options;
-    struct muster_worker_device devices[DEVICES_MAX];
-    size_t device_count;
-    /* while started */
-    struct muster_rpc_server *rpc_server;
-    struct muster_rpc_health *health;
-    struct muster_coordination_server *coordination;
-    struct muster_worker_service worker;
-    uint64_t stop_deadline_ns;
+    struct muster_server_def *def;
+    const struct muster_server_protocol *protocol; /* of the program; NULL: gRPC */
+    void *impl;                                    /* of protocol */
+    struct muster_server_grpc *grpc;               /* NULL: another protocol */
     muster_server_stop_fn *stopped;
     struct muster_task stopped_task;
+    struct muster_list joins;
 };
 
 /* A server serves once: a program that wants to serve again opens another one. */
 static void server_move(struct muster_server *server, enum muster_server_state to)
 {
     static const unsigned moves[] = {
-        [MUSTER_SERVER_NEW] = 1u << MUSTER_SERVER_STARTED | 1u << MUSTER_SERVER_STOPPED,
+        [MUSTER_SERVER_NEW] = 1u << MUSTER_SERVER_STARTED | 1u << MUSTER_SERVER_STOPPING,
         [MUSTER_SERVER_STARTED] = 1u << MUSTER_SERVER_STOPPING,
         [MUSTER_SERVER_STOPPING] = 1u << MUSTER_SERVER_STOPPED,
         [MUSTER_SERVER_STOPPED] = 1u << MUSTER_SERVER_STOPPED, /* stopped once more */
@@ -98,93 +84,6 @@ static enum muster_rc find_task(const struct muster_server_options *options,
                             *options->task, job->name, job->task_count);
 }
 
-/* Port 0 is a free one; everything else is as in an endpoint. */
-static enum muster_rc split_address(const char *text, char host[MUSTER_HOST_TEXT_BYTES],
-                                    uint16_t *ret_port, struct muster_error *error)
-{
-    const char *colon = strrchr(text, ':');
-    char *end = NULL;
-    unsigned long port;
-
-    if (colon == NULL || colon[1] < '0' || colon[1] > '9')
-        return muster_error_set(error, MUSTER_INVALID_ARGUMENT,
-                                "this task's address \"%s\" has no port (host:port)", text);
-    port = strtoul(colon + 1, &end, 10);
-    if (*end != '\0' || port > UINT16_MAX)
-        return muster_error_set(error, MUSTER_INVALID_ARGUMENT,
-                                "this task's address \"%s\" needs a port from 0 to 65535", text);
-    if ((size_t)(colon - text) >= MUSTER_HOST_TEXT_BYTES)
-        return muster_error_set(error, MUSTER_INVALID_ARGUMENT,
-                                "this task's address \"%s\" has too long a name", text);
-    memcpy(host, text, (size_t)(colon - text));
-    host[colon - text] = '\0';
-    *ret_port = (uint16_t)port;
-    return MUSTER_OK;
-}
-
-static void set_target(struct muster_server *server)
-{
-    (void)snprintf(server->target, sizeof(server->target), "grpc://%s:%u", server->host,
-                   server->address.port);
-}
-
-static enum muster_rc set_place(struct muster_server *server,
-                                const struct muster_server_options *options, const char *text,
-                                struct muster_error *error)
-{
-    char bind[MUSTER_HOST_TEXT_BYTES + 16];
-    uint16_t port = 0;
-    enum muster_rc rc = split_address(text, server->host, &port, error);
-
-    if (rc != MUSTER_OK)
-        return rc;
-    if (options->port != 0)
-        port = options->port;
-    /* The address of the cluster is the one that others dial; the host to bind is this host's
-     * affair, and by default all of its interfaces. */
-    (void)snprintf(bind, sizeof(bind), "%s:%u",
-                   options->bind_host != NULL ? options->bind_host : "0.0.0.0", port);
-    rc = muster_address_parse_listen(bind, &server->address, error);
-    set_target(server);
-    return rc;
-}
-
-static enum muster_rc set_devices(struct muster_server *server,
-                                  const struct muster_server_options *options,
-                                  struct muster_error *error)
-{
-    /* A task without accelerators has one CPU, with the memory limit that TensorFlow reports for
-     * its own (256 MiB). */
-    static const struct muster_server_device cpu = {.type = "CPU", .memory_limit_bytes = 256 << 20};
-    size_t count = options->device_count > 0 ? options->device_count : 1;
-    char name[sizeof(server->name) + 64];
-    bool has_description;
-
-    if (count > DEVICES_MAX)
-        return muster_error_set(error, MUSTER_INVALID_ARGUMENT,
-                                "a task has at most %d devices, not %zu", DEVICES_MAX, count);
-    for (size_t i = 0; i < count; i++) {
-        struct muster_worker_device *device = &server->devices[i];
-
-        device->device = options->device_count > 0 ? options->devices[i] : cpu;
-        (void)snprintf(name, sizeof(name), "%s/device:%s:%" PRIu32, server->name,
-                       device->device.type, device->device.number);
-        device->name = muster_mem_strdup(server->env->mem, name);
-        device->device.type = muster_mem_strdup(server->env->mem, device->device.type);
-        has_description = device->device.description != NULL;
-        if (has_description)
-            device->device.description =
-                muster_mem_strdup(server->env->mem, device->device.description);
-        /* The count rises before the check, so that muster_server_free also frees a device that is
-         * only half copied. */
-        server->device_count++;
-        if (device->name == NULL || device->device.type == NULL ||
-            (has_description && device->device.description == NULL))
-            return muster_error_set(error, MUSTER_RESOURCE_EXHAUSTED, "no memory for the devices");
-    }
-    return MUSTER_OK;
-}
-
 /* tf.distribute.Server.create_local_server: a job "localhost" of one task. */
 static enum muster_rc local_cluster(struct muster_env *env, struct muster_cluster_spec **ret_spec,
                                     struct muster_error *error)
@@ -194,36 +93,111 @@ static enum muster_rc local_cluster(struct muster_env *env, struct muster_cluste
     return muster_cluster_spec_parse(env->mem, text, sizeof(text) - 1, ret_spec, error);
 }
 
-static enum muster_rc resolve_options(struct muster_server *server,
-                                      const struct muster_server_options *options,
-                                      struct muster_error *error)
+/* The fields of the options, then those of the def, then what TensorFlow takes. */
+static void options_fill(struct muster_server_options *options, const int32_t *def_task)
+{
+    const struct muster_server_def *def = options->def;
+
+    if (def != NULL) {
+        if (options->cluster == NULL)
+            options->cluster = def->cluster;
+        if (options->job == NULL && def->job != NULL && def->job[0] != '\0')
+            options->job = def->job;
+        if (options->task == NULL)
+            options->task = def_task;
+        if (options->protocol == NULL)
+            options->protocol = def->protocol != NULL ? def->protocol : "";
+        if (options->port == 0)
+            options->port = def->port;
+    }
+    if (options->protocol == NULL)
+        options->protocol = "grpc";
+}
+
+/* Two packed messages, one behind the other, are what protobuf merges. Gives. */
+static enum muster_rc config_merge(struct muster_mem *mem, const struct muster_server_options *options,
+                                   struct muster_bytes *ret_config)
+{
+    struct muster_bytes before = {.data = NULL};
+    uint8_t *bytes;
+
+    if (options->def != NULL)
+        before = options->def->config;
+    bytes = muster_mem_alloc(mem, before.size + options->config.size + 1);
+    if (bytes == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    if (before.size > 0)
+        memcpy(bytes, before.data, before.size);
+    if (options->config.size > 0)
+        memcpy(bytes + before.size, options->config.data, options->config.size);
+    *ret_config = (struct muster_bytes){.data = bytes, .size = before.size + options->config.size};
+    return MUSTER_OK;
+}
+
+static enum muster_rc def_make(struct muster_server *server,
+                               const struct muster_server_options *options,
+                               struct muster_error *error)
 {
     const struct muster_cluster_job *job = NULL;
     const struct muster_cluster_task *task = NULL;
-    enum muster_rc rc;
+    struct muster_server_def def = {.cluster = options->cluster, .protocol = options->protocol};
+    enum muster_rc rc = find_job(options, &job, error);
 
-    if (options->protocol != NULL && strcmp(options->protocol, "grpc") != 0)
-        return muster_error_set(error, MUSTER_NOT_FOUND, "no server for protocol \"%s\"; use grpc",
-                                options->protocol);
-    rc = find_job(options, &job, error);
     if (rc == MUSTER_OK)
         rc = find_task(options, job, &task, error);
     if (rc != MUSTER_OK)
         return rc;
+    def.job = job->name;
+    def.task = task->index;
+    def.port = options->port;
+    if (options->def != NULL) {
+        def.device_filters = options->def->device_filters;
+        def.device_filter_count = options->def->device_filter_count;
+    }
+    rc = config_merge(server->env->mem, options, &def.config);
+    if (rc == MUSTER_OK)
+        rc = muster_server_def_new(server->env->mem, &def, &server->def);
+    muster_mem_free(server->env->mem, (void *)(uintptr_t)def.config.data);
+    if (rc != MUSTER_OK)
+        return muster_error_set(error, rc, "no memory for the server");
     (void)snprintf(server->name, sizeof(server->name), "/job:%s/replica:0/task:%" PRId32, job->name,
                    task->index);
-    rc = set_place(server, options, task->address, error);
-    if (rc == MUSTER_OK)
-        rc = set_devices(server, options, error);
-    if (options->rpc != NULL)
-        server->rpc_options = *options->rpc;
-    if (options->coordination != NULL) {
-        server->has_coordination = true;
-        server->coordination_options = *options->coordination;
-    }
-    return rc;
+    return MUSTER_OK;
 }
 
+static enum muster_rc find_protocol(struct muster_server *server,
+                                    const struct muster_server_options *options,
+                                    struct muster_error *error)
+{
+    char names[160] = "grpc";
+
+    if (strcmp(options->protocol, "grpc") == 0)
+        return MUSTER_OK;
+    for (size_t i = 0; i < options->protocol_count; i++) {
+        size_t used = strlen(names);
+
+        if (strcmp(options->protocol, options->protocols[i].name) == 0) {
+            server->protocol = &options->protocols[i];
+            return MUSTER_OK;
+        }
+        (void)snprintf(names + used, sizeof(names) - used, ", %s", options->protocols[i].name);
+    }
+    return muster_error_set(error, MUSTER_NOT_FOUND, "no server for protocol \"%s\"; there are: %s",
+                            options->protocol, names);
+}
+
+/* --- The end --- */
+
+static void join_end(struct muster_server_join *join, enum muster_rc rc)
+{
+    muster_list_remove(&join->node);
+    muster_timer_stop(&join->timer);
+    join->rc = rc;
+    muster_task_post(&join->task, join->server->env->loop);
+    join->server = NULL;
+}
+
+/* The callback may free the server: all that waits is unlinked before it. */
 static void on_stopped_task(struct muster_task *task)
 {
     struct muster_server *server = task->data;
@@ -231,8 +205,60 @@ static void on_stopped_task(struct muster_task *task)
 
     server_move(server, MUSTER_SERVER_STOPPED);
     server->stopped = NULL;
+    MUSTER_LIST_EACH_SAFE(&server->joins, join, struct muster_server_join, node)
+        join_end(join, MUSTER_OK);
     if (stopped != NULL)
         stopped(server);
+}
+
+void muster_server_on_stopped(struct muster_server *server)
+{
+    MUSTER_ASSERT(server->state == MUSTER_SERVER_STOPPING);
+    muster_task_post(&server->stopped_task, server->env->loop);
+}
+
+/* --- Opening --- */
+
+static enum muster_rc protocol_open(struct muster_server *server,
+                                    const struct muster_server_options *options,
+                                    struct muster_error *error)
+{
+    const struct muster_server_grpc_place place = {.server = server,
+                                                   .on_stopped = muster_server_on_stopped,
+                                                   .name = server->name,
+                                                   .incarnation = server->incarnation,
+                                                   .def = server->def};
+
+    if (server->protocol != NULL)
+        return server->protocol->open(server->protocol, server->env, server, server->def,
+                                      server->target, &server->impl, error);
+    return muster_server_grpc_open(server->env, options, &place, &server->grpc, error);
+}
+
+static enum muster_rc server_fill(struct muster_server *server,
+                                  const struct muster_server_options *given,
+                                  struct muster_error *error)
+{
+    struct muster_server_options options = *given;
+    const int32_t def_task = given->def != NULL ? given->def->task : 0;
+    struct muster_cluster_spec *local = NULL;
+    enum muster_rc rc = MUSTER_OK;
+
+    options_fill(&options, &def_task);
+    if (options.cluster == NULL && options.def == NULL) {
+        rc = local_cluster(server->env, &local, error);
+        options.cluster = local;
+    } else if (options.cluster == NULL) {
+        rc = muster_error_set(error, MUSTER_INVALID_ARGUMENT, "the ServerDef has no cluster");
+    }
+    if (rc == MUSTER_OK)
+        rc = find_protocol(server, &options, error);
+    if (rc == MUSTER_OK)
+        rc = def_make(server, &options, error);
+    if (rc == MUSTER_OK)
+        rc = protocol_open(server, &options, error);
+    muster_cluster_spec_unref(local);
+    return rc;
 }
 
 enum muster_rc muster_server_open(struct muster_env *env,
@@ -240,29 +266,18 @@ enum muster_rc muster_server_open(struct muster_env *env,
                                   struct muster_server **ret_server, struct muster_error *ret_error)
 {
     static const struct muster_server_options none = {0};
-
-    if (options == NULL)
-        options = &none;
     struct muster_server *server = muster_mem_alloc_zero(env->mem, 1, sizeof(*server));
-    struct muster_server_options own = *options;
-    struct muster_cluster_spec *local = NULL;
-    enum muster_rc rc = MUSTER_OK;
+    enum muster_rc rc;
 
     if (server == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for the server");
     server->env = env;
-    server->worker.env = env;
     /* The incarnation tells this life of the task from the one before a restart. It is never 0,
      * which would mean not known. */
-    server->worker.incarnation = muster_rng_next(env->rng) | 1;
+    server->incarnation = muster_rng_next(env->rng) | 1;
+    muster_list_init(&server->joins);
     muster_task_init(&server->stopped_task, on_stopped_task, server);
-    if (options->cluster == NULL) {
-        rc = local_cluster(env, &local, ret_error);
-        own.cluster = local;
-    }
-    if (rc == MUSTER_OK)
-        rc = resolve_options(server, &own, ret_error);
-    muster_cluster_spec_unref(local);
+    rc = server_fill(server, options != NULL ? options : &none, ret_error);
     if (rc != MUSTER_OK) {
         muster_server_free(server);
         return rc;
@@ -275,157 +290,33 @@ void muster_server_free(struct muster_server *server)
 {
     if (server == NULL)
         return;
-    for (size_t i = 0; i < server->device_count; i++) {
-        struct muster_worker_device *device = &server->devices[i];
-
-        muster_mem_free(server->env->mem, device->name);
-        muster_mem_free(server->env->mem, (void *)(uintptr_t)device->device.type);
-        muster_mem_free(server->env->mem, (void *)(uintptr_t)device->device.description);
-    }
+    MUSTER_ASSERT(muster_list_is_empty(&server->joins));
+    if (server->impl != NULL)
+        server->protocol->free(server->impl);
+    muster_server_grpc_free(server->grpc);
     muster_task_cancel(&server->stopped_task);
-    muster_worker_groups_free(server->worker.groups);
+    muster_server_def_free(server->def);
     muster_mem_free(server->env->mem, server);
 }
 
-/* --- Starting: each step, and how it is taken back --- */
-
-static enum muster_rc open_rpc(struct muster_server *server, struct muster_error *error)
-{
-    enum muster_rc rc =
-        muster_rpc_server_open(server->env, &server->rpc_options, &server->rpc_server);
-
-    if (rc != MUSTER_OK)
-        return muster_error_set(error, rc, "no memory for the server");
-    muster_rpc_server_set_data(server->rpc_server, server);
-    return MUSTER_OK;
-}
-
-static void close_coordination(struct muster_server *server)
-{
-    if (server->coordination != NULL)
-        muster_coordination_server_close(server->coordination, 0, NULL);
-    server->coordination = NULL;
-}
-
-static void on_rpc_closed(struct muster_rpc_server *rpc_server)
-{
-    struct muster_server *server = muster_rpc_server_data(rpc_server);
-
-    server->rpc_server = NULL;
-    close_coordination(server); /* no call is left that could ask it */
-    muster_task_post(&server->stopped_task, server->env->loop);
-}
-
-static void on_abandoned(struct muster_rpc_server *rpc_server)
-{
-    (void)rpc_server; /* after a start that failed, nothing hangs on it any more */
-}
-
-static enum muster_rc add_worker(struct muster_server *server, struct muster_error *error)
-{
-    enum muster_rc rc;
-
-    muster_worker_groups_free(server->worker.groups); /* left by a start that failed */
-    server->worker.groups = NULL;
-    rc = muster_worker_groups_new(server->env->mem, server->env->rng, &server->worker.groups);
-    server->worker.devices = server->devices;
-    server->worker.device_count = server->device_count;
-    if (rc == MUSTER_OK)
-        rc = muster_worker_service_add(&server->worker, server->rpc_server);
-    return rc == MUSTER_OK ? rc : muster_error_set(error, rc, "no memory for the worker service");
-}
-
-static enum muster_rc add_health(struct muster_server *server, struct muster_error *error)
-{
-    enum muster_rc rc = muster_rpc_health_open(server->rpc_server, &server->health);
-
-    return rc == MUSTER_OK ? rc : muster_error_set(error, rc, "no memory for the health service");
-}
-
-static enum muster_rc add_coordination(struct muster_server *server, struct muster_error *error)
-{
-    if (!server->has_coordination)
-        return MUSTER_OK;
-    server->coordination_options.rpc_server = server->rpc_server;
-    return muster_coordination_server_open(server->env, &server->coordination_options,
-                                           &server->coordination, error);
-}
-
-static enum muster_rc listen_there(struct muster_server *server, struct muster_error *error)
-{
-    enum muster_rc rc =
-        muster_rpc_server_listen(server->rpc_server, &server->address, &server->address, error);
-
-    set_target(server);
-    return rc;
-}
-
-static void close_rpc(struct muster_server *server)
-{
-    bool is_stopping = server->state == MUSTER_SERVER_STOPPING;
-
-    muster_rpc_server_close(server->rpc_server, server->stop_deadline_ns,
-                            is_stopping ? on_rpc_closed : on_abandoned);
-    if (!is_stopping)
-        server->rpc_server = NULL;
-}
-
-static void end_worker(struct muster_server *server)
-{
-    muster_worker_service_end(&server->worker, MUSTER_CANCELLED, STOPPED);
-}
-
-static void end_coordination(struct muster_server *server)
-{
-    if (server->coordination == NULL)
-        return;
-    /* A stop drains: calls under way still reach the coordination service, which closes once the
-     * rpc server has. */
-    if (server->state == MUSTER_SERVER_STOPPING)
-        muster_coordination_server_drain(server->coordination);
-    else
-        close_coordination(server);
-}
-
-/* The order is that of building up. Listening comes last, because a peer that connects must find
- * every service; undoing goes the other way. */
-static const struct {
-    enum muster_rc (*begin)(struct muster_server *server, struct muster_error *error);
-    void (*undo)(struct muster_server *server); /* NULL: goes with the step before it */
-} steps[] = {
-    {open_rpc, close_rpc}, {add_worker, end_worker},
-    {add_health, NULL},    {add_coordination, end_coordination},
-    {listen_there, NULL},
-};
-#define STEPS (sizeof(steps) / sizeof(steps[0]))
-
-static void undo_start(struct muster_server *server, size_t count)
-{
-    MUSTER_ASSERT(count <= STEPS);
-    while (count-- > 0) {
-        if (steps[count].undo != NULL)
-            steps[count].undo(server);
-    }
-}
+/* --- Start, stop, join --- */
 
 enum muster_rc muster_server_start(struct muster_server *server, struct muster_error *ret_error)
 {
-    size_t done = 0;
-    enum muster_rc rc = MUSTER_OK;
+    enum muster_rc rc;
 
     if (server->state == MUSTER_SERVER_STARTED)
         return MUSTER_OK;
     if (server->state != MUSTER_SERVER_NEW)
         return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
                                 "%s; open another one to serve again", STOPPED);
-    while (done < STEPS && (rc = steps[done].begin(server, ret_error)) == MUSTER_OK)
-        done++;
-    if (rc != MUSTER_OK) {
-        undo_start(server, done);
+    rc = server->grpc != NULL ? muster_server_grpc_start(server->grpc, ret_error)
+                              : server->protocol->start(server->impl, ret_error);
+    if (rc != MUSTER_OK)
         return rc;
-    }
     server_move(server, MUSTER_SERVER_STARTED);
-    MUSTER_LOG(server->env, INFO, "server_started", "name", server->name, "target", server->target);
+    MUSTER_LOG(server->env, INFO, "server_started", "name", server->name, "target",
+               muster_server_target(server));
     return MUSTER_OK;
 }
 
@@ -434,14 +325,50 @@ void muster_server_stop(struct muster_server *server, uint64_t deadline_ns,
 {
     if (stopped != NULL)
         server->stopped = stopped;
-    if (server->state == MUSTER_SERVER_STARTED) {
-        server_move(server, MUSTER_SERVER_STOPPING);
-        server->stop_deadline_ns = deadline_ns;
-        undo_start(server, STEPS);
-    } else if (server->state != MUSTER_SERVER_STOPPING) {
-        server_move(server, MUSTER_SERVER_STOPPED);
+    if (server->state == MUSTER_SERVER_STOPPED) {
         muster_task_post(&server->stopped_task, server->env->loop);
+    } else if (server->state != MUSTER_SERVER_STOPPING) {
+        server_move(server, MUSTER_SERVER_STOPPING);
+        if (server->grpc != NULL)
+            muster_server_grpc_stop(server->grpc, deadline_ns);
+        else
+            server->protocol->stop(server->impl, deadline_ns);
     }
+}
+
+static void on_join_task(struct muster_task *task)
+{
+    struct muster_server_join *join = task->data;
+
+    join->done(join, join->rc);
+}
+
+static void on_join_deadline(struct muster_timer *timer)
+{
+    join_end(timer->data, MUSTER_DEADLINE_EXCEEDED);
+}
+
+void muster_server_join_start(struct muster_server_join *join, struct muster_server *server,
+                              uint64_t deadline_ns, muster_server_join_fn *done)
+{
+    join->done = done;
+    join->server = server;
+    muster_task_init(&join->task, on_join_task, join);
+    muster_timer_init(&join->timer, on_join_deadline, join);
+    muster_list_append(&server->joins, &join->node);
+    if (server->state == MUSTER_SERVER_STOPPED) {
+        join_end(join, MUSTER_OK);
+        return;
+    }
+    muster_timer_start(&join->timer, server->env->loop, deadline_ns);
+    if (server->state == MUSTER_SERVER_NEW)
+        muster_server_stop(server, muster_loop_now_ns(server->env->loop), NULL);
+}
+
+void muster_server_join_cancel(struct muster_server_join *join)
+{
+    if (join->server != NULL)
+        join_end(join, MUSTER_CANCELLED);
 }
 
 /* --- Looking --- */
@@ -451,14 +378,26 @@ enum muster_server_state muster_server_state(const struct muster_server *server)
     return server->state;
 }
 
+const struct muster_server_def *muster_server_definition(const struct muster_server *server)
+{
+    return server->def;
+}
+
 const char *muster_server_target(const struct muster_server *server)
 {
-    return server->target;
+    return server->grpc != NULL ? muster_server_grpc_target(server->grpc) : server->target;
 }
 
 const struct muster_address *muster_server_address(const struct muster_server *server)
 {
-    return &server->address;
+    static const struct muster_address none = {.family = MUSTER_ADDRESS_NONE};
+
+    return server->grpc != NULL ? muster_server_grpc_address(server->grpc) : &none;
+}
+
+const char *muster_server_device_name(const struct muster_server *server, size_t i)
+{
+    return server->grpc != NULL ? muster_server_grpc_device_name(server->grpc, i) : NULL;
 }
 
 const char *muster_server_name(const struct muster_server *server)
@@ -468,12 +407,12 @@ const char *muster_server_name(const struct muster_server *server)
 
 uint64_t muster_server_incarnation(const struct muster_server *server)
 {
-    return server->worker.incarnation;
+    return server->incarnation;
 }
 
 struct muster_rpc_server *muster_server_rpc_server(const struct muster_server *server)
 {
-    return server->rpc_server;
+    return server->grpc != NULL ? muster_server_grpc_rpc_server(server->grpc) : NULL;
 }
 
 void muster_server_set_data(struct muster_server *server, void *data)
@@ -489,16 +428,16 @@ void *muster_server_data(const struct muster_server *server)
 void muster_server_abort_collectives(struct muster_server *server, enum muster_rc rc,
                                      const char *text)
 {
-    if (server->state == MUSTER_SERVER_STARTED)
-        muster_worker_service_end(&server->worker, rc, text);
+    if (server->state == MUSTER_SERVER_STARTED && server->grpc != NULL)
+        muster_worker_service_end(muster_server_grpc_worker(server->grpc), rc, text);
 }
 
 enum muster_rc muster_server_offer_start(struct muster_server_buffer *buffer,
                                          struct muster_server *server,
                                          muster_server_buffer_fn *on_taken)
 {
-    if (server->state != MUSTER_SERVER_STARTED)
+    if (server->state != MUSTER_SERVER_STARTED || server->grpc == NULL)
         return MUSTER_FAILED_PRECONDITION;
     buffer->on_taken = on_taken;
-    return muster_buffer_offer(&server->worker.buffers, buffer);
+    return muster_buffer_offer(&muster_server_grpc_worker(server->grpc)->buffers, buffer);
 }

@@ -1,4 +1,4 @@
-/* What a task's server is, as a value in one piece of memory. */
+/* The definition of a task's server, as a value in one piece of memory. */
 #include <muster/server_def.h>
 
 #include <string.h>

@@ -99,7 +99,7 @@ static enum muster_rc filters_pack(const struct muster_server_def *def, struct m
     return rc;
 }
 
-/* What has its default is left out, as proto3 leaves it out. */
+/* Fields with their default are left out, as proto3 leaves them out. */
 static char *text_unless_empty(const char *text)
 {
     return text != NULL && text[0] != '\0' ? (char *)(uintptr_t)text : NULL;

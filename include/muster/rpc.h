@@ -283,6 +283,9 @@ MUSTER_API void muster_rpc_server_add_page(struct muster_rpc_server *server,
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_listen(
     struct muster_rpc_server *server, const struct muster_address *address,
     struct muster_address *ret_bound, struct muster_error *ret_error);
+/** While the server is held it accepts no connection: clients connect and wait. Also of addresses to
+ * come. Not after close. */
+MUSTER_API void muster_rpc_server_hold(struct muster_rpc_server *server, bool is_held);
 /** Serve one accepted stream (first bytes unread). Takes stream, also on failure. Errors:
  * FAILED_PRECONDITION (the server closes), RESOURCE_EXHAUSTED (no memory, or no connection is idle to
  * make room). */

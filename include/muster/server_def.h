@@ -1,4 +1,4 @@
-/* What a task's server is: its cluster, its place in it, and what others configure it with. A value
+/* The definition of a task's server: its cluster, its place in it, and what others configure it with. A value
  * with the wire form of TensorFlow's ServerDef. */
 #ifndef MUSTER_SERVER_DEF_H
 #define MUSTER_SERVER_DEF_H

@@ -182,6 +182,7 @@ typedef void muster_listener_close_fn(struct muster_listener *listener);
 struct muster_listener_ops {
     const struct muster_address *(*address)(const struct muster_listener *listener);
     void (*close)(struct muster_listener *listener, muster_listener_close_fn *closed);
+    void (*hold)(struct muster_listener *listener, bool is_held); /* NULL: it always accepts */
 };
 struct muster_listener {
     const struct muster_listener_ops *ops;
@@ -197,6 +198,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_listener_open(
     struct muster_listener **ret_listener, struct muster_error *ret_error);
 MUSTER_API const struct muster_address *muster_listener_address(
     const struct muster_listener *listener);
+/** While it is held nothing is accepted: clients connect and wait in the system's queue. */
+MUSTER_API void muster_listener_hold(struct muster_listener *listener, bool is_held);
 MUSTER_API void muster_listener_close(struct muster_listener *listener,
                                       muster_listener_close_fn *closed);
 

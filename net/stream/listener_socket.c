@@ -22,7 +22,7 @@ struct socket_listener {
     struct muster_timer backoff;
     uint64_t backoff_ns; /* 0: the last accept went well */
     struct muster_task task;
-    bool is_closing;
+    bool is_closing, is_held;
     muster_listener_close_fn *closed;
     muster_listener_accept_fn *on_accept;
     struct muster_address address;
@@ -175,7 +175,7 @@ static bool accept_once(struct socket_listener *socket)
     }
     socket->backoff_ns = 0;
     socket->on_accept(&socket->listener, stream);
-    return !socket->is_closing;
+    return !socket->is_closing && !socket->is_held;
 }
 
 static void on_ready(struct muster_fd_watch *watch, unsigned ready)
@@ -192,7 +192,7 @@ static void on_backoff(struct muster_timer *timer)
 {
     struct socket_listener *socket = timer->data;
 
-    muster_fd_watch_update(&socket->watch, MUSTER_FD_READ);
+    muster_fd_watch_update(&socket->watch, socket->is_held ? 0 : MUSTER_FD_READ);
 }
 
 /* Open and close. */
@@ -231,6 +231,16 @@ static void socket_close(struct muster_listener *listener, muster_listener_close
     muster_task_post(&socket->task, socket->env->loop);
 }
 
+static void socket_hold(struct muster_listener *listener, bool is_held)
+{
+    struct socket_listener *socket = socket_of(listener);
+    bool is_pausing = muster_timer_is_started(&socket->backoff);
+
+    MUSTER_ASSERT(!socket->is_closing);
+    socket->is_held = is_held;
+    muster_fd_watch_update(&socket->watch, is_held || is_pausing ? 0 : MUSTER_FD_READ);
+}
+
 static const struct muster_address *socket_address(const struct muster_listener *listener)
 {
     return &socket_of(listener)->address;
@@ -239,6 +249,7 @@ static const struct muster_address *socket_address(const struct muster_listener 
 static const struct muster_listener_ops socket_ops = {
     .address = socket_address,
     .close = socket_close,
+    .hold = socket_hold,
 };
 
 static void remember_path(struct socket_listener *socket)

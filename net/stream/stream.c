@@ -198,6 +198,12 @@ const struct muster_address *muster_listener_address(const struct muster_listene
     return listener->ops->address(listener);
 }
 
+void muster_listener_hold(struct muster_listener *listener, bool is_held)
+{
+    if (listener->ops->hold != NULL)
+        listener->ops->hold(listener, is_held);
+}
+
 void muster_listener_close(struct muster_listener *listener, muster_listener_close_fn *closed)
 {
     listener->ops->close(listener, closed);

@@ -120,7 +120,7 @@ PUBLIC = {
     "net": "address authorization channel credentials http op_id rpc stream stub tls",
     "resolvers": "cluster_spec platforms resolver tpu",
     "collective": "backend collective gpu static_group view",
-    "cluster": "coordination_server locks registry registry_server server",
+    "cluster": "coordination_server locks registry registry_server server server_def",
     "params": "params params_drain params_inspect params_server publication",
     "training": "checkpoint strategy_checkpoint input strategy strategy_role",
 }

@@ -18,7 +18,7 @@ struct sim_listener {
     struct muster_stream_options options;
     muster_listener_accept_fn *on_accept;
     muster_listener_close_fn *closed;
-    bool is_closing;
+    bool is_closing, is_held;
     struct sim_ready ready;
     struct muster_list queue; /* sim_stream.link: connected, not accepted */
     struct muster_list node_link, host_link;
@@ -127,7 +127,7 @@ static void listener_on_poll(struct sim_ready *ready)
     struct sim_listener *listener = ready->data;
     struct muster_list *link;
 
-    while (!listener->is_closing && !sim_node_is_gone(listener->node) &&
+    while (!listener->is_closing && !listener->is_held && !sim_node_is_gone(listener->node) &&
            (link = muster_list_pop(&listener->queue)) != NULL) {
         struct sim_stream *stream = MUSTER_CONTAINER_OF(link, struct sim_stream, link);
 
@@ -159,6 +159,15 @@ static void listener_close(struct muster_listener *base, muster_listener_close_f
     sim_ready_signal(&listener->ready);
 }
 
+static void listener_hold(struct muster_listener *base, bool is_held)
+{
+    struct sim_listener *listener = (struct sim_listener *)base;
+
+    listener->is_held = is_held;
+    if (!is_held)
+        sim_ready_signal(&listener->ready);
+}
+
 static enum muster_rc check_bind(struct sim_node *node, struct muster_address *address,
                                  struct muster_error *ret_error)
 {
@@ -187,6 +196,7 @@ static enum muster_rc net_listen(struct muster_net *net, const struct muster_add
     static const struct muster_listener_ops ops = {
         .address = listener_address,
         .close = listener_close,
+        .hold = listener_hold,
     };
     struct sim_node *node = node_of(net);
     struct muster_address bound = *address;

@@ -54,7 +54,7 @@ struct muster_rpc_server {
     struct muster_list visits, closing_visits; /* net/grpc/server/server_visit.c */
     uint32_t visit_count;                      /* but for those that close */
     uint32_t free_rpc_count;
-    bool is_closing;
+    bool is_closing, is_held;
     size_t memory_bytes;             /* that all calls hold, but those of expelled connections */
     struct muster_h2_holding unsent; /* answers of all but expelled connections */
     bool is_unsent_full;

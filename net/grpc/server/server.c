@@ -206,6 +206,7 @@ enum muster_rc muster_rpc_server_listen(struct muster_rpc_server *server,
         return rc;
     }
     muster_list_append(&server->listeners, &rpc_listener->node);
+    muster_listener_hold(rpc_listener->listener, server->is_held);
     muster_rpc_server_name_counters(
         server, muster_address_format(muster_listener_address(rpc_listener->listener), text));
     if (ret_bound != NULL)
@@ -221,6 +222,14 @@ enum muster_rc muster_rpc_server_attach(struct muster_rpc_server *server,
     if (!muster_list_is_empty(&server->pages))
         return muster_rpc_server_visit(server, stream);
     return muster_rpc_server_attach_secured(server, stream);
+}
+
+void muster_rpc_server_hold(struct muster_rpc_server *server, bool is_held)
+{
+    MUSTER_ASSERT(!server->is_closing);
+    server->is_held = is_held;
+    MUSTER_LIST_EACH (&server->listeners, rpc_listener, struct rpc_listener, node)
+        muster_listener_hold(rpc_listener->listener, is_held);
 }
 
 static void on_listener_closed(struct muster_listener *listener)

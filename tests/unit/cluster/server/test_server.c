@@ -116,7 +116,7 @@ static void what_cannot_be_served_is_named(void **state)
         {"ps", &zero, NULL, MUSTER_INVALID_ARGUMENT, "task 0 is not in job \"ps\""},
         {"worker", &one, NULL, MUSTER_INVALID_ARGUMENT, "\"b:70000\" needs a port from 0 to 65535"},
         {"worker", &two, NULL, MUSTER_INVALID_ARGUMENT, "\"c\" has no port"},
-        {"worker", &zero, "grpc+mpi", MUSTER_NOT_FOUND, "protocol \"grpc+mpi\"; use grpc"},
+        {"worker", &zero, "grpc+mpi", MUSTER_NOT_FOUND, "protocol \"grpc+mpi\"; there are: grpc"},
     };
     struct fixture *fixture = *state;
 
@@ -150,11 +150,12 @@ static void without_a_cluster_it_is_local(void **state)
     const struct muster_server_options options = {.bind_host = "127.0.0.1"};
 
     assert_int_equal(muster_server_open(fixture->env, &options, &fixture->server, NULL), MUSTER_OK);
-    assert_string_equal(muster_server_target(fixture->server), "grpc://localhost:0");
-    assert_int_equal(muster_server_start(fixture->server, NULL), MUSTER_OK);
 
     assert_string_equal(muster_server_name(fixture->server), "/job:localhost/replica:0/task:0");
     assert_string_not_equal(muster_server_target(fixture->server), "grpc://localhost:0");
+    assert_string_equal(muster_server_device_name(fixture->server, 0),
+                        "/job:localhost/replica:0/task:0/device:CPU:0");
+    assert_null(muster_server_device_name(fixture->server, 1));
 }
 
 static void states_follow_one_another(void **state)
@@ -190,33 +191,280 @@ static void it_listens_at_its_port_in_the_cluster(void **state)
         muster_cluster_spec_parse(fixture->env->mem, text, strlen(text), &cluster, NULL),
         MUSTER_OK);
     options.cluster = cluster;
-    assert_int_equal(muster_server_open(fixture->env, &options, &server, &error), MUSTER_OK);
+    assert_int_equal(muster_server_open(fixture->env, &options, &server, &error),
+                     MUSTER_ALREADY_EXISTS);
+    assert_non_null(strstr(error.text, "127.0.0.1:"));
+    assert_null(server);
+    hang_up(fixture);
+    stop_server(fixture);
+    muster_server_free(fixture->server);
+    fixture->is_stopped = false;
+    assert_int_equal(muster_server_open(fixture->env, &options, &fixture->server, &error),
+                     MUSTER_OK);
 
-    assert_string_equal(muster_server_target(server), muster_server_target(fixture->server));
-    assert_int_equal(muster_server_start(server, &error), MUSTER_ALREADY_EXISTS);
-    muster_server_free(server);
+    assert_memory_equal(muster_server_target(fixture->server) + 7, text + strlen("{\"worker\": [\""),
+                        strlen("127.0.0.1:"));
     muster_cluster_spec_unref(cluster);
 }
 
-static void an_address_that_is_taken_can_be_tried_again(void **state)
-{
-    struct fixture *fixture = *state, other = {.env = fixture->env};
-    struct muster_error error = {.text = ""};
-    struct muster_server_options options = {.bind_host = "127.0.0.1"};
-    bool is_taken;
+/* --- Its definition --- */
 
-    start_server(fixture, 2);
-    options.port = muster_server_address(fixture->server)->port;
-    assert_int_equal(muster_server_open(fixture->env, &options, &other.server, &error), MUSTER_OK);
-    is_taken = muster_server_start(other.server, &error) == MUSTER_ALREADY_EXISTS;
-    assert_null(muster_server_rpc_server(other.server));
+static struct muster_server *open_new(struct fixture *fixture,
+                                      const struct muster_server_options *options)
+{
+    struct muster_error error = {.text = ""};
+
+    fail_if(muster_server_open(fixture->env, options, &fixture->server, &error) != MUSTER_OK, "%s",
+            error.text);
+    return fixture->server;
+}
+
+static void what_was_inferred_is_in_its_definition(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct muster_server_def *def = muster_server_definition(open_new(
+        fixture, &(struct muster_server_options){.cluster = fixture->cluster, .job = "ps"}));
+
+    assert_ptr_equal(def->cluster, fixture->cluster);
+    assert_string_equal(def->job, "ps");
+    assert_int_equal(def->task, 3);
+    assert_string_equal(def->protocol, "grpc");
+    assert_int_equal(def->port, 0);
+    assert_int_equal(def->config.size, 0);
+}
+
+static void options_count_before_the_definition(void **state)
+{
+    static const int32_t zero = 0;
+    static const char *const filters[] = {"/job:ps"};
+    const struct muster_device_filter filter = {
+        .job = "worker", .task = 0, .filters = filters, .filter_count = 1};
+    struct fixture *fixture = *state;
+    const struct muster_server_def given = {.cluster = fixture->cluster,
+                                            .job = "worker",
+                                            .task = 2,
+                                            .protocol = "carrier pigeon",
+                                            .config = {"\x38\x01", 2},
+                                            .device_filters = &filter,
+                                            .device_filter_count = 1};
+    const struct muster_server_def *def =
+        muster_server_definition(open_new(fixture, &(struct muster_server_options){
+                                                       .def = &given,
+                                                       .task = &zero,
+                                                       .protocol = "grpc",
+                                                       .config = {"\x40\x01", 2},
+                                                   }));
+
+    assert_string_equal(def->job, "worker");
+    assert_int_equal(def->task, 0);
+    assert_string_equal(def->protocol, "grpc");
+    assert_int_equal(def->config.size, 4);
+    assert_memory_equal(def->config.data, "\x38\x01\x40\x01", 4);
+    assert_int_equal(def->device_filter_count, 1);
+    assert_string_equal(def->device_filters[0].filters[0], "/job:ps");
+}
+
+/* TensorFlow takes a task's number of a ServerDef as 0, and no protocol where it names none. */
+static void a_definition_that_lacks_something_is_refused(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct {
+        struct muster_server_def def;
+        enum muster_rc rc;
+        const char *text;
+    } rows[] = {
+        {{.job = "worker", .protocol = "grpc"}, MUSTER_INVALID_ARGUMENT, "no cluster"},
+        {{.cluster = fixture->cluster, .protocol = "grpc"}, MUSTER_INVALID_ARGUMENT, "2 jobs"},
+        {{.cluster = fixture->cluster, .job = "worker"}, MUSTER_NOT_FOUND, "protocol \"\""},
+        {{.cluster = fixture->cluster, .job = "ps", .protocol = "grpc"},
+         MUSTER_INVALID_ARGUMENT,
+         "task 0 is not in job \"ps\""},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct muster_server_options options = {.def = &rows[i].def};
+        struct muster_error error = {.text = ""};
+        enum muster_rc rc =
+            muster_server_open(fixture->env, &options, &fixture->server, &error);
+
+        fail_if(rc != rows[i].rc || strstr(error.text, rows[i].text) == NULL, "row %zu: %d \"%s\"",
+                i, (int)rc, error.text);
+    }
+}
+
+/* --- Its end --- */
+
+struct joined {
+    struct muster_server_join join;
+    unsigned count;
+    enum muster_rc rc;
+};
+
+static void on_joined(struct muster_server_join *join, enum muster_rc rc)
+{
+    struct joined *joined = join->data;
+
+    joined->count++;
+    joined->rc = rc;
+}
+
+static void join_start(struct joined *joined, struct fixture *fixture, uint64_t deadline_ns)
+{
+    *joined = (struct joined){.count = 0};
+    joined->join.data = joined;
+    muster_server_join_start(&joined->join, fixture->server, deadline_ns, on_joined);
+    assert_int_equal(joined->count, 0);
+}
+
+static bool is_joined(void *data)
+{
+    return ((struct joined *)data)->count > 0;
+}
+
+static void those_who_join_hear_of_its_end(void **state)
+{
+    struct fixture *fixture = *state;
+    struct joined waits, late, never, given_up;
+
+    start_server(fixture, 0);
+    join_start(&waits, fixture, UINT64_MAX);
+    join_start(&never, fixture, 0);
+    join_start(&given_up, fixture, UINT64_MAX);
+    muster_server_join_cancel(&given_up.join);
+    muster_server_join_cancel(&given_up.join);
+    test_env_run_until(fixture->env, is_joined, &never);
+    test_env_run_until(fixture->env, is_joined, &given_up);
+    assert_int_equal(never.rc, MUSTER_DEADLINE_EXCEEDED);
+    assert_int_equal(given_up.rc, MUSTER_CANCELLED);
+    assert_int_equal(waits.count, 0);
     hang_up(fixture);
     stop_server(fixture);
+    join_start(&late, fixture, 0);
+    test_env_run_until(fixture->env, is_joined, &late);
 
-    assert_true(is_taken);
-    assert_int_equal(muster_server_start(other.server, &error), MUSTER_OK);
-    stop_server(&other);
-    muster_server_free(other.server);
+    assert_int_equal(waits.count, 1);
+    assert_int_equal(waits.rc, MUSTER_OK);
+    assert_int_equal(late.rc, MUSTER_OK);
+    assert_int_equal(never.count, 1);
+    assert_int_equal(given_up.count, 1);
+}
+
+static void a_server_that_never_started_ends_when_it_is_joined(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct muster_server_options options = {.bind_host = "127.0.0.1"};
+    struct joined joined;
+    struct muster_error error;
+
+    open_new(fixture, &options);
+    join_start(&joined, fixture, UINT64_MAX);
+    test_env_run_until(fixture->env, is_joined, &joined);
+
+    assert_int_equal(joined.rc, MUSTER_OK);
+    assert_int_equal(muster_server_state(fixture->server), MUSTER_SERVER_STOPPED);
+    assert_int_equal(muster_server_start(fixture->server, &error), MUSTER_FAILED_PRECONDITION);
+    fixture->is_stopped = true;
+}
+
+/* --- Another protocol --- */
+
+struct pigeon {
+    struct muster_server *server;
+    unsigned opened, started, stopped, freed;
+    bool is_refused;
+};
+
+static enum muster_rc pigeon_open(const struct muster_server_protocol *protocol,
+                                  struct muster_env *env, struct muster_server *server,
+                                  const struct muster_server_def *def,
+                                  char ret_target[MUSTER_SERVER_TARGET_BYTES], void **ret_impl,
+                                  struct muster_error *ret_error)
+{
+    struct pigeon *pigeon = protocol->data;
+
+    (void)env;
+    pigeon->opened++;
+    if (pigeon->is_refused)
+        return muster_error_set(ret_error, MUSTER_UNAVAILABLE, "no pigeon");
+    pigeon->server = server;
+    snprintf(ret_target, MUSTER_SERVER_TARGET_BYTES, "pigeon://%s/%d", def->job, (int)def->task);
+    *ret_impl = pigeon;
+    return MUSTER_OK;
+}
+
+static enum muster_rc pigeon_start(void *impl, struct muster_error *ret_error)
+{
+    (void)ret_error;
+    ((struct pigeon *)impl)->started++;
+    return MUSTER_OK;
+}
+
+static void pigeon_stop(void *impl, uint64_t deadline_ns)
+{
+    struct pigeon *pigeon = impl;
+
+    (void)deadline_ns;
+    pigeon->stopped++;
+    muster_server_on_stopped(pigeon->server);
+}
+
+static void pigeon_free(void *impl)
+{
+    ((struct pigeon *)impl)->freed++;
+}
+
+static void another_protocol_serves_as_it_is_told(void **state)
+{
+    struct fixture *fixture = *state;
+    struct pigeon pigeon = {.is_refused = true};
+    const struct muster_server_protocol protocol = {.name = "pigeon",
+                                                    .data = &pigeon,
+                                                    .open = pigeon_open,
+                                                    .start = pigeon_start,
+                                                    .stop = pigeon_stop,
+                                                    .free = pigeon_free};
+    const struct muster_server_options options = {.cluster = fixture->cluster,
+                                                  .job = "ps",
+                                                  .protocol = "pigeon",
+                                                  .protocols = &protocol,
+                                                  .protocol_count = 1};
+    struct muster_server_buffer buffer = {.key = "k"};
+    struct muster_error error;
+
+    assert_int_equal(muster_server_open(fixture->env, &options, &fixture->server, &error),
+                     MUSTER_UNAVAILABLE);
+    assert_int_equal(pigeon.freed, 0);
+    pigeon.is_refused = false;
+    open_new(fixture, &options);
+    assert_string_equal(muster_server_target(fixture->server), "pigeon://ps/3");
+    assert_int_equal(muster_server_address(fixture->server)->family, MUSTER_ADDRESS_NONE);
+    assert_null(muster_server_rpc_server(fixture->server));
+    assert_null(muster_server_device_name(fixture->server, 0));
+    assert_int_equal(muster_server_start(fixture->server, &error), MUSTER_OK);
+    assert_int_equal(muster_server_offer_start(&buffer, fixture->server, NULL),
+                     MUSTER_FAILED_PRECONDITION);
+    muster_server_abort_collectives(fixture->server, MUSTER_ABORTED, "none");
+    stop_server(fixture);
+    muster_server_free(fixture->server);
+    fixture->server = NULL;
+
+    assert_int_equal(pigeon.started, 1);
+    assert_int_equal(pigeon.stopped, 1);
+    assert_int_equal(pigeon.freed, 1);
+}
+
+static void a_protocol_that_nobody_brings_is_named_with_those_there_are(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct muster_server_protocol protocol = {.name = "pigeon"};
+    const struct muster_server_options options = {
+        .protocol = "grpc+verbs", .protocols = &protocol, .protocol_count = 1};
+    struct muster_error error;
+
+    assert_int_equal(muster_server_open(fixture->env, &options, &fixture->server, &error),
+                     MUSTER_NOT_FOUND);
+
+    assert_non_null(strstr(error.text, "\"grpc+verbs\"; there are: grpc, pigeon"));
 }
 
 /* --- Over the wire --- */
@@ -471,6 +719,30 @@ static void on_unary(struct muster_unary *unary, enum muster_rc rc)
     record_answer(unary->data, rc, &unary->status);
 }
 
+/* The port is bound from the start, so that its target can be told to others. */
+static void those_who_come_before_the_start_wait_for_it(void **state)
+{
+    const struct muster_server_options options = {.bind_host = "127.0.0.1"};
+    struct fixture *fixture = *state;
+    struct answer answer = {.count = 0};
+    struct muster_unary unary = {.data = &answer};
+
+    open_new(fixture, &options);
+    assert_int_equal(muster_channel_open(fixture->env, muster_server_target(fixture->server) + 7,
+                                         NULL, &fixture->channel, NULL),
+                     MUSTER_OK);
+    assert_int_equal(muster_unary_start(&unary, fixture->channel,
+                                        "/tensorflow.MasterService/CreateSession", "", 0,
+                                        options_within(fixture).deadline_ns, on_unary),
+                     MUSTER_OK);
+    test_env_turn(fixture->env, 64);
+    assert_int_equal(answer.count, 0);
+    assert_int_equal(muster_server_start(fixture->server, NULL), MUSTER_OK);
+    test_env_run_until(fixture->env, is_answered, &answer);
+
+    assert_int_equal(answer.rc, MUSTER_UNIMPLEMENTED);
+}
+
 static void graphs_are_refused_with_the_way_out(void **state)
 {
     struct fixture *fixture = *state;
@@ -514,7 +786,14 @@ int main(void)
         CASE(without_a_cluster_it_is_local),
         CASE(states_follow_one_another),
         CASE(it_listens_at_its_port_in_the_cluster),
-        CASE(an_address_that_is_taken_can_be_tried_again),
+        CASE(what_was_inferred_is_in_its_definition),
+        CASE(options_count_before_the_definition),
+        CASE(a_definition_that_lacks_something_is_refused),
+        CASE(those_who_join_hear_of_its_end),
+        CASE(a_server_that_never_started_ends_when_it_is_joined),
+        CASE(another_protocol_serves_as_it_is_told),
+        CASE(a_protocol_that_nobody_brings_is_named_with_those_there_are),
+        CASE(those_who_come_before_the_start_wait_for_it),
         CASE(get_status_names_the_devices),
         CASE(a_group_is_completed_for_all),
         CASE(a_stop_ends_those_who_wait),
