@@ -13,7 +13,7 @@ ROOT = pathlib.Path(os.environ.get("MUSTER_SOURCE_DIR", pathlib.Path(__file__).r
 BUILD = pathlib.Path(os.environ.get("MUSTER_BINARY_DIR", ROOT / "build-asan"))
 LAYERS = "runtime proto net resolvers collective cluster params training".split()
 
-NET_SOCKETS = r"net/(stream/(\w*socket\w*|net_system|dns_cares)|page/http_server_libevent)\.c"
+NET_SOCKETS = r"net/(stream/(\w*socket\w*|net_system|dns_cares|ring(_host)?)|page/http_server_libevent)\.c"
 SHARED_MEMORY = r"collective/board/(?!tensor)\w+\.c|runtime/system/host_\w+\.c"
 BOARD_SOCKET = r"collective/board/socket\.c"
 GPU_THREAD = r"collective/gpu/control\.c"
