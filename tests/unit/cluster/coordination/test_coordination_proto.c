@@ -1,6 +1,7 @@
 /* The bytes of the coordination service: three forms of requests, answers, details. */
 #include "careful_mem.h"
 #include "test_env.h"
+#include "torture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,26 +157,47 @@ static void expect_bytes(const void *bytes, size_t size, const char *hex)
     assert_memory_equal(bytes, expected, size);
 }
 
+struct packing {
+    const char *name; /* of a row: answers without bytes take no memory */
+    enum muster_coordination_dialect dialect;
+    enum muster_coordination_method method;
+    const struct muster_coordination_answer *answer;
+    const char *hex; /* NULL: the details are packed, which have these names */
+    const char *names[3];
+};
+
+static void run_packing(struct torture *torture, const void *data)
+{
+    const struct packing *packing = data;
+    struct muster_mem_limited mem;
+    void *bytes = NULL;
+    size_t size = 0;
+    enum muster_rc rc;
+
+    muster_mem_limited_init(&mem, careful_mem(), 0);
+    torture_arm_limited(torture, &mem);
+    rc = packing->hex != NULL
+             ? muster_coordination_pack(&mem.mem, packing->dialect, packing->method,
+                                        packing->answer, &bytes, &size)
+             : muster_coordination_pack_details(&mem.mem, packing->dialect, packing->answer,
+                                                &bytes, &size);
+    torture_disarm(torture);
+    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    if (rc == MUSTER_OK && packing->hex != NULL)
+        expect_bytes(bytes, size, packing->hex);
+    for (size_t i = 0; rc == MUSTER_OK && i < 3 && packing->names[i] != NULL; i++)
+        assert_non_null(memmem(bytes, size, packing->names[i], strlen(packing->names[i])));
+    muster_mem_free(&mem.mem, bytes);
+    assert_int_equal(muster_mem_limited_fini(&mem), 0);
+}
+
 static void expect_packed(enum muster_coordination_dialect dialect,
                           enum muster_coordination_method method,
                           const struct muster_coordination_answer *answer, const char *hex)
 {
-    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+    const struct packing packing[] = {{"an answer", dialect, method, answer, hex, {NULL}}};
 
-    for (uint64_t fail_at = 1; rc != MUSTER_OK; fail_at++) {
-        struct muster_mem_limited mem;
-        void *bytes = NULL;
-        size_t size = 0;
-
-        muster_mem_limited_init(&mem, careful_mem(), 0);
-        mem.fail_at = fail_at;
-        rc = muster_coordination_pack(&mem.mem, dialect, method, answer, &bytes, &size);
-        assert_true(mem.fail_at == 0 ? rc == MUSTER_RESOURCE_EXHAUSTED : rc == MUSTER_OK);
-        if (rc == MUSTER_OK)
-            expect_bytes(bytes, size, hex);
-        muster_mem_free(&mem.mem, bytes);
-        assert_int_equal(muster_mem_limited_fini(&mem), 0);
-    }
+    TORTURE_RUN_ROWS(run_packing, packing);
 }
 
 static void answers_are_written(void **state)
@@ -223,26 +245,14 @@ static void details_are_written_or_refused_for_want_of_memory(void **state)
         .key = {"b", 1},
         .counter = 2,
         .service_incarnation = SERVICE};
-    static const char *const names[] = {"CoordinationServiceError", "BarrierError",
-                                        "ServiceMismatchError"};
-    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+    const struct packing packing[] = {
+        {.name = "details",
+         .dialect = MUSTER_COORDINATION_XLA,
+         .answer = &answer,
+         .names = {"CoordinationServiceError", "BarrierError", "ServiceMismatchError"}}};
 
     (void)state;
-    for (uint64_t fail_at = 1; rc != MUSTER_OK; fail_at++) {
-        struct muster_mem_limited mem;
-        void *bytes = NULL;
-        size_t size = 0;
-
-        muster_mem_limited_init(&mem, careful_mem(), 0);
-        mem.fail_at = fail_at;
-        rc = muster_coordination_pack_details(&mem.mem, MUSTER_COORDINATION_XLA, &answer, &bytes,
-                                              &size);
-        assert_true(mem.fail_at == 0 ? rc == MUSTER_RESOURCE_EXHAUSTED : rc == MUSTER_OK);
-        for (size_t i = 0; rc == MUSTER_OK && i < 3; i++)
-            assert_non_null(memmem(bytes, size, names[i], strlen(names[i])));
-        muster_mem_free(&mem.mem, bytes);
-        assert_int_equal(muster_mem_limited_fini(&mem), 0);
-    }
+    TORTURE_RUN_ROWS(run_packing, packing);
 }
 
 static void details_are_written(void **state)

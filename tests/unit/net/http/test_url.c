@@ -1,6 +1,7 @@
 /* URLs: taken apart, resolved, shown without secrets. */
 #include "careful_mem.h"
 #include "test_env.h"
+#include "torture.h"
 
 #include <muster/http.h>
 #include <string.h>
@@ -134,25 +135,28 @@ static void a_base_without_path_still_resolves(void **state)
                      MUSTER_INVALID_ARGUMENT);
 }
 
+static void run_resolve(struct torture *torture, const void *data)
+{
+    struct muster_mem_limited mem;
+    char *url = NULL;
+    enum muster_rc rc;
+
+    (void)data;
+    muster_mem_limited_init(&mem, careful_mem(), 0);
+    torture_arm_limited(torture, &mem);
+    rc = muster_http_url_resolve("http://a/b/c", "d?e", &mem.mem, &url, NULL);
+    torture_disarm(torture);
+    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    if (rc == MUSTER_OK)
+        assert_string_equal(url, "http://a/b/d?e");
+    muster_mem_free(&mem.mem, url);
+    assert_int_equal(muster_mem_limited_fini(&mem), 0);
+}
+
 static void no_memory_to_resolve_is_told(void **state)
 {
-    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
-
     (void)state;
-    for (uint64_t fail_at = 1; rc != MUSTER_OK; fail_at++) {
-        struct muster_mem_limited mem;
-        char *url = NULL;
-
-        muster_mem_limited_init(&mem, careful_mem(), 0);
-        mem.fail_at = fail_at;
-        rc = muster_http_url_resolve("http://a/b/c", "d?e", &mem.mem, &url, NULL);
-
-        assert_int_equal(rc, mem.fail_at == 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
-        if (rc == MUSTER_OK)
-            assert_string_equal(url, "http://a/b/d?e");
-        muster_mem_free(&mem.mem, url);
-        assert_int_equal(muster_mem_limited_fini(&mem), 0);
-    }
+    torture_run(&(struct torture_scenario){.name = "resolve", .run = run_resolve});
 }
 
 static void secrets_of_a_url_are_hidden(void **state)
@@ -234,7 +238,7 @@ int main(void)
         cmocka_unit_test(origins_differ_by_scheme_host_and_port),
         cmocka_unit_test(references_resolve_as_in_the_standard),
         cmocka_unit_test(a_base_without_path_still_resolves),
-        cmocka_unit_test(no_memory_to_resolve_is_told),
+        cmocka_unit_test_teardown(no_memory_to_resolve_is_told, torture_tell),
         cmocka_unit_test(secrets_of_a_url_are_hidden),
         cmocka_unit_test(a_redacted_url_is_cut_to_its_room),
         cmocka_unit_test(a_secret_is_starred_out_wherever_it_stands),

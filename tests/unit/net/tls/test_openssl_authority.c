@@ -8,6 +8,7 @@
 #include <openssl/pem.h>
 
 #include "tests/lib/tls_pair.h"
+#include "tests/lib/torture.h"
 
 #define POINT_TEXT_BYTES (2 * 65 + 1)
 
@@ -152,25 +153,26 @@ static void a_short_secret_is_refused(void **state)
     test_env_close(&test);
 }
 
+static void run_derive(struct torture *torture, const void *data)
+{
+    struct muster_tls_authority *authority = NULL;
+    struct test_env test;
+    enum muster_rc rc;
+
+    (void)data;
+    test_env_open(&test);
+    torture_arm_limited(torture, &test.mem);
+    rc = muster_tls_authority_derive(&test.env, "j", secret, sizeof(secret), &authority);
+    torture_disarm(torture);
+    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    muster_tls_authority_free(authority);
+    test_env_close(&test);
+}
+
 static void whatever_allocation_fails_nothing_is_lost(void **state)
 {
-    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
-    uint64_t fail_at;
-
     (void)state;
-    for (fail_at = 1; rc != MUSTER_OK && fail_at < 20; fail_at++) {
-        struct test_env test;
-        struct muster_tls_authority *authority = NULL;
-
-        test_env_open(&test);
-        test.mem.fail_at = fail_at;
-        rc = muster_tls_authority_derive(&test.env, "j", secret, sizeof(secret), &authority);
-        assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
-        test.mem.fail_at = 0;
-        muster_tls_authority_free(authority);
-        test_env_close(&test);
-    }
-    assert_true(rc == MUSTER_OK && fail_at > 2);
+    torture_run(&(struct torture_scenario){.name = "derive", .run = run_derive});
 }
 
 int main(void)
@@ -179,7 +181,7 @@ int main(void)
         cmocka_unit_test(the_key_of_a_secret_and_a_job_never_changes),
         cmocka_unit_test(certificates_of_any_copy_and_of_no_other_are_accepted),
         cmocka_unit_test(a_short_secret_is_refused),
-        cmocka_unit_test(whatever_allocation_fails_nothing_is_lost),
+        cmocka_unit_test_teardown(whatever_allocation_fails_nothing_is_lost, torture_tell),
     };
 
     for (size_t i = 0; i < sizeof(secret); i++)
