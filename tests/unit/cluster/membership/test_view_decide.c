@@ -2,6 +2,7 @@
  * keeps the rules. */
 #include "careful_mem.h"
 #include "test_env.h"
+#include "torture.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -564,28 +565,33 @@ static void a_joiner_that_shows_no_color_does_not_undo_what_is_final(void **stat
     assert_int_equal(verdict_beside_joiner(MUSTER_OP_SCATTER, DELIVERED), MUSTER_VERDICT_ADOPT);
 }
 
+static void run_decide(struct torture *torture, const void *data)
+{
+    struct muster_decide_input input = {.reason = "x"};
+    struct muster_view *next = NULL;
+    enum muster_rc rc;
+
+    (void)data;
+    open_fixture(0, NULL);
+    add_vote(0, OPEN, MUSTER_OP_ALL_REDUCE);
+    add_vote(1, COMPLETE, MUSTER_OP_ALL_REDUCE);
+    input.mem = &f.mem.mem;
+    input.view = f.view;
+    input.votes = f.votes;
+    input.vote_count = f.vote_count;
+    torture_arm_limited(torture, &f.mem);
+    rc = muster_view_decide(&input, &next);
+    torture_disarm(torture);
+    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    assert_true((rc == MUSTER_OK) == (next != NULL));
+    muster_view_unref(next);
+    close_fixture();
+}
+
 static void no_memory_is_an_error_and_leaks_nothing(void **state)
 {
     (void)state;
-    for (uint64_t fail_at = 1; fail_at < 40; fail_at++) {
-        struct muster_decide_input input = {.reason = "x"};
-        struct muster_view *next = NULL;
-        enum muster_rc rc;
-
-        open_fixture(0, NULL);
-        add_vote(0, OPEN, MUSTER_OP_ALL_REDUCE);
-        add_vote(1, COMPLETE, MUSTER_OP_ALL_REDUCE);
-        input.mem = &f.mem.mem;
-        input.view = f.view;
-        input.votes = f.votes;
-        input.vote_count = f.vote_count;
-        f.mem.fail_at = fail_at;
-        rc = muster_view_decide(&input, &next);
-        f.mem.fail_at = 0;
-        assert_true(rc == MUSTER_OK || (rc == MUSTER_RESOURCE_EXHAUSTED && next == NULL));
-        muster_view_unref(next);
-        close_fixture();
-    }
+    torture_run(&(struct torture_scenario){.name = "decide", .run = run_decide});
 }
 
 /* --- random knowledge --- */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "test_vars.h"
+#include "torture.h"
 
 static struct {
     struct test_env test;
@@ -108,26 +109,28 @@ static void a_closed_group_leaves_nothing_behind(void **state)
     assert_true(is_all_freed(NULL));
 }
 
-static void a_group_whose_join_found_no_memory_can_be_closed(void **state)
+static void run_join(struct torture *torture, const void *data)
 {
     struct muster_static_group *group = NULL;
     struct muster_address address;
-    bool is_refused = true;
     enum muster_rc rc;
 
+    (void)data;
+    assert_int_equal(muster_static_group_open(&world.test.env, "job", &group, &world.error),
+                     MUSTER_OK);
+    address = *muster_static_group_address(group);
+    torture_arm_limited(torture, &world.test.mem);
+    rc = muster_static_group_join(group, 0, &address, 1, NULL);
+    torture_disarm(torture);
+    assert_true(rc == MUSTER_OK || (torture->refused > 0 && rc == MUSTER_RESOURCE_EXHAUSTED));
+    muster_static_group_close(group);
+    test_env_run_until(&world.test.env, is_all_freed, NULL);
+}
+
+static void a_group_whose_join_found_no_memory_can_be_closed(void **state)
+{
     (void)state;
-    for (uint64_t fail_at = 1; is_refused; fail_at++) {
-        assert_int_equal(muster_static_group_open(&world.test.env, "job", &group, &world.error),
-                         MUSTER_OK);
-        address = *muster_static_group_address(group);
-        world.test.mem.fail_at = fail_at;
-        rc = muster_static_group_join(group, 0, &address, 1, NULL);
-        is_refused = world.test.mem.fail_at == 0;
-        world.test.mem.fail_at = 0;
-        assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
-        muster_static_group_close(group);
-        test_env_run_until(&world.test.env, is_all_freed, NULL);
-    }
+    torture_run(&(struct torture_scenario){.name = "join", .run = run_join});
 }
 
 int main(void)

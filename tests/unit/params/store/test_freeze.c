@@ -9,6 +9,7 @@
 #include "assertion_count.h"
 #include "careful_mem.h"
 #include "region_stand.h"
+#include "torture.h"
 
 #include "params/store/freeze.h"
 #include "params/store/load.h"
@@ -128,28 +129,31 @@ static void positions_are_those_of_the_begin(void **state)
     stand_close(&stand);
 }
 
+static void run_freeze(struct torture *torture, const void *data)
+{
+    struct stand stand;
+    enum muster_rc rc;
+
+    (void)data;
+    stand_open(&stand);
+    rows_push(&stand, 0, ROWS);
+    torture_arm_limited(torture, &stand.mem);
+    rc = muster_params_freeze_begin(region_of(&stand), &stand.mem.mem);
+    if (rc == MUSTER_OK)
+        rows_push(&stand, 0, ROWS);
+    torture_disarm(torture);
+    if (rc == MUSTER_OK)
+        assert_true(muster_params_freeze_is_short(region_of(&stand)->freeze) ==
+                    (torture->refused > 0));
+    else
+        assert_null(region_of(&stand)->freeze);
+    stand_close(&stand);
+}
+
 static void a_freeze_without_memory_says_so(void **state)
 {
-    bool has_failed = true;
-
     (void)state;
-    for (uint64_t fail_at = 1; has_failed; fail_at++) {
-        struct stand stand;
-        enum muster_rc rc;
-
-        stand_open(&stand);
-        rows_push(&stand, 0, ROWS);
-        stand.mem.fail_at = fail_at;
-        rc = muster_params_freeze_begin(region_of(&stand), &stand.mem.mem);
-        if (rc == MUSTER_OK)
-            rows_push(&stand, 0, ROWS);
-        has_failed = stand.mem.fail_at == 0;
-        if (rc == MUSTER_OK)
-            assert_true(muster_params_freeze_is_short(region_of(&stand)->freeze) == has_failed);
-        else
-            assert_null(region_of(&stand)->freeze);
-        stand_close(&stand);
-    }
+    torture_run(&(struct torture_scenario){.name = "freeze", .run = run_freeze});
 }
 
 /* Copies go a few at a time; false: there are none left. */
