@@ -17,6 +17,7 @@
 #include "secret_mem.h"
 #include "secret_stack.h"
 #include "tls_pair.h"
+#include "torture.h"
 #include "tools/common/command.h"
 #include "virtual_loop.h"
 
@@ -338,36 +339,45 @@ static void who_is_of_the_job_is_let_in(void **state)
         fail_if(roles_meet(*state, &rows[i]) != rows[i].rc, "%s", rows[i].name);
 }
 
+/* data: the scene. */
+static void role_open(struct torture *torture, const void *data, bool is_shared)
+{
+    struct scene *scene = (struct scene *)(uintptr_t)data;
+    const struct job_tls_options options = {.env = &scene->env,
+                                            .job = "j",
+                                            .secret_file = is_shared ? scene->secret : NULL,
+                                            .life_ns = LIFE_NS};
+    const struct job_tls_role role = {.who = "task/1", .peers = "*"};
+    struct job_tls *job_tls = NULL;
+    struct muster_tls *tls = NULL;
+    enum muster_rc rc, expected;
+
+    memset(&scene->error, 0, sizeof(scene->error));
+    torture_arm_limited(torture, &scene->test.mem);
+    rc = job_tls_open_role(&options, &role, &job_tls, &tls, &scene->error);
+    torture_disarm(torture);
+    expected = torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK;
+    assert_int_equal(rc, expected);
+    assert_int_equal(scene->error.rc, expected);
+    assert_true((rc == MUSTER_OK) == (tls != NULL));
+    muster_tls_close(tls);
+    job_tls_close(job_tls, false);
+}
+
+static void run_own(struct torture *torture, const void *data)
+{
+    role_open(torture, data, false);
+}
+
+static void run_shared(struct torture *torture, const void *data)
+{
+    role_open(torture, data, true);
+}
+
 static void without_memory_nobody_gets_a_role(void **state)
 {
-    struct scene *scene = *state;
-    const struct job_tls_role role = {.who = "task/1", .peers = "*"};
-
-    for (int is_shared = 0; is_shared < 2; is_shared++) {
-        const struct job_tls_options options = {.env = &scene->env,
-                                                .job = "j",
-                                                .secret_file = is_shared ? scene->secret : NULL,
-                                                .life_ns = LIFE_NS};
-        enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
-
-        for (uint64_t fail_at = 1; rc != MUSTER_OK; fail_at++) {
-            struct job_tls *job_tls = NULL;
-            struct muster_tls *tls = NULL;
-
-            memset(&scene->error, 0, sizeof(scene->error));
-            scene->test.mem.fail_at = fail_at;
-            rc = job_tls_open_role(&options, &role, &job_tls, &tls, &scene->error);
-            assert_true(rc == MUSTER_OK || scene->test.mem.fail_at == 0);
-            scene->test.mem.fail_at = 0;
-            if (rc != MUSTER_OK) {
-                assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
-                assert_int_equal(scene->error.rc, MUSTER_RESOURCE_EXHAUSTED);
-                assert_null(tls);
-            }
-            muster_tls_close(tls);
-            job_tls_close(job_tls, false);
-        }
-    }
+    torture_run(&(struct torture_scenario){.name = "own", .run = run_own, .data = *state});
+    torture_run(&(struct torture_scenario){.name = "shared", .run = run_shared, .data = *state});
 }
 
 /* Files. */

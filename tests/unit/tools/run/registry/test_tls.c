@@ -13,6 +13,7 @@
 
 #include "assertion_count.h"
 #include "tls_pair.h"
+#include "torture.h"
 #include "tools/common/command.h"
 #include "tools/common/job_tls.h"
 #include "tools/run/output/log.h"
@@ -328,6 +329,22 @@ static void who_names_our_descriptors_is_a_member(void **state)
     scene_close(&scene);
 }
 
+static void run_open(struct torture *torture, const void *data)
+{
+    struct scene scene;
+    bool is_open;
+
+    (void)data;
+    scene_open(&scene);
+    scene.run.settings.is_embedded = true;
+    torture_arm_limited(torture, &scene.pair.test.mem);
+    is_open = run_tls_open(&scene.run, &scene.error);
+    torture_disarm(torture);
+    assert_true(is_open == (torture->refused == 0));
+    assert_true(is_open || scene.error.rc == MUSTER_RESOURCE_EXHAUSTED);
+    scene_close(&scene);
+}
+
 static void what_cannot_be_opened_is_told(void **state)
 {
     struct scene scene;
@@ -337,22 +354,8 @@ static void what_cannot_be_opened_is_told(void **state)
     scene.run.settings.tls_secret = "/no/such/secret";
     assert_false(run_tls_open(&scene.run, &scene.error));
     assert_non_null(strstr(scene.error.text, "/no/such/secret"));
-    run_tls_close(&scene.run);
-    scene.run.settings.tls_secret = scene.secret;
-    scene.run.settings.is_embedded = true;
-    for (uint64_t fail_at = 1;; fail_at++) {
-        bool is_open;
-
-        scene.pair.test.mem.fail_at = fail_at;
-        is_open = run_tls_open(&scene.run, &scene.error);
-        assert_true(is_open == (scene.pair.test.mem.fail_at != 0));
-        scene.pair.test.mem.fail_at = 0;
-        if (is_open)
-            break;
-        assert_int_equal(scene.error.rc, MUSTER_RESOURCE_EXHAUSTED);
-        run_tls_close(&scene.run);
-    }
     scene_close(&scene);
+    torture_run(&(struct torture_scenario){.name = "open", .run = run_open});
 }
 
 static void a_renewal_that_fails_is_told(void **state)
