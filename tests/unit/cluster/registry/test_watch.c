@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "mvcc_stage.h"
+#include "torture.h"
 #include "virtual_loop.h"
 
 #include "cluster/registry/watch.h"
@@ -345,29 +346,27 @@ static void there_is_a_bound_of_watches(void **state)
 }
 
 /* A change is told whole, if later, whichever allocation fails. */
+static void run_previous(struct torture *torture, const void *data)
+{
+    struct fixture f;
+
+    (void)data;
+    open_fixture(&f);
+    run_steps(&f, "watch a - 0 previous;put a 1;put a 2");
+    assert_int_equal(muster_mvcc_commit(&f.stage.mvcc), MUSTER_OK);
+    torture_arm_limited(torture, &f.stage.mem);
+    muster_watch_hub_committed(&f.hub);
+    torture_disarm(torture);
+    run_steps(&f, "wait 10");
+
+    assert_string_equal(f.text, "[0 r1: created][0 r3: a=1@2 a=2@3(was 1)]");
+    close_fixture(&f);
+}
+
 static void without_memory_no_previous_value_is_left_out(void **state)
 {
-    bool was_refused = true;
-    unsigned refused = 0;
-
     (void)state;
-    for (uint64_t fail_at = 1; was_refused; fail_at++) {
-        struct fixture f;
-
-        open_fixture(&f);
-        run_steps(&f, "watch a - 0 previous;put a 1;put a 2");
-        assert_int_equal(muster_mvcc_commit(&f.stage.mvcc), MUSTER_OK);
-        f.stage.mem.fail_at = fail_at;
-        muster_watch_hub_committed(&f.hub);
-        was_refused = f.stage.mem.fail_at == 0;
-        refused += was_refused;
-        f.stage.mem.fail_at = 0;
-        run_steps(&f, "wait 10");
-
-        assert_string_equal(f.text, "[0 r1: created][0 r3: a=1@2 a=2@3(was 1)]");
-        close_fixture(&f);
-    }
-    assert_int_not_equal(refused, 0);
+    torture_run(&(struct torture_scenario){.name = "previous", .run = run_previous});
 }
 
 static void a_slow_stream_is_left_alone_and_loses_nothing(void **state)

@@ -8,6 +8,7 @@
 #include "tests/lib/assertion_count.h"
 #include "tests/lib/fake_authority.h"
 #include "tests/lib/tls_pair.h"
+#include "tests/lib/torture.h"
 #include "tests/lib/virtual_loop.h"
 
 #define DAY_S (24L * 3600)
@@ -258,7 +259,7 @@ static void a_credential_lives_as_long_as_somebody_has_it(void **state)
     test_env_close(&test);
 }
 
-static void whatever_allocation_fails_nothing_is_lost(void **state)
+static void run_open(struct torture *torture, const void *data)
 {
     static const char *const names[] = {"spiffe://a/*", "b"};
     const struct muster_tls_options options = {.cert_pem = ours.cert_pem,
@@ -266,25 +267,26 @@ static void whatever_allocation_fails_nothing_is_lost(void **state)
                                                .ca_pem = fake_authority_pem(authority),
                                                .peer_names = names,
                                                .peer_name_count = 2};
-    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
-    uint64_t fail_at;
+    struct muster_error error = {.rc = MUSTER_OK};
+    struct muster_tls *tls = NULL;
+    struct test_env test;
+    enum muster_rc rc;
 
+    (void)data;
+    test_env_open(&test);
+    torture_arm_limited(torture, &test.mem);
+    rc = muster_tls_open(&test.env, &options, &tls, &error);
+    torture_disarm(torture);
+    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    assert_int_equal(error.rc, rc);
+    muster_tls_close(tls);
+    test_env_close(&test);
+}
+
+static void whatever_allocation_fails_nothing_is_lost(void **state)
+{
     (void)state;
-    for (fail_at = 1; rc != MUSTER_OK && fail_at < 100; fail_at++) {
-        struct test_env test;
-        struct muster_tls *tls = NULL;
-        struct muster_error error = {.rc = MUSTER_OK};
-
-        test_env_open(&test);
-        test.mem.fail_at = fail_at;
-        rc = muster_tls_open(&test.env, &options, &tls, &error);
-        assert_int_equal(rc, test.mem.fail_at == 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
-        assert_int_equal(error.rc, rc);
-        test.mem.fail_at = 0;
-        muster_tls_close(tls);
-        test_env_close(&test);
-    }
-    assert_true(rc == MUSTER_OK && fail_at > 8);
+    torture_run(&(struct torture_scenario){.name = "open", .run = run_open});
 }
 
 /* Files. */
