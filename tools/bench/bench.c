@@ -12,6 +12,7 @@ static const struct bench benches[] = {
     {"tune", "time all algorithms and write a table for 'muster run --tune-file'", bench_tune},
     {"scale", "simulate all-reduces among many members with a model of the network", bench_scale},
     {"params", "push to and pull from a server of parameters, and kill it meanwhile", bench_params},
+    {"checkpoint", "save a state beside steps, and restore it", bench_checkpoint},
     {"publish", "publish versions to many readers, and kill some of them meanwhile", bench_publish},
     {"publish-reader", NULL, bench_publish_reader},
     {"recover", "kill workers inside an all-reduce and measure the cost to the others",

@@ -23,6 +23,9 @@ int bench_publish(int argc, char **argv);
 extern const struct muster_options bench_publish_options;
 /** A reader of `muster bench publish`. */
 int bench_publish_reader(int argc, char **argv);
+/** Alone, or as the program of `muster run`. */
+int bench_checkpoint(int argc, char **argv);
+extern const struct muster_options bench_checkpoint_options;
 int bench_recover(int argc, char **argv);
 extern const struct muster_options bench_recover_options;
 /** The worker program of `muster bench recover`. */

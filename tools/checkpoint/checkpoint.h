@@ -6,10 +6,13 @@
 #include <stdint.h>
 
 #include <muster/checkpoint.h>
+#include <muster/options.h>
 
 /** muster checkpoint NAME: picks the command. */
 int command_checkpoint(int argc, char **argv);
 
+extern const struct muster_options checkpoint_list_options, checkpoint_verify_options,
+    checkpoint_show_options;
 int checkpoint_list(int argc, char **argv);
 int checkpoint_verify(int argc, char **argv);
 int checkpoint_show(int argc, char **argv);

@@ -37,7 +37,7 @@ static const struct muster_option show_rows[] = {
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-static const struct muster_options list_options = {
+const struct muster_options checkpoint_list_options = {
     .command = "muster checkpoint list",
     .usage = "FOLDER [--json]",
     .about = "Show the checkpoints of a folder, the newest first. Nothing but names and sizes is "
@@ -45,7 +45,7 @@ static const struct muster_options list_options = {
     .rows = list_rows,
     .row_count = COUNT_OF(list_rows),
 };
-static const struct muster_options verify_options = {
+const struct muster_options checkpoint_verify_options = {
     .command = "muster checkpoint verify",
     .usage = "FOLDER [--step STEP] [--json]",
     .about = "Read checkpoints and check each chunk against its hash. Exit code 3 when one is "
@@ -53,7 +53,7 @@ static const struct muster_options verify_options = {
     .rows = verify_rows,
     .row_count = COUNT_OF(verify_rows),
 };
-static const struct muster_options show_options = {
+const struct muster_options checkpoint_show_options = {
     .command = "muster checkpoint show",
     .usage = "FOLDER [--step STEP] [--json]",
     .about = "Show what a manifest says: tensors and shards. The shards are not read.",
@@ -138,7 +138,7 @@ int checkpoint_list(int argc, char **argv)
     size_t count = 0;
     int code;
 
-    if (!words_parse(&list_options, argc, argv, &settings, &folder, &code))
+    if (!words_parse(&checkpoint_list_options, argc, argv, &settings, &folder, &code))
         return code;
     if (muster_checkpoint_list(muster_mem_system(), folder, &entries, &count, &error) != MUSTER_OK)
         return command_fail("checkpoint list", &error);
@@ -195,7 +195,7 @@ int checkpoint_verify(int argc, char **argv)
     size_t count = 0;
     int code;
 
-    if (!words_parse(&verify_options, argc, argv, &settings, &folder, &code))
+    if (!words_parse(&checkpoint_verify_options, argc, argv, &settings, &folder, &code))
         return code;
     if (muster_checkpoint_list(muster_mem_system(), folder, &entries, &count, &error) != MUSTER_OK)
         return command_fail("checkpoint verify", &error);
@@ -287,7 +287,7 @@ int checkpoint_show(int argc, char **argv)
     enum muster_rc rc;
     int code;
 
-    if (!words_parse(&show_options, argc, argv, &settings, &folder, &code))
+    if (!words_parse(&checkpoint_show_options, argc, argv, &settings, &folder, &code))
         return code;
     rc = checkpoint_choose(folder, settings.step != STEP_ANY, settings.step, &name, &error);
     if (rc == MUSTER_OK)
