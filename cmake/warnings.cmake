@@ -36,6 +36,11 @@ if(MUSTER_SANITIZE)
   if(MUSTER_HAS_GOLD)
     add_link_options(-fuse-ld=gold)
   endif()
+  # The tables of this sanitizer hold 370,000 pointers, which the dynamic linker would move at each start of a program: a quarter of
+  # the processor time of a short one.
+  if(MUSTER_SANITIZE MATCHES address)
+    add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-no-pie>)
+  endif()
   if(MUSTER_SANITIZE MATCHES undefined)
     add_compile_options(-fno-sanitize-recover=undefined)
   endif()
