@@ -237,7 +237,7 @@ muster_params_push_start(struct muster_params_op *op, struct muster_params_table
                          muster_params_op_fn *done);
 /**
  * Fetch rows into rows->values. A key without a row has its initial values, and gets no row. Pulls
- * of one loop turn travel together, behind the pushes that were started before them.
+ * of one loop turn travel together, behind the pushes to their table that were started before them.
  *
  * Owns:    borrows op, keys and values until done.
  * Errors:  returned INVALID_ARGUMENT, FAILED_PRECONDITION (closing); by done UNAVAILABLE,

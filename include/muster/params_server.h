@@ -87,6 +87,9 @@ struct muster_params_server_options {
     /* A server that has copies, and does nothing of what it is sent for so long, is not waited for any more: its
      * copies leave the map, and it learns them again when it is back. 0: 2 s, UINT64_MAX: it is waited for. */
     uint64_t replica_lag_max_ns;
+    /* Bytes of clients' messages that are being received or wait, and of answers that have not left. Each client
+     * has its share, 16 KiB to 64 MiB, and waits beyond it. 0: 256 MiB. */
+    uint64_t receive_max_bytes;
     uint32_t sources_max;  /* further ones are refused with RESOURCE_EXHAUSTED; 0: 1,048,576 */
     uint32_t server_count; /* the job begins when so many servers are there; 0: 1 */
     /* A client asks the server to drain (params_drain.h): the program calls muster_params_server_drain,
@@ -129,6 +132,9 @@ struct muster_params_stats {
     uint64_t clock_low, clock_lag; /* of sources that tick: the lowest clock, and how far it is behind the highest */
     uint64_t still_replicas;       /* times that one of these stood still (replica_lag_max_ns) */
     uint64_t replica_lag_frames;   /* that the slowest of the servers that copy this one has not done yet */
+    uint64_t credit_bytes;         /* that each client may have outstanding (receive_max_bytes), … */
+    uint64_t held_bytes;           /* … all of them have now, … */
+    uint64_t credit_waits;         /* … and times that a client had more, and was not read from */
     uint32_t tables, sources, clients;
 };
 MUSTER_API void muster_params_server_stats(const struct muster_params_server *server,

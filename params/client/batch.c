@@ -491,6 +491,7 @@ void muster_params_on_flush(struct muster_task *task)
         if (muster_list_is_empty(&table->kept))
             queue_flush(table, &table->pulls, pull_send);
     }
+    muster_params_requests_go_on(params);
     muster_params_ranges_send(params);
     muster_params_ticks_number(params);
     muster_params_ticks_check(params);

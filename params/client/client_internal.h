@@ -55,7 +55,12 @@ struct muster_params_way {
     /* Messages that are not answered, in the order of their numbers. */
     struct muster_list pushes;
     struct muster_list requests; /* others than pushes */
-    bool is_behind; /* a push waits for the number of its table: those behind it wait, and pulls */
+    /* A push waits for credit or for the number of its table: those behind it wait, and pulls of their tables. */
+    bool is_behind;
+    uint64_t behind;         /* its number */
+    bool is_pull_behind;     /* a pull waits for credit: others wait behind it */
+    uint64_t credit;         /* of the server, in bytes; 0: it has not said any */
+    uint64_t outstanding[2]; /* bytes of pushes, and of pulls, that are sent and not answered */
     struct muster_params_way_table *tables; /* by table->index */
     uint32_t table_count;
     struct muster_params_stage *stage; /* of this link; NULL: none */
@@ -107,6 +112,8 @@ struct muster_params_request {
     uint64_t first_ns; /* when it was sent the first time; 0: it was not */
     bool is_sent;     /* over the link that the way has now */
     bool is_sending;  /* a link has the frame */
+    uint64_t cost;    /* while it is sent: in way->outstanding */
+    uint64_t barrier; /* PULL: number of the newest push to its table */
     bool is_answered; /* to be freed as soon as the link gives it back */
     uint32_t part_count;
     struct muster_params_part *parts; /* behind the payload */
@@ -151,6 +158,7 @@ struct muster_params_table {
     struct muster_list pushes, pulls; /* operations of this turn */
     struct muster_list kept; /* pushes that wait for a cut at a clock before them; pulls wait behind them */
     struct muster_params_tensor tensor; /* elements 0: it has rows */
+    uint64_t pushed; /* number of its newest push; 0: none */
     uint32_t range_pushes; /* messages to the tensor that are not answered */
     struct muster_list ranges; /* operations on the tensor of which elements are in no message yet */
     /* By round. */
@@ -347,6 +355,11 @@ void muster_params_requests_forget(struct muster_params *params, struct muster_p
 /** Some request of the way names the operation. */
 bool muster_params_way_has_op(const struct muster_params_way *way,
                               const struct muster_params_op *op);
+/** Messages of the operation wait for the server's credit. */
+bool muster_params_way_starves(const struct muster_params_way *way,
+                               const struct muster_params_op *op);
+/** Answers have come: messages that waited for credit may leave. */
+void muster_params_requests_go_on(struct muster_params *params);
 /** A link that has the frame gives it back: nobody reads the caller's memory, or the way's stage, then. */
 void muster_params_request_take_back(struct muster_params_request *request);
 /** Free all requests of the way, when the client is freed. No link may have one. */

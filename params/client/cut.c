@@ -43,6 +43,7 @@ void muster_params_marks_send(struct muster_params *params)
 
     if (params->mark_wanted <= params->marked || !params->is_ready)
         return;
+    muster_params_requests_go_on(params); /* what waits for credit leaves before the mark */
     MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
         if (!way_is_settled(way))
             return; /* it comes here again */

@@ -45,6 +45,13 @@ static void deadline_describe(const struct muster_params_op *op, struct muster_e
                          (unsigned long long)params->map->epoch);
     else if (way != NULL && way->state != MUSTER_PARAMS_WAY_OPEN)
         way_describe(way, ret_error);
+    else if (way != NULL && muster_params_way_starves(way, op))
+        muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
+                         "the server at %s has not answered %llu bytes of this client, and takes "
+                         "no more before (its credit is %llu bytes)",
+                         way->server,
+                         (unsigned long long)(way->outstanding[0] + way->outstanding[1]),
+                         (unsigned long long)way->credit);
     else if (way != NULL && way->waits_for[0] != '\0' && !op->is_push)
         muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED, "%s", way->waits_for);
     else if (way == NULL && op->is_push && !muster_params_holds_allow(params, op->clock))

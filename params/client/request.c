@@ -7,6 +7,8 @@
 #include "params/client/stage.h"
 #include "params/wire/hash.h"
 
+#define SMALL_BYTES (64u << 10)
+
 static size_t parts_offset(size_t payload_bytes)
 {
     return (sizeof(struct muster_params_request) + payload_bytes + 15) / 16 * 16;
@@ -141,7 +143,69 @@ static bool is_expired(const struct muster_params_request *request)
            muster_loop_now_ns(params->env->loop) - request->first_ns > params->lease_ns / 2;
 }
 
-/* False: the request waits for the link, or for the number of its table. */
+static bool request_is_pull(const struct muster_params_request *request)
+{
+    return request->kind == MUSTER_PARAMS_REQUEST_PULL ||
+           request->kind == MUSTER_PARAMS_REQUEST_PULL_RANGE;
+}
+
+/* --- Credit: what the server says that it holds for this client --- */
+
+static uint64_t values_bytes(const struct muster_params_request *request)
+{
+    uint64_t rows = 0;
+
+    if (request->kind == MUSTER_PARAMS_REQUEST_PULL_RANGE)
+        return request->range.count * muster_dtype_bytes(request->table->wire_dtype);
+    if (request->kind != MUSTER_PARAMS_REQUEST_PULL &&
+        request->kind != MUSTER_PARAMS_REQUEST_PUSH_PULL)
+        return 0;
+    for (uint32_t i = 0; i < request->part_count; i++)
+        rows += request->parts[i].row_count;
+    return rows * muster_params_value_bytes(request->table);
+}
+
+/* A message may be larger than the credit where none of its kind is outstanding. Pushes and pulls have halves of
+ * their own: a pull may wait for a clock that comes with a push. While a server waits for a mark nothing waits
+ * here: all that has a number must leave before the mark. */
+static bool credit_take(struct muster_params_request *request)
+{
+    struct muster_params_way *way = request->way;
+    uint64_t *outstanding = &way->outstanding[request_is_pull(request)];
+    uint64_t cost;
+
+    if (!request_has_rows(request))
+        return true;
+    cost = MUSTER_FRAME_HEADER_BYTES + request->frame.header.payload_bytes + values_bytes(request);
+    if (way->credit != 0 && *outstanding != 0 && *outstanding + cost > way->credit / 2 &&
+        request->params->mark_wanted <= request->params->marked)
+        return false;
+    request->cost = cost;
+    *outstanding += cost;
+    return true;
+}
+
+static void credit_return(struct muster_params_request *request)
+{
+    if (request->way != NULL)
+        request->way->outstanding[request_is_pull(request)] -= request->cost;
+    request->cost = 0;
+}
+
+/* Small pulls pass what is queued on the link, where none of it is a push to their table. Pulls of a table by
+ * round stay behind the ends of rounds. */
+static bool request_passes(const struct muster_params_request *request)
+{
+    const struct muster_list *pushes = &request->way->pushes;
+
+    return request->kind == MUSTER_PARAMS_REQUEST_PULL && request->cost <= SMALL_BYTES &&
+           !request->table->is_by_round &&
+           (muster_list_is_empty(pushes) ||
+            request->barrier <
+                MUSTER_CONTAINER_OF(pushes->next, struct muster_params_request, node)->number);
+}
+
+/* False: the request waits for the link, for credit, or for the number of its table. */
 static bool request_transmit(struct muster_params_request *request)
 {
     struct muster_params_way *way = request->way;
@@ -155,6 +219,9 @@ static bool request_transmit(struct muster_params_request *request)
         muster_task_post(&request->params->look, request->params->env->loop);
         return true;
     }
+    if (!credit_take(request))
+        return false;
+    request->frame.priority = request_passes(request);
     if (request->kind == MUSTER_PARAMS_REQUEST_PUSH_RANGE)
         muster_params_stage_put(request);
     request->has_ack = false;
@@ -175,18 +242,34 @@ static void pushes_transmit(struct muster_params_way *way)
     MUSTER_LIST_EACH (&way->pushes, request, struct muster_params_request, node) {
         if (!request_transmit(request)) {
             way->is_behind = true;
+            way->behind = request->number;
             return;
         }
     }
 }
 
-/* Pulls are behind the pushes: they show what the same program has pushed before. */
+/* Pulls are behind the pushes to their tables: they show what the same program has pushed before. They wait for
+ * credit in their order, so that large ones get theirs, too. */
+static void request_advance(struct muster_params_request *request)
+{
+    struct muster_params_way *way = request->way;
+
+    if (!request_is_pull(request)) {
+        if (!way->is_behind || request->kind == MUSTER_PARAMS_REQUEST_TABLE ||
+            request->kind == MUSTER_PARAMS_REQUEST_TICK)
+            (void)request_transmit(request);
+    } else if (!way->is_pull_behind && (!way->is_behind || request->barrier < way->behind)) {
+        way->is_pull_behind = !request_transmit(request) &&
+                              way->state == MUSTER_PARAMS_WAY_OPEN &&
+                              request_is_addressed(request);
+    }
+}
+
 static void requests_transmit(struct muster_params_way *way)
 {
-    MUSTER_LIST_EACH (&way->requests, request, struct muster_params_request, node) {
-        if (!way->is_behind || request->kind == MUSTER_PARAMS_REQUEST_TABLE)
-            (void)request_transmit(request);
-    }
+    way->is_pull_behind = false;
+    MUSTER_LIST_EACH (&way->requests, request, struct muster_params_request, node)
+        request_advance(request);
 }
 
 /* Numbers rise within a list. The search begins at the end, where most requests belong. */
@@ -212,14 +295,21 @@ void muster_params_request_send(struct muster_params_request *request,
     if (request_has_rows(request))
         request->frame.header.epoch = params->map->epoch;
     list_insert(is_push ? &way->pushes : &way->requests, request);
-    if (is_push) {
-        params->queued_bytes += request->row_bytes;
-        params->push_count++;
-    }
-    if (way->is_behind && request->kind != MUSTER_PARAMS_REQUEST_TABLE)
+    if (!is_push) {
+        request->barrier = request->table != NULL ? request->table->pushed : 0;
+        request_advance(request);
         return;
-    if (!request_transmit(request) && is_push)
-        way->is_behind = true;
+    }
+    params->queued_bytes += request->row_bytes;
+    params->push_count++;
+    if (number > request->table->pushed)
+        request->table->pushed = number;
+    if (way->is_behind && number < way->behind)
+        way->behind = number;
+    if (way->is_behind || request_transmit(request))
+        return;
+    way->is_behind = true;
+    way->behind = number;
 }
 
 void muster_params_requests_resend(struct muster_params_way *way)
@@ -230,13 +320,24 @@ void muster_params_requests_resend(struct muster_params_way *way)
 
 void muster_params_requests_unsend(struct muster_params_way *way)
 {
-    MUSTER_LIST_EACH (&way->requests, request, struct muster_params_request, node)
+    MUSTER_LIST_EACH (&way->requests, request, struct muster_params_request, node) {
         request->is_sent = false;
+        credit_return(request);
+    }
     MUSTER_LIST_EACH (&way->pushes, request, struct muster_params_request, node) {
         request->is_sent = false;
+        credit_return(request);
         muster_params_stage_take(request);
     }
     muster_params_stage_drop(way);
+}
+
+void muster_params_requests_go_on(struct muster_params *params)
+{
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        if (way->state == MUSTER_PARAMS_WAY_OPEN && (way->is_behind || way->is_pull_behind))
+            muster_params_requests_resend(way);
+    }
 }
 
 struct muster_params_request *muster_params_request_find(const struct muster_params_way *way,
@@ -255,6 +356,9 @@ struct muster_params_request *muster_params_request_find(const struct muster_par
 static void request_leave(struct muster_params_request *request)
 {
     MUSTER_ASSERT(request->is_answered);
+    credit_return(request);
+    if (request->way->is_behind || request->way->is_pull_behind)
+        muster_task_post(&request->params->flush, request->params->env->loop);
     if (muster_params_request_is_push(request))
         request->params->push_count--;
     if (muster_params_request_is_range(request)) {
@@ -377,6 +481,24 @@ static bool list_has_op(const struct muster_list *list, const struct muster_para
         }
     }
     return false;
+}
+
+static bool list_starves(const struct muster_list *list, const struct muster_params_op *op)
+{
+    MUSTER_LIST_EACH (list, request, struct muster_params_request, node) {
+        for (uint32_t i = 0; i < request->part_count; i++) {
+            if (request->parts[i].op == op && request_has_rows(request) && !request->is_sent)
+                return request_is_addressed(request);
+        }
+    }
+    return false;
+}
+
+bool muster_params_way_starves(const struct muster_params_way *way,
+                               const struct muster_params_op *op)
+{
+    return way->state == MUSTER_PARAMS_WAY_OPEN && way->credit != 0 &&
+           (list_starves(&way->pushes, op) || list_starves(&way->requests, op));
 }
 
 bool muster_params_way_has_op(const struct muster_params_way *way,

@@ -292,12 +292,25 @@ static void map_receive(struct muster_params_way *way, const struct muster_frame
     strangers_break(params);
 }
 
+/* Answers tell it, and signs of life do not. */
+static void credit_hear(struct muster_params_way *way, uint64_t credit)
+{
+    bool is_more = credit > way->credit;
+
+    if (credit == 0)
+        return;
+    way->credit = credit;
+    if (is_more && (way->is_behind || way->is_pull_behind))
+        muster_task_post(&way->params->flush, way->params->env->loop);
+}
+
 static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
                        void *buffer)
 {
     struct muster_params_way *way = muster_peer_link_data(link);
 
     link_hear(way);
+    credit_hear(way, header->op.step);
     if (header->type == MUSTER_PARAMS_MAP)
         map_receive(way, header);
     else if (header->type == MUSTER_PARAMS_ALIVE)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "params/server/core/alive.h"
+#include "params/server/core/credit.h"
 #include "params/server/followers/follower.h"
 #include "params/server/followers/handover.h"
 #include "params/server/followers/held.h"
@@ -211,6 +212,7 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     server->authorization = options->authorization;
     server->is_shared = options->registry != NULL;
     muster_list_init(&server->clients);
+    muster_params_credits_init(server, options->receive_max_bytes);
     muster_params_watches_init(server);
     muster_params_server_clocks_open(server);
     muster_params_absent_open(server);
@@ -296,6 +298,7 @@ void *muster_params_server_data(const struct muster_params_server *server)
 
 static void server_close(struct muster_params_server *server)
 {
+    muster_params_credits_close(server);
     muster_task_cancel(&server->flush);
     muster_timer_stop(&server->alive);
     muster_timer_stop(&server->full);

@@ -22,6 +22,8 @@ void muster_params_server_stats(const struct muster_params_server *server,
     ret_stats->tables = head->table_count;
     ret_stats->sources = muster_params_source_live(server->region);
     ret_stats->clients = server->client_count;
+    ret_stats->credit_bytes = server->credits.share;
+    ret_stats->held_bytes = server->credits.held_bytes;
 }
 
 /* --- Metrics --- */
@@ -74,6 +76,14 @@ static const struct {
      FIELD(memory_max_bytes)},
     {"muster_params_sources", "sources that the server knows", NULL, MUSTER_GAUGE, FIELD(sources)},
     {"muster_params_clients", "links of clients", NULL, MUSTER_GAUGE, FIELD(clients)},
+    {"muster_params_credits_bytes", "bytes that each client may have outstanding", NULL,
+     MUSTER_GAUGE, FIELD(credit_bytes)},
+    {"muster_params_held_bytes",
+     "messages of clients that wait, and answers that have not left", NULL, MUSTER_GAUGE,
+     FIELD(held_bytes)},
+    {"muster_params_credit_waits_total",
+     "times that a client had more outstanding than its credit, and was not read from", NULL,
+     MUSTER_COUNTER, FIELD(credit_waits)},
 };
 
 static int64_t number_of(const struct muster_params_stats *stats, size_t offset, size_t bytes)

@@ -10,6 +10,7 @@
 
 #include "net/link/peer_link.h"
 #include "params/wire/run.h"
+#include "params/wire/version.h"
 
 /** Whether a server that refuses with this code would do so again: there is no use in another attempt. */
 static inline bool muster_params_rc_is_final(enum muster_rc rc)
@@ -116,10 +117,10 @@ struct muster_params_copied_row {
 #define MUSTER_PARAMS_OPEN_JOIN 1u
 /* header.epoch of PUSH and PULL: of the map by which the client has routed it. */
 
-#define MUSTER_PARAMS_FRAME_ROWS_MAX 65535u
+/* header.op.step of answers: bytes of messages and of their answers that the client may have outstanding at the
+ * server, half of them for pushes and half for pulls; 0: nothing is said. */
 
-/* Both ends must have the same; it changes with the messages. */
-#define MUSTER_PARAMS_MESSAGES_VERSION 3u
+#define MUSTER_PARAMS_FRAME_ROWS_MAX 65535u
 
 /** OPEN: who pushes over this link. 104 bytes: source 0, name 16, generation 80, process 88, link 96, and at
  * 100 MUSTER_PARAMS_MESSAGES_VERSION. */

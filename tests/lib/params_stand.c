@@ -27,6 +27,7 @@ void params_stand_serve(struct params_stand *stand)
     options.listen = &address;
     options.seat = stand->seat;
     options.authorization = stand->authorization;
+    options.receive_max_bytes = stand->receive_max_bytes;
     if (muster_params_server_open(&stand->test.env, &options, &stand->server, &error) != MUSTER_OK)
         fail_msg("%s", error.text);
     muster_params_server_set_data(stand->server, stand);

@@ -73,6 +73,7 @@ static enum muster_rc server_open(struct service *service, struct muster_error *
                                                       seat->settings.replica_lag_ns > 0
                                                           ? seat->settings.replica_lag_ns
                                                           : UINT64_MAX,
+                                                  .receive_max_bytes = seat->settings.receive_max,
                                                   .failed = on_failed,
                                                   .restored = on_restored,
                                                   .on_drain = on_drain};

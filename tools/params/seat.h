@@ -24,7 +24,7 @@ struct params_seat_settings {
     uint64_t drain_ns;     /* for giving shards to others */
     uint64_t replica_lag_ns;  /* 0: a replica that stands still is waited for */
     uint64_t source_lease_ns; /* sources without a name are forgotten after so long without a link */
-    uint64_t memory_max;
+    uint64_t memory_max, receive_max;
     uint64_t shard_count;
     bool has_spare;
     struct service_tls_settings tls;

@@ -114,6 +114,14 @@ static const struct muster_option rows[] = {
      .max = (uint64_t)64 << 30,
      .help = "Memory of the tables. New rows beyond it are refused; pushes to rows that exist go "
              "on."},
+    {.name = "receive-max",
+     .kind = MUSTER_OPTION_BYTES,
+     .offset = offsetof(struct params_seat_settings, receive_max),
+     .fallback = "256M",
+     .unit = "bytes",
+     .min = (uint64_t)1 << 20,
+     .help = "Memory for messages of clients, and for answers that they have not read. Each client has "
+             "an equal share, 16 KiB to 64 MiB, and waits beyond it."},
     {.name = "shards",
      .kind = MUSTER_OPTION_NUMBER,
      .offset = offsetof(struct params_seat_settings, shard_count),

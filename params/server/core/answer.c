@@ -4,13 +4,12 @@
 
 #include <string.h>
 
-#include "params/server/core/server_internal.h"
+#include "params/server/core/credit.h"
 #include "params/wire/map.h"
 
 #define ACKS_PER_FRAME 128u
-/* A client that does not read its answers is not read from either. */
-#define QUEUED_BYTES_MAX    (64u << 20)
-#define QUEUED_BYTES_RESUME (QUEUED_BYTES_MAX / 2)
+/* Answers of at most so many bytes pass larger ones. */
+#define SMALL_BYTES (64u << 10)
 
 struct muster_params_answer *muster_params_answer_new(struct muster_params_client *client,
                                                       enum muster_params_message message,
@@ -25,11 +24,23 @@ struct muster_params_answer *muster_params_answer_new(struct muster_params_clien
     memset(answer, 0, sizeof(*answer));
     answer->client = client;
     answer->capacity = (uint32_t)payload_max;
+    muster_params_credit_take(client, sizeof(*answer) + payload_max);
     answer->frame.data = answer;
     answer->frame.payload = answer->payload;
     answer->frame.header = (struct muster_frame_header){
         .channel = MUSTER_FRAME_PARAMS, .type = (uint8_t)message, .offset = number};
     return answer;
+}
+
+void muster_params_answer_free(struct muster_params_answer *answer)
+{
+    struct muster_params_client *client;
+
+    if (answer == NULL)
+        return;
+    client = answer->client;
+    muster_params_credit_give_back(client, sizeof(*answer) + answer->capacity);
+    muster_mem_free(&client->server->pool.mem, answer);
 }
 
 /* With CANCELLED the link is being closed, and its client too: there is nothing to resume. */
@@ -38,10 +49,20 @@ static void on_sent(struct muster_frame *frame, enum muster_rc rc)
     struct muster_params_answer *answer = frame->data;
     struct muster_params_client *client = answer->client;
 
-    muster_mem_free(&client->server->pool.mem, answer);
-    if (rc == MUSTER_OK && client->early.type == 0 && !client->is_marked &&
-        muster_peer_link_queued_bytes(client->link) < QUEUED_BYTES_RESUME)
+    muster_params_answer_free(answer);
+    if (rc == MUSTER_OK && client->early.type == 0 && !client->is_marked && !client->is_starved)
         muster_peer_link_resume(client->link);
+}
+
+/* Small answers and signs of operations pass rows of large ones, and the map. Among themselves they keep their
+ * order: a client hears that a push was refused before it gets rows without it. */
+static bool answer_passes(const struct muster_params_answer *answer)
+{
+    const struct muster_frame_header *header = &answer->frame.header;
+
+    return (header->type == MUSTER_PARAMS_ROWS && header->payload_bytes <= SMALL_BYTES) ||
+           header->type == MUSTER_PARAMS_ACK || header->type == MUSTER_PARAMS_REFUSED ||
+           header->type == MUSTER_PARAMS_WAITS;
 }
 
 bool muster_params_answer_send(struct muster_params_answer *answer, size_t payload_bytes)
@@ -53,13 +74,12 @@ bool muster_params_answer_send(struct muster_params_answer *answer, size_t paylo
     MUSTER_ASSERT(payload_bytes <= answer->capacity);
     client = answer->client;
     answer->frame.header.payload_bytes = (uint32_t)payload_bytes;
-    if (muster_peer_link_send(&answer->frame, client->link, on_sent) != MUSTER_OK) {
-        muster_mem_free(&client->server->pool.mem, answer);
-        return false;
-    }
-    if (muster_peer_link_queued_bytes(client->link) > QUEUED_BYTES_MAX)
-        muster_peer_link_pause(client->link);
-    return true;
+    answer->frame.header.op.step = client->server->credits.share;
+    answer->frame.priority = answer_passes(answer);
+    if (muster_peer_link_send(&answer->frame, client->link, on_sent) == MUSTER_OK)
+        return true;
+    muster_params_answer_free(answer);
+    return false;
 }
 
 static bool request_is_push(const struct muster_frame_header *request)

@@ -8,6 +8,8 @@
 struct muster_params_answer *muster_params_answer_new(struct muster_params_client *client,
                                                       enum muster_params_message message,
                                                       uint64_t number, size_t payload_max);
+/** Free an answer that is not sent; NULL: nothing. */
+void muster_params_answer_free(struct muster_params_answer *answer);
 /** Takes answer. False: there was no memory for it (answer is NULL) or the link is down; the client
  * must be closed, since it would wait for ever. */
 MUSTER_MUST_CHECK bool muster_params_answer_send(struct muster_params_answer *answer,

@@ -14,7 +14,7 @@
 #include "params/wire/map.h"
 #include "params/wire/pulse.h"
 
-#define MUSTER_PARAMS_METRIC_COUNT 21
+#define MUSTER_PARAMS_METRIC_COUNT 24
 #define MUSTER_PARAMS_NOWHERE      UINT32_MAX
 
 struct muster_params_clocks {
@@ -102,6 +102,16 @@ struct muster_params_unite {
     struct muster_task task;
 };
 
+/** Bytes that are held for clients (credit.h). */
+struct muster_params_credits {
+    uint64_t budget;        /* for all clients */
+    uint64_t share;         /* of each of them */
+    uint64_t held_bytes;    /* for all of them now */
+    uint32_t starved_count; /* clients of which a message waits for credit */
+    bool has_clock_waits;   /* a pull whose clock has come does */
+    struct muster_task review;
+};
+
 struct muster_params_server {
     struct muster_env *env;
     void *data;
@@ -116,6 +126,7 @@ struct muster_params_server {
     struct muster_mem_pool pool;           /* payloads and answers */
     struct muster_list clients;
     uint32_t client_count;
+    struct muster_params_credits credits;
     float *scratch; /* values of one message as f32 */
     size_t scratch_count;
     struct muster_params_turned *turned; /* keys that one message turns */
@@ -210,6 +221,10 @@ struct muster_params_client {
     struct muster_frame_header early;       /* its payload waits for a map, a round or copies; type 0: none */
     bool is_awaited;                        /* its mark is */
     bool is_marked;                         /* nothing is read from it until the cut is complete */
+    uint64_t held_bytes;                    /* messages and answers that are held for it */
+    uint64_t parked_bytes;                  /* of its pulls that wait for a clock */
+    bool is_starved;                        /* a message of it waits for credit: */
+    uint64_t starved_own, starved_bytes;    /* bytes of it that are held, and that it needs */
     bool is_short;                          /* of memory: it waits for an answer that is lost */
 };
 

@@ -6,6 +6,7 @@
 #include "net/tls/stream.h"
 #include "params/server/core/alive.h"
 #include "params/server/core/answer.h"
+#include "params/server/core/credit.h"
 #include "params/server/leaders/leader.h"
 #include "params/server/links/handle.h"
 #include "params/server/links/range.h"
@@ -15,6 +16,7 @@
 #include "params/server/state/cut.h"
 #include "params/server/state/hold.h"
 #include "params/server/state/round.h"
+#include "params/server/state/rows.h"
 
 #define HELLO_TIMEOUT_NS (10 * MUSTER_NS_PER_S)
 
@@ -85,7 +87,9 @@ static void client_close(struct muster_params_client *client)
         muster_peer_link_close(client->link);
     muster_params_stage_unmap(client);
     muster_mem_free(&server->pool.mem, client->payload);
-    muster_mem_free(&server->pool.mem, client->acks);
+    muster_params_answer_free(client->acks);
+    muster_params_credit_drop(client);
+    muster_params_credits_share(server);
     muster_mem_free(server->env->mem, client);
 }
 
@@ -173,6 +177,14 @@ static void on_progress(struct muster_peer_link *link, const struct muster_frame
     client_hear(muster_peer_link_data(link));
 }
 
+/* Nothing is read from the client until less is held for it. */
+static void client_starve(struct muster_params_client *client, size_t own, size_t more)
+{
+    muster_params_credit_await(client, own, more);
+    muster_peer_link_pause(client->link);
+    muster_params_alive_watch(client->server, true);
+}
+
 /* A message that cannot be taken ends the link: the stream of a client that sends such is not to be
  * trusted. */
 static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
@@ -185,11 +197,17 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
         return NULL;
     }
     MUSTER_ASSERT(client->payload == NULL);
+    if (!muster_params_credit_allows(client, 0, header->payload_bytes)) {
+        client_starve(client, 0, header->payload_bytes);
+        return NULL;
+    }
     if (header->payload_bytes == 0)
         return NULL;
     client->payload = message_room(client->server, header);
-    if (client->payload != NULL)
+    if (client->payload != NULL) {
+        muster_params_credit_take(client, header->payload_bytes);
         return client->payload;
+    }
     client_give_up(client, "no memory for its message");
     return NULL;
 }
@@ -220,6 +238,8 @@ static bool message_handle(struct muster_params_client *client,
     bool is_answered;
 
     client->payload = NULL;
+    if (payload != NULL)
+        muster_params_credit_give_back(client, header->payload_bytes);
     is_answered = (client->denied & UINT64_C(1) << header->type) != 0
                       ? message_deny(client, header, payload)
                       : messages[header->type].handle(client, header, payload);
@@ -235,12 +255,25 @@ static bool is_push(const struct muster_frame_header *header)
            header->type == MUSTER_PARAMS_PUSH_RANGE;
 }
 
-/* For a map that the client has heard of before this server has, for copies that are united, for the end of a
- * round, or of a handover. */
-static bool message_waits(const struct muster_params_client *client,
+/* Room for the rows with which it is answered. */
+static bool message_waits_for_credit(struct muster_params_client *client,
+                                     const struct muster_frame_header *header)
+{
+    size_t own = client->payload != NULL ? header->payload_bytes : 0;
+    size_t more = muster_params_answer_bytes(client->server, header, client->payload);
+
+    if (more == 0 || muster_params_credit_allows(client, own, more))
+        return false;
+    client_starve(client, own, more);
+    return true;
+}
+
+/* For credit, for a map that the client has heard of before this server has, for copies that are united, for the
+ * end of a round, or of a handover. */
+static bool message_waits(struct muster_params_client *client,
                           const struct muster_frame_header *header)
 {
-    return header->epoch > client->server->map->epoch ||
+    return message_waits_for_credit(client, header) || header->epoch > client->server->map->epoch ||
            muster_params_unite_waits(client->server) ||
            (client->server->handing_count > 0 && is_push(header)) ||
            muster_params_rounds_delay(client->server, header, client->payload);
@@ -253,7 +286,8 @@ static void message_resume(struct muster_params_client *client)
     if (header.type == 0 || message_waits(client, &header))
         return;
     client->early.type = 0;
-    if (message_handle(client, &header) && !client->is_marked)
+    muster_params_credit_await_end(client);
+    if (message_handle(client, &header) && !client->is_marked && !client->is_starved)
         muster_peer_link_resume(client->link);
 }
 
@@ -331,12 +365,14 @@ static void client_accept(struct muster_params_server *server, struct muster_str
         client_authorize(client, stream);
     muster_list_append(&server->clients, &client->node);
     server->client_count++;
+    muster_params_credits_share(server);
     client_hear(client);
     muster_params_alive_watch(server, false);
     if (muster_peer_link_accept(server->env, stream, &server->hello, deadline_ns, &events, client,
                                 &client->link) != MUSTER_OK) {
         muster_list_remove(&client->node);
         server->client_count--;
+        muster_params_credits_share(server);
         muster_mem_free(server->env->mem, client);
     }
 }
@@ -354,7 +390,9 @@ void muster_params_door_accept_own(struct muster_params_server *server,
 
 static void client_check(struct muster_params_client *client, uint64_t now_ns)
 {
-    bool is_paused = client->early.type != 0;
+    bool is_paused =
+        client->early.type != 0 ||
+        (client->is_starved && muster_peer_link_queued_bytes(client->link) == 0);
 
     if (is_paused) /* nothing is read from it: what it says is not heard */
         muster_params_pulse_hear(&client->pulse, now_ns);
@@ -381,7 +419,7 @@ bool muster_params_door_check(struct muster_params_server *server)
     bool is_awaited = false;
 
     MUSTER_LIST_EACH_SAFE (&server->clients, client, struct muster_params_client, node) {
-        is_awaited |= client->early.type != 0;
+        is_awaited |= client->early.type != 0 || client->is_starved;
         if (muster_peer_link_is_ready(client->link))
             client_check(client, now_ns);
     }

@@ -287,7 +287,7 @@ static struct muster_params_answer *rows_answer_new(struct muster_params_client 
             server, muster_params_server_table(server, frame->table), frame, answer->payload) ==
         MUSTER_OK)
         return answer;
-    muster_mem_free(&server->pool.mem, answer);
+    muster_params_answer_free(answer);
     return NULL;
 }
 

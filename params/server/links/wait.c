@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "params/server/core/answer.h"
+#include "params/server/core/credit.h"
 #include "params/server/followers/held.h"
 #include "params/server/state/absent.h"
 #include "params/server/state/clock.h"
@@ -35,7 +36,8 @@ void muster_params_waiting_free(struct muster_params_waiting *waiting)
 {
     struct muster_params_server *server = waiting->client->server;
 
-    muster_mem_free(&server->pool.mem, waiting->answer);
+    muster_params_answer_free(waiting->answer);
+    muster_params_credit_give_back(waiting->client, waiting->held_bytes);
     muster_mem_free(&server->pool.mem, waiting);
 }
 
@@ -96,6 +98,8 @@ bool muster_params_waiting_start(struct muster_params_waiting *waiting)
 
     if (!muster_params_held_is_done(client->server, &waiting->held)) {
         waiting->held.done = on_held;
+        waiting->held_bytes = sizeof(*waiting) + waiting->request.payload_bytes;
+        muster_params_credit_take(client, waiting->held_bytes);
         waiting->since_ns = muster_loop_now_ns(client->server->env->loop);
         muster_list_append(&client->waiting, &waiting->node);
         muster_params_held_start(&waiting->held, client->server);

@@ -10,6 +10,7 @@ struct muster_params_waiting {
     struct muster_list node; /* of the client's */
     struct muster_params_client *client;
     uint64_t since_ns;
+    size_t held_bytes; /* of the request, while it waits: followers' records have its rows */
     struct muster_frame_header request;
     struct muster_params_ack ack;        /* of a push */
     struct muster_params_answer *answer; /* of others, with its size in its header */

@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "params/server/core/answer.h"
+#include "params/server/core/credit.h"
 #include "params/server/state/round.h"
+#include "params/server/state/rows.h"
 #include "params/store/source.h"
 
 /** A pull that waits. */
@@ -18,6 +20,7 @@ struct waiting_pull {
     struct muster_frame_header header;
     muster_params_handle_fn *handle;
     uint64_t clock;
+    size_t answer_bytes; /* of the values that answer it */
     _Alignas(8) uint8_t payload[];
 };
 
@@ -117,6 +120,24 @@ static void waits_tell(struct waiting_pull *pull)
         MUSTER_LOG(server->env, DEBUG, "params_wait_not_told");
 }
 
+static size_t pull_bytes(const struct waiting_pull *pull)
+{
+    return sizeof(*pull) + pull->header.payload_bytes;
+}
+
+/* Reading no more from the client would not do: it may be its own tick for which its pulls wait. */
+static bool pull_refuse(struct muster_params_client *client,
+                        const struct muster_frame_header *header)
+{
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED,
+                     "pulls that wait for a clock have %llu bytes, the limit for a client is %llu",
+                     (unsigned long long)client->parked_bytes,
+                     (unsigned long long)MUSTER_PARAMS_CREDIT_MAX);
+    return muster_params_refuse(client, header, &error);
+}
+
 static struct waiting_pull *pull_keep(struct muster_params_client *client,
                                       const struct muster_frame_header *header,
                                       const uint8_t *payload, uint64_t clock,
@@ -129,8 +150,13 @@ static struct waiting_pull *pull_keep(struct muster_params_client *client,
     if (pull == NULL)
         return NULL;
     *pull = (struct waiting_pull){
-        .client = client, .header = *header, .handle = handle, .clock = clock};
+        .client = client,
+        .header = *header,
+        .handle = handle,
+        .clock = clock,
+        .answer_bytes = muster_params_answer_bytes(server, header, payload)};
     memcpy(pull->payload, payload, header->payload_bytes);
+    client->parked_bytes += pull_bytes(pull);
     muster_list_append(&server->clocks.waiting, &pull->node);
     return pull;
 }
@@ -140,8 +166,11 @@ bool muster_params_server_clock_wait(struct muster_params_client *client,
                                      const uint8_t *payload, uint64_t clock,
                                      muster_params_handle_fn *handle)
 {
-    struct waiting_pull *pull = pull_keep(client, header, payload, clock, handle);
+    struct waiting_pull *pull;
 
+    if (client->parked_bytes + header->payload_bytes > MUSTER_PARAMS_CREDIT_MAX)
+        return pull_refuse(client, header);
+    pull = pull_keep(client, header, payload, clock, handle);
     if (pull != NULL)
         waits_tell(pull);
     return pull != NULL;
@@ -163,6 +192,7 @@ bool muster_params_server_clock_call(struct muster_params_client *client,
 static void pull_free(struct waiting_pull *pull)
 {
     muster_list_remove(&pull->node);
+    pull->client->parked_bytes -= pull_bytes(pull);
     muster_mem_free(&pull->client->server->pool.mem, pull);
 }
 
@@ -190,10 +220,12 @@ static void calls_review(struct muster_params_server *server)
     }
 }
 
+/* Answers of pulls whose clock has come are made as their clients read them. */
 static void on_come(struct muster_task *task)
 {
     struct muster_params_server *server = task->data;
 
+    server->credits.has_clock_waits = false;
     calls_review(server);
     if (muster_params_rounds_delay_pulls(server))
         return;
@@ -202,6 +234,10 @@ static void on_come(struct muster_task *task)
 
         if (!muster_params_server_clock_has_come(server, pull->clock))
             continue;
+        if (!muster_params_credit_allows(client, 0, pull->answer_bytes)) {
+            server->credits.has_clock_waits = true;
+            continue;
+        }
         if (!pull->handle(client, &pull->header, pull->payload)) {
             client->is_short = true; /* the door closes it in its next turn */
             muster_task_post(&server->flush, server->env->loop);

@@ -7,6 +7,7 @@
 
 #include "params/server/followers/change.h"
 #include "params/store/load.h"
+#include "params/wire/range.h"
 
 #define MEASURED_PUSH 64u /* one of so many is timed */
 
@@ -339,6 +340,48 @@ enum muster_rc muster_params_pull_check(const struct muster_params_store_table *
                                 row_count, table->name, bytes, MUSTER_FRAME_PAYLOAD_MAX);
     *ret_bytes = bytes;
     return MUSTER_OK;
+}
+
+static size_t range_bytes(const struct muster_params_store_table *table,
+                          const struct muster_frame_header *header, const uint8_t *payload)
+{
+    const struct muster_params_tensor tensor = {.elements = table->tensor_elements,
+                                                .block_elements = table->row_elements,
+                                                .dtype = (enum muster_dtype)table->wire_dtype};
+    struct muster_params_range_frame range;
+    struct muster_error error;
+
+    return table->tensor_elements > 0 && muster_params_range_unpack(header, payload, &tensor, &range,
+                                                                    &error) == MUSTER_OK
+               ? range.count * muster_dtype_bytes(tensor.dtype)
+               : 0;
+}
+
+size_t muster_params_answer_bytes(const struct muster_params_server *server,
+                                  const struct muster_frame_header *header, const uint8_t *payload)
+{
+    bool is_range = header->type == MUSTER_PARAMS_PULL_RANGE;
+    const struct muster_params_store_table *table;
+    struct muster_params_rows_frame frame;
+    struct muster_error error;
+    size_t bytes;
+
+    if ((!is_range && header->type != MUSTER_PARAMS_PULL &&
+         header->type != MUSTER_PARAMS_PUSH_PULL) ||
+        header->payload_bytes <
+            (is_range ? MUSTER_PARAMS_PULL_RANGE_BYTES : MUSTER_PARAMS_ROWS_HEAD_BYTES))
+        return 0;
+    table = muster_params_server_table(server, is_range ? muster_params_range_table(header)
+                                                        : muster_params_rows_table(payload));
+    if (table == NULL)
+        return 0;
+    if (is_range)
+        return range_bytes(table, header, payload);
+    muster_params_rows_view(payload, header->type == MUSTER_PARAMS_PUSH_PULL, &frame);
+    return muster_params_pull_check(table, frame.row_count, (enum muster_dtype)table->wire_dtype,
+                                    &bytes, &error) == MUSTER_OK
+               ? bytes
+               : 0;
 }
 
 enum muster_rc muster_params_pull_prepare(struct muster_params_server *server, size_t value_count)

@@ -43,6 +43,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_push_apply(struct muster_params_s
 MUSTER_MUST_CHECK enum muster_rc muster_params_pull_check(
     const struct muster_params_store_table *table, uint32_t row_count, enum muster_dtype dtype,
     size_t *ret_bytes, struct muster_error *ret_error);
+/** How many bytes of values answer a message that is not checked; 0: none, or it will be refused. */
+size_t muster_params_answer_bytes(const struct muster_params_server *server,
+                                  const struct muster_frame_header *header, const uint8_t *payload);
 /** Room to convert so many values: pull_read of them cannot fail then. RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_pull_prepare(struct muster_params_server *server,
                                                             size_t value_count);
