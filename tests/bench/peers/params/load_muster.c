@@ -11,6 +11,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "params/wire/version.h"
+
 #define TABLE       "load"
 #define SHARDS      256u
 #define FILL_AHEAD  100u
@@ -128,8 +130,10 @@ void muster_link_open(int fd, unsigned value_bytes)
 {
     static uint8_t payload[PAYLOAD_MAX];
     uint64_t source = (uint64_t)getpid() << 32 | ++link_count;
-    /* version: MUSTER_PARAMS_MESSAGES_VERSION of params/wire/frame.h. */
-    const struct open open = {.source = {source, 1}, .process = 1, .link = 1, .version = 3};
+    const struct open open = {.source = {source, 1},
+                              .process = 1,
+                              .link = 1,
+                              .version = MUSTER_PARAMS_MESSAGES_VERSION};
     const struct schema schema = {.name = TABLE, .row_elements = value_bytes / 4, .optimizer = 0};
     struct header header = {.type = OPEN, .flags = 1}; /* it was not open there before */
 
