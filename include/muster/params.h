@@ -125,7 +125,9 @@ struct muster_params_options {
     uint32_t clock_sources;       /* sources of the job that tick, this one among them; 0: it does not */
     uint64_t queue_max_bytes;     /* of keys and values whose pushes are not acknowledged; 0: 64 MiB */
     uint64_t connect_deadline_ns; /* loop time, absolute: when opened comes at the latest */
-    bool no_host_memory; /* tensors are moved over connections also where the server is on this host */
+    /* All goes over connections also where the server is on this host. Else messages pass through memory that both
+     * map, where the server is of the same user, and neither TLS nor rules of authorization are in use. */
+    bool no_host_memory;
     void *data;
 };
 
@@ -158,6 +160,8 @@ MUSTER_API uint64_t muster_params_source_position(const struct muster_params *pa
 /** How many shards have fewer servers that hold them than the job wants, as far as this client knows:
  * while there are some, the loss of one more server may lose rows. */
 MUSTER_API uint32_t muster_params_short_shards(const struct muster_params *params);
+/** Whether messages to all servers that are connected now pass through memory of this host. */
+MUSTER_API bool muster_params_is_by_memory(const struct muster_params *params);
 /**
  * Wait for the acknowledgements of pushes, then close the client and its tables. Pulls end with CANCELLED at
  * once, pushes that are not acknowledged by deadline_ns then.

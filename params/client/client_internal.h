@@ -46,6 +46,10 @@ struct muster_params_way {
     struct muster_frame leaving; /* tells the server that this client ends */
     uint8_t opened_bytes[MUSTER_PARAMS_OPENED_BYTES]; /* OPENED, or the begin of a refusal */
     bool is_seed;    /* it is not a way to a server of the map */
+    bool is_by_memory;  /* its link is a stream through memory of this host … */
+    bool avoids_memory; /* … which has failed: the next one is a connection */
+    bool was_by_memory; /* it goes back to memory when it can … */
+    uint32_t returns_tried; /* … and has looked so often over this link whether it is idle */
     bool is_strange; /* CONNECTING: another server answers, whose map is awaited */
     bool was_open;
     uint64_t map_number; /* of the map by which the source was named, the last time */

@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "net/stream/ring.h"
+#include "params/wire/host.h"
+#include "runtime/system/host_share.h"
 #include "runtime/value/backoff.h"
 
 #define CONNECT_TIMEOUT_NS (5 * MUSTER_NS_PER_S)
@@ -13,6 +16,10 @@ static const struct muster_backoff reconnect = {.first_ns = MUSTER_NS_PER_MS / 5
                                                 .max_ns = 500 * MUSTER_NS_PER_MS,
                                                 .growth_permille = 1500,
                                                 .jitter_permille = 250};
+
+#define MEMORY_RETURN_NS    (150 * MUSTER_NS_PER_MS)
+#define MEMORY_RETURNS_BUSY 3u
+#define MEMORY_RETURNS_MAX  10u
 
 #define FROM(state) (1u << MUSTER_PARAMS_WAY_##state)
 
@@ -58,6 +65,7 @@ void muster_params_way_break(struct muster_params_way *way, const struct muster_
     MUSTER_LOG(params->env, DEBUG, "params_link_lost", "server", way->server, "reason",
                error->text);
     way->error = *error;
+    way->avoids_memory = way->is_by_memory && way->state == MUSTER_PARAMS_WAY_CONNECTING;
     if (params->map == NULL || way->leads)
         params->error = *error;
     if (way->state == MUSTER_PARAMS_WAY_OPEN)
@@ -72,6 +80,7 @@ void muster_params_way_break(struct muster_params_way *way, const struct muster_
 void muster_params_way_fail(struct muster_params_way *way, const struct muster_error *error)
 {
     way->error = *error;
+    muster_timer_stop(&way->retry);
     link_drop(way);
     muster_params_sight_close(way);
     way_move(way, MUSTER_PARAMS_WAY_FAILED);
@@ -122,6 +131,9 @@ static void stranger_meet(struct muster_params_way *way)
     muster_params_way_fail(way, &error);
 }
 
+static bool memory_try(struct muster_params_way *way);
+static void way_connect(struct muster_params_way *way);
+
 static void on_ready(struct muster_peer_link *link)
 {
     struct muster_params_way *way = muster_peer_link_data(link);
@@ -129,6 +141,8 @@ static void on_ready(struct muster_peer_link *link)
 
     if (muster_incarnation_is_zero(&way->id)) {
         way->id = *id;
+        if (memory_try(way))
+            return;
     } else if (!muster_incarnation_is_equal(&way->id, id)) {
         stranger_meet(way);
         return;
@@ -255,6 +269,13 @@ static void opened_receive(struct muster_params_way *way)
     way->backoff_ns = 0;
     way->error.rc = MUSTER_OK;
     way_move(way, MUSTER_PARAMS_WAY_OPEN);
+    way->returns_tried = 0;
+    way->avoids_memory = false;
+    if (way->is_by_memory)
+        way->was_by_memory = true;
+    else if (way->was_by_memory)
+        muster_timer_start(&way->retry, params->env->loop,
+                           muster_loop_after_ns(params->env->loop, MEMORY_RETURN_NS));
     params->way_events->on_open(way, &opened);
 }
 
@@ -347,6 +368,19 @@ static bool way_is_home(const struct muster_params_way *way)
                : muster_incarnation_is_equal(&way->id, &home->id);
 }
 
+/* The server whose id this is may be on this host: its name is of the id. Under TLS the peers of connections are
+ * proven, and here nobody is. */
+static bool memory_open(struct muster_params_way *way, struct muster_stream **ret_stream)
+{
+    struct muster_env *env = way->params->env;
+    int socket = -1;
+
+    return !way->avoids_memory && !way->params->options.no_host_memory && env->tls == NULL &&
+           !muster_incarnation_is_zero(&way->id) && muster_host_shares(env->host) != NULL &&
+           muster_params_host_ring_connect(&way->id, &socket) == MUSTER_OK &&
+           muster_ring_stream_open(env, socket, ret_stream) == MUSTER_OK;
+}
+
 static enum muster_rc link_open(struct muster_params_way *way)
 {
     struct muster_params *params = way->params;
@@ -354,13 +388,57 @@ static enum muster_rc link_open(struct muster_params_way *way)
     struct muster_stream *stream;
     enum muster_rc rc;
 
-    if (!way_is_home(way))
+    way->is_by_memory = !way_is_home(way) && memory_open(way, &stream);
+    if (!way->is_by_memory && !way_is_home(way))
         return muster_peer_link_open(params->env, &way->address, &params->hello, deadline_ns,
                                      &link_events, way, &way->link);
-    rc = params->home->connect(params->home->data, &stream);
+    rc = way->is_by_memory ? MUSTER_OK : params->home->connect(params->home->data, &stream);
     return rc != MUSTER_OK ? rc
                            : muster_peer_link_open_over(params->env, stream, &params->hello,
                                                         deadline_ns, &link_events, way, &way->link);
+}
+
+/* Takes stream. */
+static void memory_use(struct muster_params_way *way, struct muster_stream *stream)
+{
+    struct muster_params *params = way->params;
+
+    link_drop(way);
+    if (way->state == MUSTER_PARAMS_WAY_OPEN) {
+        way_move(way, MUSTER_PARAMS_WAY_PAUSED);
+        way_move(way, MUSTER_PARAMS_WAY_CONNECTING);
+    }
+    way->is_by_memory = muster_peer_link_open_over(
+                            params->env, stream, &params->hello,
+                            muster_loop_now_ns(params->env->loop) + CONNECT_TIMEOUT_NS, &link_events,
+                            way, &way->link) == MUSTER_OK;
+    if (!way->is_by_memory)
+        way_connect(way);
+}
+
+/* The server has just been met over a connection: nothing has been said that would be lost with it. */
+static bool memory_try(struct muster_params_way *way)
+{
+    struct muster_stream *stream;
+
+    if (way_is_home(way) || !memory_open(way, &stream))
+        return false;
+    memory_use(way, stream);
+    return true;
+}
+
+/* A new process of a seat takes calls for memory a little later than connections: its predecessor's name must be free.
+ * What is not answered is sent again, so the way need not be idle; but where it is soon, nobody waits. */
+static void memory_return(struct muster_params_way *way)
+{
+    bool is_idle = muster_list_is_empty(&way->pushes) && muster_list_is_empty(&way->requests);
+    struct muster_loop *loop = way->params->env->loop;
+    struct muster_stream *stream;
+
+    if ((is_idle || way->returns_tried >= MEMORY_RETURNS_BUSY) && memory_open(way, &stream))
+        memory_use(way, stream);
+    else if (way->returns_tried++ < MEMORY_RETURNS_MAX)
+        muster_timer_start(&way->retry, loop, muster_loop_after_ns(loop, MEMORY_RETURN_NS));
 }
 
 static void way_connect(struct muster_params_way *way)
@@ -389,6 +467,10 @@ static void on_retry(struct muster_timer *timer)
 {
     struct muster_params_way *way = timer->data;
 
+    if (way->state == MUSTER_PARAMS_WAY_OPEN) {
+        memory_return(way);
+        return;
+    }
     way_move(way, MUSTER_PARAMS_WAY_CONNECTING);
     way->is_strange = false;
     way_connect(way);
@@ -434,4 +516,16 @@ void muster_params_way_free(struct muster_params_way *way)
     muster_list_remove(&way->node);
     muster_mem_free(env->mem, way->tables);
     muster_mem_free(env->mem, way);
+}
+
+bool muster_params_is_by_memory(const struct muster_params *params)
+{
+    bool is_open = false;
+
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        if (way->state == MUSTER_PARAMS_WAY_OPEN && !way->is_by_memory)
+            return false;
+        is_open |= way->state == MUSTER_PARAMS_WAY_OPEN;
+    }
+    return is_open;
 }

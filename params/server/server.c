@@ -3,7 +3,9 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "net/stream/ring.h"
 #include "params/server/core/alive.h"
 #include "params/server/core/credit.h"
 #include "params/server/followers/follower.h"
@@ -29,6 +31,7 @@
 #include "params/server/state/round.h"
 #include "params/server/stats.h"
 
+#define RING_CLIENTS_MAX 1024u
 #define SOURCE_LEASE_NS (600 * MUSTER_NS_PER_S)
 #define REPLICA_LAG_NS (2 * MUSTER_NS_PER_S)
 #define POOL_KEPT_BYTES ((size_t)64 << 20)
@@ -186,6 +189,18 @@ static enum muster_rc cluster_init(struct muster_params_server *server,
     return MUSTER_OK;
 }
 
+/* Each has memory of the server. A client beyond so many keeps its connection. */
+static void on_ring(void *data, int socket)
+{
+    struct muster_params_server *server = data;
+    struct muster_stream *stream;
+
+    if (server->client_count >= RING_CLIENTS_MAX)
+        close(socket);
+    else if (muster_ring_stream_open(server->env, socket, &stream) == MUSTER_OK)
+        muster_params_door_accept(server, stream);
+}
+
 static void on_alive(struct muster_timer *timer)
 {
     struct muster_params_server *server = timer->data;
@@ -273,7 +288,8 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     }
     /* Rules say who may pull: they would not be asked. */
     if (server->authorization == NULL)
-        server->share = muster_params_share_open(env, options->seat);
+        server->share = muster_params_share_open(env, options->seat,
+                                                 env->tls == NULL ? on_ring : NULL, server);
     muster_params_metrics_open(server);
     muster_params_leases_open(server);
     server_log(server);

@@ -15,6 +15,7 @@
 #define BACKLOG     1024
 #define MEMORY_NAME "muster-params"
 #define STAGE_NAME  "muster-params-stage"
+#define RING_NAME   "muster-params-ring"
 
 union control {
     struct cmsghdr align;
@@ -40,10 +41,11 @@ static int socket_open(void)
     return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
-enum muster_rc muster_params_host_listen(const struct muster_incarnation *id, int *ret_socket)
+static enum muster_rc name_listen(const char *name, const struct muster_incarnation *id,
+                                  int *ret_socket)
 {
     struct sockaddr_un address;
-    socklen_t size = address_of(MEMORY_NAME, id, &address);
+    socklen_t size = address_of(name, id, &address);
     int fd = socket_open();
     enum muster_rc rc;
 
@@ -58,15 +60,26 @@ enum muster_rc muster_params_host_listen(const struct muster_incarnation *id, in
     return MUSTER_OK;
 }
 
+enum muster_rc muster_params_host_listen(const struct muster_incarnation *id, int *ret_socket)
+{
+    return name_listen(MEMORY_NAME, id, ret_socket);
+}
+
+enum muster_rc muster_params_host_ring_listen(const struct muster_incarnation *id, int *ret_socket)
+{
+    return name_listen(RING_NAME, id, ret_socket);
+}
+
 int muster_params_host_accept(int listening)
 {
     return accept4(listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 }
 
-enum muster_rc muster_params_host_connect(const struct muster_incarnation *id, int *ret_socket)
+static enum muster_rc name_connect(const char *name, const struct muster_incarnation *id,
+                                   int *ret_socket)
 {
     struct sockaddr_un address;
-    socklen_t size = address_of(MEMORY_NAME, id, &address);
+    socklen_t size = address_of(name, id, &address);
     int fd = socket_open();
 
     if (fd < 0)
@@ -78,6 +91,16 @@ enum muster_rc muster_params_host_connect(const struct muster_incarnation *id, i
     }
     *ret_socket = fd;
     return MUSTER_OK;
+}
+
+enum muster_rc muster_params_host_connect(const struct muster_incarnation *id, int *ret_socket)
+{
+    return name_connect(MEMORY_NAME, id, ret_socket);
+}
+
+enum muster_rc muster_params_host_ring_connect(const struct muster_incarnation *id, int *ret_socket)
+{
+    return name_connect(RING_NAME, id, ret_socket);
 }
 
 /* An abstract socket has no file mode, so the user is compared. */

@@ -22,6 +22,12 @@ bool muster_params_host_stage_send(int socket, const struct muster_params_stage_
 /** The next packet of this user. -1: there is none. Gives. */
 int muster_params_host_stage_receive(int socket, struct muster_params_stage_token *ret_token);
 
+/** The same as below for connections whose two ends talk through memory (net/stream/ring.h). */
+MUSTER_MUST_CHECK enum muster_rc muster_params_host_ring_listen(const struct muster_incarnation *id,
+                                                                int *ret_socket);
+MUSTER_MUST_CHECK enum muster_rc muster_params_host_ring_connect(
+    const struct muster_incarnation *id, int *ret_socket);
+
 /** A listening socket, non-blocking. Gives. Errors: ALREADY_EXISTS (another process serves this memory),
  * RESOURCE_EXHAUSTED, UNAVAILABLE. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_host_listen(const struct muster_incarnation *id,

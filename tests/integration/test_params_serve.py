@@ -48,6 +48,21 @@ class Serve(ParamsCluster):
         self.assertGreater(len(takes), 1)
         self.assertIn(err.count("params_server_open"), range(1, len(takes) + 1))  # a kill may come between the two lines
 
+    def test_clients_that_are_killed_while_they_write_leave_whole_pushes(self):
+        # Each push adds 1 to the same four rows: they differ where a part of one was applied.
+        address = self.open()
+        counter = [os.path.join(os.path.dirname(MUSTER), "counter_params"), address]
+        for i in range(30):
+            process = subprocess.Popen(counter, stdout=subprocess.DEVNULL)
+            try:
+                process.wait(timeout=0.01 + 0.002 * i)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            process.wait()
+        totals = subprocess.run(counter, stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=True).stdout.split()[1:]
+        self.assertEqual(len(set(totals)), 1, totals)
+        self.assertIn(int(totals[0]), range(100, 31 * 100 + 1))
+
     def runs(self, pid):
         try:
             with open(f"/proc/{pid}/stat", encoding="ascii") as file:

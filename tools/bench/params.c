@@ -85,9 +85,9 @@ static const struct muster_option rows[] = {
      .offset = offsetof(struct bench_params_settings, wire),
      .fallback = "auto",
      .choices = "auto|tcp|shm|grpc",
-     .help = "grpc: calls of muster.params.v1; else links. shm, and auto where it can: rows are also read from the "
-             "server's memory, beside the load, for half of --seconds. Tensors (--bulk-bytes) pass through "
-             "memory of the host, but for tcp."},
+     .help = "grpc: calls of muster.params.v1; else links, through memory of the host for shm, and for auto where "
+             "that can be. For these two, rows are also read from the server's memory, beside the load, for half "
+             "of --seconds."},
     {.name = "bulk-bytes",
      .kind = MUSTER_OPTION_BYTES,
      .offset = offsetof(struct bench_params_settings, bulk_bytes),
@@ -275,9 +275,11 @@ static void bulk_print(const struct bench_params *bench, double rows_per_s)
 
 static const char *wire_name(const struct bench_params *bench)
 {
-    if (bench->is_tensor) /* the clients choose, unless it is tcp */
-        return bench->settings->wire;
-    return bench->wire != NULL ? bench->wire->name : bench->peek_ns > 0 ? "shm" : "tcp";
+    if (bench->wire != NULL)
+        return bench->wire->name;
+    if (bench->memory_most == 0)
+        return "tcp";
+    return bench->memory_least == bench->settings->clients ? "shm" : "both";
 }
 
 static void result_print(struct bench_params *bench)
@@ -328,10 +330,36 @@ static bool result_check(const struct bench_params *bench)
     return false;
 }
 
+static uint32_t memory_count(const struct bench_params *bench)
+{
+    uint32_t count = 0;
+
+    for (uint64_t i = 0; bench->wire == NULL && i < bench->settings->clients; i++)
+        count += muster_params_is_by_memory(bench->clients[i].params);
+    return count;
+}
+
+/* After a kill, clients come back by connections, and go back to memory a little later. */
+static bool load_watch(struct bench_params *bench)
+{
+    uint32_t before = memory_count(bench), behind;
+
+    if (before == 0 && strcmp(bench->settings->wire, "shm") == 0) {
+        fprintf(stderr, "muster bench params: clients cannot talk to the server through memory\n");
+        return false;
+    }
+    if (!bench_params_load(bench))
+        return false;
+    behind = memory_count(bench);
+    bench->memory_least = before < behind ? before : behind;
+    bench->memory_most = before > behind ? before : behind;
+    return true;
+}
+
 static int params_measure(struct bench_params *bench)
 {
-    bool is_good = bench_params_connect(bench) && bench_params_fill(bench) && bench_params_load(bench) &&
-                   bench_params_peek(bench) && bench_params_verify(bench) && result_check(bench);
+    bool is_good = bench_params_connect(bench) && bench_params_fill(bench) &&
+                   load_watch(bench) && bench_params_peek(bench) && bench_params_verify(bench) && result_check(bench);
 
     if (is_good && bench->settings->bulk_bytes > 0)
         bench_params_beside(bench);

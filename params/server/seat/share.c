@@ -1,5 +1,5 @@
 /* Clients of this host that ask for the server's memory: each gets the descriptor of the seat's file,
- * which nobody can map for writing. */
+ * which nobody can map for writing. Others come to talk through memory of their own and of the server. */
 #include "params/server/seat/share.h"
 
 #include <errno.h>
@@ -28,8 +28,24 @@ struct muster_params_share {
     struct found found[FOUND_MAX]; /* memory that was given and not named yet */
     uint32_t found_count;
     struct muster_fd_watch watch; /* fd -1: the name is another process's still */
+    struct muster_fd_watch rings; /* likewise */
+    muster_params_share_ring_fn *on_ring;
+    void *data;
     struct muster_timer pause;
 };
+
+/* A client that does not get what it wants pulls, and talks over its connection. */
+static void connection_take(struct muster_params_share *share,
+                            const struct muster_fd_watch *watch, int fd)
+{
+    if (muster_params_host_is_own_user(fd) && watch == &share->rings) {
+        share->on_ring(share->data, fd);
+        return;
+    }
+    if (muster_params_host_is_own_user(fd))
+        (void)muster_params_host_send(fd, share->memory);
+    close(fd);
+}
 
 static void on_connection(struct muster_fd_watch *watch, unsigned ready)
 {
@@ -47,11 +63,18 @@ static void on_connection(struct muster_fd_watch *watch, unsigned ready)
                                muster_loop_after_ns(share->env->loop, PAUSE_NS));
             return;
         }
-        /* A client that does not get it pulls. */
-        if (muster_params_host_is_own_user(fd))
-            (void)muster_params_host_send(fd, share->memory);
-        close(fd);
+        connection_take(share, watch, fd);
     }
+}
+
+static void name_watch(struct muster_params_share *share, struct muster_fd_watch *watch, int socket)
+{
+    *watch = (struct muster_fd_watch){
+        .data = share, .on_ready = on_connection, .fd = socket, .wanted = MUSTER_FD_READ};
+    if (muster_fd_watch_open(watch, share->env->loop) == MUSTER_OK)
+        return;
+    close(socket);
+    watch->fd = -1;
 }
 
 /* The name is taken while the process that had the seat before is being taken down. */
@@ -63,15 +86,13 @@ static void share_listen(struct muster_params_share *share)
     if (share->stage_socket < 0 &&
         muster_params_host_stage_open(&share->id, &socket) == MUSTER_OK)
         share->stage_socket = socket;
-    if (share->watch.fd < 0 && muster_params_host_listen(&share->id, &socket) == MUSTER_OK) {
-        share->watch = (struct muster_fd_watch){
-            .data = share, .on_ready = on_connection, .fd = socket, .wanted = MUSTER_FD_READ};
-        if (muster_fd_watch_open(&share->watch, loop) != MUSTER_OK) {
-            close(socket);
-            share->watch.fd = -1;
-        }
-    }
-    if (share->watch.fd < 0 || share->stage_socket < 0)
+    if (share->watch.fd < 0 && muster_params_host_listen(&share->id, &socket) == MUSTER_OK)
+        name_watch(share, &share->watch, socket);
+    if (share->rings.fd < 0 && share->on_ring != NULL &&
+        muster_params_host_ring_listen(&share->id, &socket) == MUSTER_OK)
+        name_watch(share, &share->rings, socket);
+    if (share->watch.fd < 0 || share->stage_socket < 0 ||
+        (share->rings.fd < 0 && share->on_ring != NULL))
         muster_timer_start(&share->pause, loop, muster_loop_after_ns(loop, PAUSE_NS));
 }
 
@@ -81,6 +102,8 @@ static void on_pause(struct muster_timer *timer)
 
     if (share->watch.fd >= 0)
         muster_fd_watch_update(&share->watch, MUSTER_FD_READ);
+    if (share->rings.fd >= 0)
+        muster_fd_watch_update(&share->rings, MUSTER_FD_READ);
     share_listen(share);
 }
 
@@ -123,7 +146,9 @@ int muster_params_share_find(struct muster_params_share *share,
 }
 
 struct muster_params_share *muster_params_share_open(struct muster_env *env,
-                                                     struct muster_params_seat *seat)
+                                                     struct muster_params_seat *seat,
+                                                     muster_params_share_ring_fn *on_ring,
+                                                     void *data)
 {
     int memory = muster_params_seat_file(seat);
     struct muster_params_share *share =
@@ -134,10 +159,20 @@ struct muster_params_share *muster_params_share_open(struct muster_env *env,
     share->env = env;
     share->id = muster_params_seat_region(seat)->head->id;
     share->memory = memory;
-    share->watch.fd = share->stage_socket = -1;
+    share->on_ring = on_ring;
+    share->data = data;
+    share->watch.fd = share->rings.fd = share->stage_socket = -1;
     muster_timer_init(&share->pause, on_pause, share);
     share_listen(share);
     return share;
+}
+
+static void name_close(struct muster_fd_watch *watch)
+{
+    if (watch->fd < 0)
+        return;
+    muster_fd_watch_close(watch);
+    close(watch->fd);
 }
 
 void muster_params_share_close(struct muster_params_share *share)
@@ -145,10 +180,8 @@ void muster_params_share_close(struct muster_params_share *share)
     if (share == NULL)
         return;
     muster_timer_stop(&share->pause);
-    if (share->watch.fd >= 0) {
-        muster_fd_watch_close(&share->watch);
-        close(share->watch.fd);
-    }
+    name_close(&share->watch);
+    name_close(&share->rings);
     if (share->stage_socket >= 0)
         close(share->stage_socket);
     for (uint32_t i = 0; i < share->found_count; i++)
