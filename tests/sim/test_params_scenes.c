@@ -193,6 +193,42 @@ static void a_client_that_pushed_to_one_shard_alone_is_forgotten(void **state)
     params_scene_close(&scene);
 }
 
+/* It waits for its round with others, who count it. */
+static void a_client_that_ticks_is_not_forgotten(void **state)
+{
+    struct params_scene scene = {.source_lease_ns = 4 * SECOND};
+
+    (void)state;
+    params_scene_open(&scene, PARAMS_SCENE_SERVERS);
+    params_scene_client_kill(&scene);
+    assert_true(sim_run_for(scene.world, 20 * SECOND));
+    scene.clock_sources = 1;
+    params_scene_client(&scene);
+    scene.op.data = &scene;
+    sim_enter(scene.client);
+    assert_int_equal(
+        muster_params_tick_start(&scene.op, scene.params, 1,
+                                 muster_loop_after_ns(sim_node_env(scene.client)->loop, 60 * SECOND),
+                                 params_scene_done),
+        MUSTER_OK);
+    sim_leave(scene.client);
+    params_scene_await(&scene, 60 * SECOND);
+
+    params_scene_client_kill(&scene);
+    assert_true(sim_run_for(scene.world, 20 * SECOND));
+    for (uint32_t server = 0; server < PARAMS_SCENE_SERVERS; server++) {
+        const struct muster_params_region *region = params_scene_region(&scene, server);
+
+        assert_int_equal(muster_params_source_live(region), 1);
+        for (uint64_t slot = 0; slot < region->head->source_count; slot++)
+            assert_int_equal(muster_params_source_at(region, slot)->flags &
+                                 MUSTER_PARAMS_SOURCE_FORGOTTEN,
+                             0);
+    }
+    params_scene_client(&scene);
+    params_scene_close(&scene);
+}
+
 /* Its push was applied, and the answer was lost. */
 static void a_client_that_comes_back_after_its_lease_does_not_push_twice(void **state)
 {
@@ -435,6 +471,7 @@ int main(void)
         cmocka_unit_test(a_server_that_stands_still_is_waited_for),
         cmocka_unit_test(slots_of_clients_that_have_gone_are_used_again),
         cmocka_unit_test(a_client_that_pushed_to_one_shard_alone_is_forgotten),
+        cmocka_unit_test(a_client_that_ticks_is_not_forgotten),
         cmocka_unit_test(a_client_that_comes_back_after_its_lease_does_not_push_twice),
         cmocka_unit_test(a_replica_without_memory_leaves_the_shards_that_it_lacks_rows_of),
         cmocka_unit_test(a_shard_is_copied_in_pieces_of_a_mebibyte),
