@@ -364,7 +364,7 @@ size_t muster_params_answer_bytes(const struct muster_params_server *server,
     const struct muster_params_store_table *table;
     struct muster_params_rows_frame frame;
     struct muster_error error;
-    size_t bytes;
+    size_t bytes = 0;
 
     if ((!is_range && header->type != MUSTER_PARAMS_PULL &&
          header->type != MUSTER_PARAMS_PUSH_PULL) ||
