@@ -173,12 +173,11 @@ static void print_value(const struct muster_tensor *tensor)
 {
     const double *data = tensor->data;
 
-    for (uint64_t i = 1; i < tensor->count; i++)
-        if (memcmp(&data[i], &data[0], sizeof(data[0])) != 0) {
-            printf(" value=mixed");
-            return;
-        }
-    printf(" value=%.17g", tensor->count > 0 ? data[0] : 0.0);
+    /* Each element is as the one before it. */
+    if (tensor->count > 1 && memcmp(data + 1, data, (tensor->count - 1) * sizeof(data[0])) != 0)
+        printf(" value=mixed");
+    else
+        printf(" value=%.17g", tensor->count > 0 ? data[0] : 0.0);
 }
 
 static void command_get(const struct words *words)
