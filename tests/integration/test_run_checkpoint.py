@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -113,6 +114,16 @@ class RunCheckpoint(unittest.TestCase):
         self.assertIn("tensor f64", self.show("show", self.checkpoints, "--step", str(newest["step"])).stdout)
         self.assertEqual(self.show("show", self.checkpoints, "--step", "7").returncode, 3)
 
+        exported = os.path.join(self.folder.name, "state.safetensors")
+        self.assertEqual(self.show("export", self.checkpoints, exported).returncode, 0)
+        data = pathlib.Path(exported).read_bytes()
+        length = int.from_bytes(data[:8], "little")
+        self.assertEqual(length % 8, 0)
+        self.assertEqual(json.loads(data[8:8 + length]), {
+            "__metadata__": {"step": str(newest["step"])},
+            "total": {"dtype": "F64", "shape": [int(COUNT)], "data_offsets": [0, 8 * int(COUNT)]}})
+        self.assertEqual(data[8 + length:], struct.pack("<d", newest["step"]) * int(COUNT))  # a step adds 1
+
         self.assertEqual(self.show("verify", self.checkpoints).returncode, 0)
         shard = os.path.join(self.checkpoints, newest["name"] + ".shard-00001-of-00003")
         with open(shard, "r+b") as file:
@@ -123,6 +134,8 @@ class RunCheckpoint(unittest.TestCase):
         done = self.show("verify", self.checkpoints, "--step", str(newest["step"]), "--json")
         self.assertEqual(done.returncode, 3)
         self.assertFalse(json.loads(done.stdout)["is_whole"])
+        self.assertEqual(self.show("export", self.checkpoints, exported + "2").returncode, 3)
+        self.assertFalse(os.path.exists(exported + "2"))
         self.assertIn("shard-00001-of-00003 is damaged in chunk 0 of 1", json.loads(done.stdout)["error"])
         os.remove(os.path.join(self.checkpoints, newest["name"] + ".manifest"))
         self.assertIn("half-written", self.show("verify", self.checkpoints).stdout)

@@ -13,6 +13,7 @@ static const struct {
     {"list", "show the checkpoints of a folder", checkpoint_list},
     {"verify", "read one, or all of a folder, and check each chunk", checkpoint_verify},
     {"show", "show the tensors and the shards of one", checkpoint_show},
+    {"export", "write the tensors of one to a safetensors file", checkpoint_export},
 };
 
 static void print_commands(FILE *file)
