@@ -16,10 +16,11 @@
 #include "params/server/core/credit.h"
 #include "params/wire/hash.h"
 
-#define SHARDS 8u
+#define SHARDS   8u
+#define ELEMENTS 64u /* an answer is larger than its pull */
 
 static const struct muster_params_schema counters = {.name = "counters",
-                                                     .row_elements = 2,
+                                                     .row_elements = ELEMENTS,
                                                      .wire_dtype = MUSTER_F32,
                                                      .optimizer = MUSTER_PARAMS_ADD};
 
@@ -118,8 +119,8 @@ static void a_share_has_room_for_some_rows_and_is_not_all_memory(void **state)
 /* --- Clients that do not read --- */
 
 #define BUDGET    (1u << 20)
-#define PULL_ROWS 2000u
-#define PULLS     600u /* with answers of 16,000 bytes: more than sockets hold */
+#define PULL_ROWS 62u
+#define PULLS     600u /* with answers of 15,872 bytes: more than sockets hold */
 
 struct greedy {
     struct params_stand *stand;
@@ -207,7 +208,7 @@ static void rows_push_and_pull(struct params_stand *stand, struct muster_params_
                                float expected)
 {
     const uint64_t key = 7;
-    float ones[2] = {1, 1}, values[2] = {0, 0};
+    float ones[ELEMENTS] = {1}, values[ELEMENTS] = {0};
     struct muster_error error;
 
     assert_int_equal(params_stand_push(stand, table, &key, ones, 1, &error), MUSTER_OK);
@@ -244,7 +245,7 @@ static void a_client_that_never_reads_costs_its_share_and_delays_nobody(void **s
 /* A message that is larger than a share is one at a time, as far as the budget goes. */
 static void answers_larger_than_a_share_keep_within_the_budget(void **state)
 {
-    enum { GREEDY = 6, ROWS = 50000 };
+    enum { GREEDY = 6, ROWS = 3000 };
     static struct greedy greedy[GREEDY];
     struct params_stand stand;
     struct muster_params *params;
