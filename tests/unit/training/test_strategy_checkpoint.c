@@ -161,7 +161,7 @@ static void shards_damage(uint64_t step)
     (void)snprintf(begin, sizeof(begin), "checkpoint-%012llu-", (unsigned long long)step);
     JOB_CHECK(names != NULL);
     while ((entry = readdir(names)) != NULL) {
-        uint8_t byte;
+        uint8_t byte = 0;
         int fd;
 
         if (strncmp(entry->d_name, begin, strlen(begin)) != 0 ||
