@@ -271,6 +271,29 @@ static void answers_larger_than_a_share_keep_within_the_budget(void **state)
     params_stand_close(&stand);
 }
 
+/* Whatever the message is, also one that needs no credit of a client. */
+static void nothing_is_read_from_a_client_beyond_its_share(void **state)
+{
+    struct params_stand stand;
+    static struct played played;
+    struct muster_params_client *client;
+
+    (void)state;
+    stand_open(&stand, BUDGET);
+    played_open(&stand, &played, 9);
+    client = MUSTER_CONTAINER_OF(stand.server->clients.next, struct muster_params_client, node);
+    muster_params_credit_take(client, BUDGET);
+    clock_tell(&played, 1, 2);
+    test_env_run_until(&stand.test.env, is_waiting, &stand);
+    test_env_turn(&stand.test.env, 20);
+    assert_int_equal(played.peer.count, 2);
+    muster_params_credit_give_back(client, BUDGET);
+    params_peer_await(&played.peer, 3);
+    assert_int_equal(played.peer.headers[2].type, MUSTER_PARAMS_TICKED);
+    played_close(&stand, &played);
+    params_stand_close(&stand);
+}
+
 /* --- Pulls that wait for a clock --- */
 
 static bool is_parked(void *data)
@@ -318,6 +341,7 @@ int main(void)
         cmocka_unit_test(a_share_has_room_for_some_rows_and_is_not_all_memory),
         cmocka_unit_test(a_client_that_never_reads_costs_its_share_and_delays_nobody),
         cmocka_unit_test(answers_larger_than_a_share_keep_within_the_budget),
+        cmocka_unit_test(nothing_is_read_from_a_client_beyond_its_share),
         cmocka_unit_test(values_of_pulls_that_waited_for_a_clock_are_made_as_they_are_read),
     };
 
