@@ -74,9 +74,16 @@ static void low_update(struct muster_params_server *server)
     clocks->low = known < server->region->head->clock_sources ? 0 : low;
 }
 
+/* Until the first tick nobody knows how many sources are expected: a client that comes back to a server
+ * without memory may ask before it has told. */
+bool muster_params_server_has_ticks(const struct muster_params_server *server)
+{
+    return server->region->head->clock_sources != 0 || server->clocks.known != 0;
+}
+
 bool muster_params_server_clock_has_come(const struct muster_params_server *server, uint64_t clock)
 {
-    return server->clocks.low >= clock;
+    return clock == 0 || (muster_params_server_has_ticks(server) && server->clocks.low >= clock);
 }
 
 /* --- Pulls that wait --- */
@@ -88,6 +95,11 @@ void muster_params_server_clock_text(const struct muster_params_server *server, 
     char name[MUSTER_INCARNATION_TEXT_BYTES];
     uint64_t now_ns = muster_loop_now_ns(server->env->loop), since_ns = now_ns;
 
+    if (!muster_params_server_has_ticks(server)) {
+        snprintf(ret_text, MUSTER_PARAMS_WAIT_TEXT_BYTES,
+                 "no source has ticked yet; the pull is for clock %" PRIu64, clock);
+        return;
+    }
     if (clocks->known < server->region->head->clock_sources) {
         snprintf(ret_text, MUSTER_PARAMS_WAIT_TEXT_BYTES,
                  "%" PRIu64 " of %u sources have begun; the pull is for clock %" PRIu64,

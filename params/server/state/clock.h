@@ -58,6 +58,8 @@ void muster_params_server_clock_learn(struct muster_params_server *server, uint6
                                       uint64_t stored,
                                       const struct muster_params_copied_source *source);
 
+/** Whether a source has ticked, or a server has told that some will. */
+bool muster_params_server_has_ticks(const struct muster_params_server *server);
 /** Whether all sources have completed so many steps. */
 bool muster_params_server_clock_has_come(const struct muster_params_server *server, uint64_t clock);
 /**

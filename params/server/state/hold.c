@@ -111,7 +111,7 @@ static enum muster_rc hold_check(const struct muster_params_server *server,
     if (server->hold.clock != 0 && server->hold.asker != client)
         return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
                                 "another cut at a clock is under way");
-    if (server->region->head->clock_sources == 0 && server->clocks.known == 0)
+    if (!muster_params_server_has_ticks(server))
         return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
                                 "no source ticks: a cut at a clock needs sources that do");
     if (beyond == UINT64_MAX)

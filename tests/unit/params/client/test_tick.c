@@ -151,6 +151,29 @@ static void sources_that_have_not_come_yet_are_waited_for(void **state)
     pull_await(scene, &pull);
 }
 
+/* A server whose memory was lost is asked by a client that has not ticked there again. */
+static void before_the_first_tick_no_clock_has_come(void **state)
+{
+    struct scene fresh;
+    struct params_call pull;
+
+    (void)state;
+    memset(&fresh, 0, sizeof(fresh));
+    params_stand_open(&fresh.stand, SHARDS);
+    worker_open(&fresh, 0, 0);
+    pull_start(&fresh, &pull, 1,
+               muster_loop_now_ns(fresh.stand.test.env.loop) + 50 * MUSTER_NS_PER_MS);
+    assert_int_equal(params_call_await(&fresh.stand.test.env, &pull), MUSTER_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(pull.op.error.text, "no source has ticked yet; the pull is for clock 1"));
+    pull_start_waiting(&fresh, &pull, 1);
+
+    worker_open(&fresh, 1, 1);
+    clock_tick(&fresh, 1, 1);
+
+    pull_await(&fresh, &pull);
+    scene_close(&fresh);
+}
+
 static void a_deadline_names_the_slowest(void **state)
 {
     struct scene *scene = *state;
@@ -241,6 +264,7 @@ int main(void)
         CASE(a_pull_waits_for_the_slowest_and_sees_its_pushes),
         CASE(a_bound_lets_a_source_run_ahead),
         CASE(sources_that_have_not_come_yet_are_waited_for),
+        CASE(before_the_first_tick_no_clock_has_come),
         CASE(a_deadline_names_the_slowest),
         CASE(nobody_waits_for_a_source_that_is_done),
         CASE(clocks_outlive_the_server),
