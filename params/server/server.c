@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "net/stream/ring.h"
 #include "params/server/core/alive.h"
@@ -190,15 +189,16 @@ static enum muster_rc cluster_init(struct muster_params_server *server,
 }
 
 /* Each has memory of the server. A client beyond so many keeps its connection. */
-static void on_ring(void *data, int socket)
+static bool on_ring(void *data, int socket)
 {
     struct muster_params_server *server = data;
     struct muster_stream *stream;
 
     if (server->client_count >= RING_CLIENTS_MAX)
-        close(socket);
-    else if (muster_ring_stream_open(server->env, socket, &stream) == MUSTER_OK)
+        return false;
+    if (muster_ring_stream_open(server->env, socket, &stream) == MUSTER_OK)
         muster_params_door_accept(server, stream);
+    return true;
 }
 
 static void on_alive(struct muster_timer *timer)

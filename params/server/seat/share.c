@@ -38,11 +38,10 @@ struct muster_params_share {
 static void connection_take(struct muster_params_share *share,
                             const struct muster_fd_watch *watch, int fd)
 {
-    if (muster_params_host_is_own_user(fd) && watch == &share->rings) {
-        share->on_ring(share->data, fd);
+    if (muster_params_host_is_own_user(fd) && watch == &share->rings &&
+        share->on_ring(share->data, fd))
         return;
-    }
-    if (muster_params_host_is_own_user(fd))
+    if (muster_params_host_is_own_user(fd) && watch != &share->rings)
         (void)muster_params_host_send(fd, share->memory);
     close(fd);
 }

@@ -9,8 +9,8 @@
 
 struct muster_params_share;
 
-/** A client of this user wants to talk through memory. Takes socket. */
-typedef void muster_params_share_ring_fn(void *data, int socket);
+/** A client of this user wants to talk through memory. Whether there is room: takes socket then. */
+typedef bool muster_params_share_ring_fn(void *data, int socket);
 /** Give the seat's memory, to read from, to processes of this user that ask for it. NULL: that is not
  * possible (a simulated host, an old kernel, no descriptor left); clients pull then. on_ring NULL: clients talk over
  * connections alone. Gives. */

@@ -50,28 +50,29 @@ static void hungry_close_client(struct hungry *hungry)
 /* --- Writes --- */
 
 /* Without memory it is tried again until then. */
-static uint64_t deadline_of(const struct registry_pair *f)
-{
-    return muster_loop_after_ns(f->env->loop, 40 * MUSTER_NS_PER_MS);
-}
+#define HUNGRY_NS (40 * MUSTER_NS_PER_MS)
 
-typedef enum muster_rc write_fn(struct registry_pair *f, struct muster_registry *registry);
+typedef enum muster_rc write_fn(struct registry_pair *f, struct muster_registry *registry,
+                                uint64_t deadline_ns);
 
-static enum muster_rc write_put(struct registry_pair *f, struct muster_registry *registry)
+static enum muster_rc write_put(struct registry_pair *f, struct muster_registry *registry,
+                                uint64_t deadline_ns)
 {
     return muster_registry_put_start(&f->op, registry, registry_pair_bytes_of(KEY),
-                                     registry_pair_bytes_of("new"), 0, deadline_of(f),
+                                     registry_pair_bytes_of("new"), 0, deadline_ns,
                                      registry_pair_on_op);
 }
 
-static enum muster_rc write_delete(struct registry_pair *f, struct muster_registry *registry)
+static enum muster_rc write_delete(struct registry_pair *f, struct muster_registry *registry,
+                                uint64_t deadline_ns)
 {
     return muster_registry_delete_start(&f->op, registry, registry_pair_bytes_of(KEY),
-                                        MUSTER_REGISTRY_KEY, deadline_of(f), registry_pair_on_op);
+                                        MUSTER_REGISTRY_KEY, deadline_ns, registry_pair_on_op);
 }
 
 /* Its answer has keys and values. */
-static enum muster_rc write_txn(struct registry_pair *f, struct muster_registry *registry)
+static enum muster_rc write_txn(struct registry_pair *f, struct muster_registry *registry,
+                                uint64_t deadline_ns)
 {
     const struct muster_registry_step steps[] = {
         {.kind = MUSTER_REGISTRY_GET, .key = registry_pair_bytes_of(MARK)},
@@ -80,7 +81,7 @@ static enum muster_rc write_txn(struct registry_pair *f, struct muster_registry 
          .value = registry_pair_bytes_of("new")}};
     const struct muster_registry_txn txn = {.success = steps, .success_count = 2};
 
-    return muster_registry_txn_start(&f->op, registry, &txn, deadline_of(f), registry_pair_on_op);
+    return muster_registry_txn_start(&f->op, registry, &txn, deadline_ns, registry_pair_on_op);
 }
 
 struct write_row {
@@ -101,11 +102,29 @@ static void check_word(struct registry_pair *f, enum muster_rc rc, const char *a
         assert_false(is_applied);
 }
 
+/* Whether what the callback was told, if anything, names the lack of memory. */
+static enum muster_rc write_within(struct hungry *hungry, const struct write_row *row,
+                                   uint64_t wait_ns, bool *ret_names_memory)
+{
+    struct registry_pair *f = &hungry->f;
+    enum muster_rc rc;
+
+    *ret_names_memory = true;
+    f->op.is_unsent = false;
+    rc = row->write(f, hungry->registry, muster_loop_after_ns(f->env->loop, wait_ns));
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = registry_pair_finish_op(f, rc);
+    *ret_names_memory = rc == MUSTER_OK || strstr(f->op.error.text, "memory") != NULL;
+    return rc;
+}
+
 static void run_write(struct torture *torture, const void *data)
 {
     const struct write_row *row = data;
     struct hungry hungry;
     struct registry_pair *f = &hungry.f;
+    bool names_memory;
     enum muster_rc rc;
 
     hungry_open(&hungry);
@@ -113,14 +132,12 @@ static void run_write(struct torture *torture, const void *data)
     assert_int_equal(registry_pair_put(f, MARK, ""), MUSTER_OK);
 
     torture_arm_limited(torture, &hungry.mem);
-    f->op.is_unsent = false;
-    rc = row->write(f, hungry.registry);
-    if (rc == MUSTER_OK) {
-        rc = registry_pair_finish_op(f, rc);
-        if (rc != MUSTER_OK && strstr(f->op.error.text, "memory") == NULL)
-            fail_msg("%s", f->op.error.text); /* also of a request that was not sent */
-    }
+    rc = write_within(&hungry, row, HUNGRY_NS, &names_memory);
     torture_disarm(torture);
+    if (rc == MUSTER_DEADLINE_EXCEEDED && torture->refused == 0) /* the machine is slow */
+        rc = write_within(&hungry, row, DEADLINE_NS, &names_memory);
+    if (!names_memory)
+        fail_msg("%s", f->op.error.text); /* also of a request that was not sent */
 
     hungry_close_client(&hungry);
     check_word(f, rc, row->text);
@@ -189,7 +206,7 @@ static void run_snapshot(struct torture *torture, const void *data)
     hungry_open(&hungry);
     assert_int_equal(registry_pair_put(&hungry.f, KEY, "value"), MUSTER_OK);
     torture_arm_limited(torture, &hungry.mem);
-    rc = take_copy(&hungry, deadline_of(&hungry.f), &copy);
+    rc = take_copy(&hungry, muster_loop_after_ns(hungry.f.env->loop, HUNGRY_NS), &copy);
     torture_disarm(torture);
     if (torture->refused == 0 && rc == MUSTER_DEADLINE_EXCEEDED) /* a machine that is busy */
         rc = take_copy(&hungry, muster_loop_after_ns(hungry.f.env->loop, 60 * MUSTER_NS_PER_S),
