@@ -428,7 +428,8 @@ static bool memory_try(struct muster_params_way *way)
 }
 
 /* A new process of a seat takes calls for memory a little later than connections: its predecessor's name must be free.
- * What is not answered is sent again, so the way need not be idle; but where it is soon, nobody waits. */
+ * The client waits for a moment without calls under way, so that none has to be sent again; after some attempts it
+ * changes all the same. */
 static void memory_return(struct muster_params_way *way)
 {
     bool is_idle = muster_list_is_empty(&way->pushes) && muster_list_is_empty(&way->requests);

@@ -242,6 +242,18 @@ enum muster_rc params_stand_pull_after(struct params_stand *stand,
     return rc != MUSTER_OK ? rc : op_await(stand, &op, ret_error);
 }
 
+enum muster_rc params_stand_cut(struct params_stand *stand, struct muster_params *params,
+                                const char *folder, struct muster_error *ret_error)
+{
+    struct params_outcome outcome = {.is_done = false};
+    struct muster_params_op op = {.data = &outcome};
+    struct muster_params_cut cut;
+    enum muster_rc rc = muster_params_cut_start(&op, params, folder, &cut,
+                                                params_stand_deadline(stand), on_op);
+
+    return rc != MUSTER_OK ? rc : op_await(stand, &op, ret_error);
+}
+
 enum muster_rc params_stand_tick(struct params_stand *stand, struct muster_params *params,
                                  uint64_t clock, double weight, struct muster_error *ret_error)
 {

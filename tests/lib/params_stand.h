@@ -54,6 +54,9 @@ enum muster_rc params_stand_push(struct params_stand *stand, struct muster_param
 enum muster_rc params_stand_push_pull(struct params_stand *stand, struct muster_params_table *table,
                                       const uint64_t *keys, void *values, uint32_t count,
                                       void *ret_values, struct muster_error *ret_error);
+/** Saves all tables to the folder. */
+enum muster_rc params_stand_cut(struct params_stand *stand, struct muster_params *params,
+                                const char *folder, struct muster_error *ret_error);
 enum muster_rc params_stand_pull(struct params_stand *stand, struct muster_params_table *table,
                                  const uint64_t *keys, void *values, uint32_t count,
                                  struct muster_error *ret_error);

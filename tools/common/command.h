@@ -59,6 +59,22 @@ bool command_check_registry(const char *text, struct muster_error *ret_error);
 bool command_check_servers(const char *text, struct muster_error *ret_error);
 bool command_check_resolver(const char *text, struct muster_error *ret_error);
 
+/** One of the commands behind a word of `muster`. */
+struct command_choice {
+    const char *name, *summary;
+    int (*run)(int argc, char **argv); /* argv[0] is its name */
+};
+/** A word of `muster` that has commands of its own. */
+struct command_group {
+    const char *name;      /* "params" */
+    const char *arguments; /* "NAME [options]" */
+    const struct command_choice *choices;
+    size_t choice_count;
+};
+/** Run the command that argv[1] names, or print the list: on standard output where --help asks for it, else on
+ * standard error. Returns the exit code. */
+int command_choose(const struct command_group *group, int argc, char **argv);
+
 /** "muster NAME: <error>" on standard error. Returns the exit code of the error. */
 int command_fail(const char *name, const struct muster_error *error);
 

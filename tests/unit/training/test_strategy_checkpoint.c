@@ -258,7 +258,7 @@ static void the_newest_whole_one_is_taken_and_damage_ends_a_job_that_has_no_othe
 
 static void without_a_manifest_a_job_begins_with_its_tensors(void **state)
 {
-    static const char *const folders[] = {"/tmp/there is no such folder", folder};
+    static const char *const folders[] = {"/nonexistent/folder", folder};
     char path[128];
     FILE *file;
 

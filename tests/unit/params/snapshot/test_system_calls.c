@@ -234,34 +234,6 @@ static void run_restore(struct torture *torture, const void *data)
 
 /* --- A server --- */
 
-struct cut_call {
-    struct muster_params_op op;
-    struct muster_params_cut cut;
-    bool is_done;
-    enum muster_rc rc;
-};
-
-static void on_cut(struct muster_params_op *op, enum muster_rc rc)
-{
-    struct cut_call *call = op->data;
-
-    call->is_done = true;
-    call->rc = rc;
-}
-
-static enum muster_rc cut_make(const struct scene *scene, struct params_stand *stand,
-                               struct muster_params *params, struct muster_error *ret_error)
-{
-    struct cut_call call = {.op = {.data = &call}};
-
-    assert_int_equal(muster_params_cut_start(&call.op, params, scene->folder, &call.cut,
-                                             params_stand_deadline(stand), on_cut),
-                     MUSTER_OK);
-    test_env_run_until(&stand->test.env, test_env_is_true, &call.is_done);
-    *ret_error = call.op.error;
-    return call.rc;
-}
-
 static void row_push(struct params_stand *stand, struct muster_params_table *table)
 {
     struct params_call call;
@@ -278,7 +250,7 @@ static void cut_make_again(const struct scene *scene, struct params_stand *stand
     enum muster_rc rc = MUSTER_UNAVAILABLE;
 
     for (unsigned i = 0; rc == MUSTER_UNAVAILABLE && i < AGAIN_MAX; i++) {
-        rc = cut_make(scene, stand, params, &error);
+        rc = params_stand_cut(stand, params, scene->folder, &error);
         test_env_turn(&stand->test.env, TURNS);
     }
     if (rc != MUSTER_OK)
@@ -305,7 +277,7 @@ static void run_server_cut(struct torture *torture, const void *data)
         scene.digests[cut] = digest_of(stand.server->region);
         if (cut == 2)
             torture_arm_calls(torture);
-        rc = cut_make(&scene, &stand, params, &error);
+        rc = params_stand_cut(&stand, params, scene.folder, &error);
         assert_true(cut == 2 || rc == MUSTER_OK);
     }
     torture_disarm(torture);

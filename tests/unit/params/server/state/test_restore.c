@@ -27,32 +27,6 @@ struct scene {
     struct muster_params_digest digest; /* of the table, of 1 value each: its key and 1 */
 };
 
-struct cut_call {
-    struct muster_params_op op;
-    struct muster_params_cut cut;
-    bool is_done;
-    enum muster_rc rc;
-};
-
-static void on_cut(struct muster_params_op *op, enum muster_rc rc)
-{
-    struct cut_call *call = op->data;
-
-    call->is_done = true;
-    call->rc = rc;
-}
-
-static void cut_make(struct params_stand *stand, struct muster_params *params, const char *folder)
-{
-    struct cut_call call = {.op = {.data = &call}};
-
-    assert_int_equal(muster_params_cut_start(&call.op, params, folder, &call.cut,
-                                             params_stand_deadline(stand), on_cut),
-                     MUSTER_OK);
-    test_env_run_until(&stand->test.env, test_env_is_true, &call.is_done);
-    assert_int_equal(call.rc, MUSTER_OK);
-}
-
 static void rows_push(struct params_stand *stand, struct muster_params_table *table)
 {
     uint64_t keys[ROWS];
@@ -80,6 +54,7 @@ static void scene_open(struct scene *scene)
 {
     struct params_stand stand;
     struct muster_params *params;
+    struct muster_error error;
 
     memset(scene, 0, sizeof(*scene));
     strcpy(scene->folder, "/tmp/params_restore.XXXXXX");
@@ -87,7 +62,8 @@ static void scene_open(struct scene *scene)
     params_stand_open(&stand, PARAMS_CALLER_SHARDS);
     params = params_stand_client(&stand, "one");
     rows_push(&stand, params_stand_table(&stand, params, &params_counters));
-    cut_make(&stand, params, scene->folder);
+    if (params_stand_cut(&stand, params, scene->folder, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
     scene->digest = server_digest(stand.server);
     assert_int_equal(params_stand_leave(&stand, params), MUSTER_OK);
     params_stand_close(&stand);
