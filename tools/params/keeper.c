@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/command.h"
@@ -262,6 +263,16 @@ static int house_run(struct house *house)
     return code < 0 ? EXIT_OTHER : code;
 }
 
+/* Those that came after the last wait, as a spare's that has just become ready, would end the keeper once they are no
+ * longer blocked. */
+static void signals_drop(const struct house *house)
+{
+    static const struct timespec no_wait;
+
+    while (sigtimedwait(&house->signals, NULL, &no_wait) > 0)
+        continue;
+}
+
 int keeper_run(struct keeper *keeper)
 {
     struct house house = {.keeper = keeper, .child_count = keeper->has_spare ? CHILDREN : 1};
@@ -281,6 +292,7 @@ int keeper_run(struct keeper *keeper)
         code = house_run(&house);
     children_signal(&house, SIGKILL);
     children_wait(&house);
+    signals_drop(&house);
     (void)sigprocmask(SIG_SETMASK, &house.before, NULL);
     return code;
 }
