@@ -227,6 +227,7 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     server->authorization = options->authorization;
     server->is_shared = options->registry != NULL;
     muster_list_init(&server->clients);
+    muster_list_init(&server->due);
     muster_params_credits_init(server, options->receive_max_bytes);
     muster_params_watches_init(server);
     muster_params_server_clocks_open(server);

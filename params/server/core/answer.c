@@ -150,6 +150,19 @@ bool muster_params_moved(struct muster_params_client *client,
     return muster_params_answer_send(answer, 0);
 }
 
+static void client_due(struct muster_params_client *client)
+{
+    if (muster_list_is_empty(&client->due_node))
+        muster_list_append(&client->server->due, &client->due_node);
+    muster_task_post(&client->server->flush, client->server->env->loop);
+}
+
+void muster_params_answer_lose(struct muster_params_client *client)
+{
+    client->is_short = true;
+    client_due(client);
+}
+
 bool muster_params_acks_flush(struct muster_params_client *client)
 {
     struct muster_params_answer *acks = client->acks;
@@ -175,6 +188,6 @@ bool muster_params_acknowledge(struct muster_params_client *client,
     header->payload_bytes += MUSTER_PARAMS_ACK_BYTES;
     if (header->payload_bytes == client->acks->capacity)
         return muster_params_acks_flush(client);
-    muster_task_post(&client->server->flush, client->server->env->loop);
+    client_due(client);
     return true;
 }

@@ -32,6 +32,9 @@ MUSTER_MUST_CHECK bool muster_params_map_tell(struct muster_params_client *clien
  * muster_params_answer_send. */
 MUSTER_MUST_CHECK bool muster_params_moved(struct muster_params_client *client,
                                            const struct muster_frame_header *request);
+/** An answer that was due could not be made or sent: the door closes the client in a later turn, so that it asks
+ * again over a new link. */
+void muster_params_answer_lose(struct muster_params_client *client);
 /** Send the acknowledgements that are collected. */
 MUSTER_MUST_CHECK bool muster_params_acks_flush(struct muster_params_client *client);
 

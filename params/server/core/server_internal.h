@@ -125,6 +125,7 @@ struct muster_params_server {
     struct muster_incarnation incarnation; /* of this process */
     struct muster_mem_pool pool;           /* payloads and answers */
     struct muster_list clients;
+    struct muster_list due; /* clients that the next flush has something for */
     uint32_t client_count;
     struct muster_params_credits credits;
     float *scratch; /* values of one message as f32 */
@@ -204,6 +205,7 @@ struct muster_params_answer {
 /** A client's link. */
 struct muster_params_client {
     struct muster_list node;
+    struct muster_list due_node; /* of the server's due */
     struct muster_params_server *server;
     struct muster_peer_link *link;
     struct muster_params_pulse pulse;

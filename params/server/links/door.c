@@ -82,6 +82,7 @@ static void client_close(struct muster_params_client *client)
         muster_params_server_clock_link(server, client->slot, false);
     }
     muster_list_remove(&client->node);
+    muster_list_remove(&client->due_node);
     server->client_count--;
     if (client->link != NULL)
         muster_peer_link_close(client->link);
@@ -361,6 +362,7 @@ static void client_accept(struct muster_params_server *server, struct muster_str
     }
     client->server = server;
     muster_list_init(&client->waiting);
+    muster_list_init(&client->due_node);
     if (!is_own)
         client_authorize(client, stream);
     muster_list_append(&server->clients, &client->node);
@@ -448,7 +450,13 @@ void muster_params_door_map(struct muster_params_server *server)
 
 void muster_params_door_flush(struct muster_params_server *server)
 {
-    MUSTER_LIST_EACH_SAFE (&server->clients, client, struct muster_params_client, node) {
+    struct muster_list due, *node;
+
+    muster_list_take_all(&due, &server->due);
+    while ((node = muster_list_pop(&due)) != NULL) {
+        struct muster_params_client *client =
+            MUSTER_CONTAINER_OF(node, struct muster_params_client, due_node);
+
         if (client->is_short)
             client_give_up(client, "no memory for an answer that was due");
         else if (!muster_params_acks_flush(

@@ -87,8 +87,7 @@ static void on_held(struct muster_params_held *held, enum muster_rc rc)
     muster_params_waiting_free(waiting);
     if (is_sent)
         return;
-    client->is_short = true;
-    muster_task_post(&client->server->flush, client->server->env->loop);
+    muster_params_answer_lose(client);
 }
 
 bool muster_params_waiting_start(struct muster_params_waiting *waiting)

@@ -250,10 +250,8 @@ static void on_come(struct muster_task *task)
             server->credits.has_clock_waits = true;
             continue;
         }
-        if (!pull->handle(client, &pull->header, pull->payload)) {
-            client->is_short = true; /* the door closes it in its next turn */
-            muster_task_post(&server->flush, server->env->loop);
-        }
+        if (!pull->handle(client, &pull->header, pull->payload))
+            muster_params_answer_lose(client);
         pull_free(pull);
     }
 }

@@ -28,8 +28,7 @@ void muster_params_cut_check_answer(struct muster_params_client *client, bool is
 {
     if (is_sent)
         return;
-    client->is_short = true;
-    muster_task_post(&client->server->flush, client->server->env->loop);
+    muster_params_answer_lose(client);
 }
 
 static void asker_refuse(struct muster_params_server_cut *cut, const struct muster_error *error)

@@ -26,8 +26,7 @@ static void clients_tell(struct muster_params_server *server)
     MUSTER_LIST_EACH (&server->clients, client, struct muster_params_client, node) {
         if (!client->is_open || !client->is_told || hold_tell(client, &hold))
             continue;
-        client->is_short = true;
-        muster_task_post(&server->flush, server->env->loop);
+        muster_params_answer_lose(client);
     }
 }
 
@@ -37,10 +36,8 @@ static void hold_drop(struct muster_params_server *server, const struct muster_e
     struct muster_params_client *asker = server->hold.asker;
 
     if (asker != NULL && server->hold.request.type != 0 &&
-        !muster_params_refuse(asker, &server->hold.request, error)) {
-        asker->is_short = true;
-        muster_task_post(&server->flush, server->env->loop);
-    }
+        !muster_params_refuse(asker, &server->hold.request, error))
+        muster_params_answer_lose(asker);
     server->hold.clock = 0;
     server->hold.asker = NULL;
     server->hold.request.type = 0;

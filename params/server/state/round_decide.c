@@ -83,8 +83,7 @@ void muster_params_decision_announce(struct muster_params_rounds *rounds,
     MUSTER_LIST_EACH (&server->clients, client, struct muster_params_client, node) {
         if (!client->is_told || muster_params_decision_tell(client, rounds, decision))
             continue;
-        client->is_short = true; /* the door closes it in its next turn */
-        muster_task_post(&server->flush, server->env->loop);
+        muster_params_answer_lose(client);
     }
 }
 
