@@ -265,6 +265,14 @@ static void low_look(struct muster_params_server *server)
         muster_task_post(&server->clocks.come, server->env->loop);
 }
 
+/* Once no link of a source is left, it is given up after a while. */
+static void expiry_start(struct muster_params_server *server)
+{
+    if (!muster_timer_is_started(&server->clocks.expiry))
+        muster_timer_start(&server->clocks.expiry, server->env->loop,
+                           muster_loop_after_ns(server->env->loop, MUSTER_PARAMS_ABSENCE_MAX_NS));
+}
+
 /* --- Ticks --- */
 
 static void stored_set(struct muster_params_server *server, uint64_t slot, uint64_t stored)
@@ -317,8 +325,10 @@ void muster_params_server_clock_learn(struct muster_params_server *server, uint6
         MUSTER_PARAMS_STORE(&server->region->head->clock_sources, source->clock_sources);
         low_look(server);
     }
-    if (source_of(server, slot)->clock == 0 && stored != 0)
+    if (source_of(server, slot)->clock == 0 && stored != 0) {
         stored_set(server, slot, stored);
+        expiry_start(server); /* it may be dead, and never have had a link to this server */
+    }
 }
 
 /* --- Sources that go --- */
@@ -402,9 +412,8 @@ void muster_params_server_clock_link(struct muster_params_server *server, uint64
         return;
     presence->links += is_open ? 1u : UINT32_MAX;
     presence->lost_ns = muster_loop_now_ns(server->env->loop);
-    if (presence->links == 0 && !muster_timer_is_started(&server->clocks.expiry))
-        muster_timer_start(&server->clocks.expiry, server->env->loop,
-                           muster_loop_after_ns(server->env->loop, MUSTER_PARAMS_ABSENCE_MAX_NS));
+    if (presence->links == 0)
+        expiry_start(server);
 }
 
 void muster_params_server_clocks_open(struct muster_params_server *server)
@@ -417,8 +426,7 @@ void muster_params_server_clocks_open(struct muster_params_server *server)
     muster_timer_init(&clocks->expiry, on_expiry, server);
     low_update(server);
     if (clocks->known > 0)
-        muster_timer_start(&clocks->expiry, server->env->loop,
-                           muster_loop_after_ns(server->env->loop, MUSTER_PARAMS_ABSENCE_MAX_NS));
+        expiry_start(server);
 }
 
 void muster_params_server_clocks_close(struct muster_params_server *server)
