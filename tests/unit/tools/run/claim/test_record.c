@@ -1,0 +1,131 @@
+/* A launcher's record: which process is known to be dead, and the name of this host in it. */
+#include "tools/run/claim/record.c"
+
+#include "test_env.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#define VARIABLE "MUSTER_HOST_KEY"
+
+static pid_t start_child(void)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a case that fails leaves nobody behind */
+        for (;;)
+            pause();
+    }
+    assert_true(pid > 0);
+    return pid;
+}
+
+static void end_child(pid_t pid)
+{
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static bool is_dead(struct muster_env *env, pid_t pid, uint64_t started)
+{
+    return run_claim_is_dead(env, muster_host_key(env->host), pid, started);
+}
+
+static void a_living_process_is_not_dead(void **state)
+{
+    struct muster_env *env = test_env_of(state);
+    pid_t pid = start_child();
+    uint64_t started = muster_host_started(env->host, pid);
+
+    errno = ESRCH; /* of an earlier call: it says nothing about this process */
+    assert_false(is_dead(env, pid, started));
+    assert_false(is_dead(env, pid, 0));
+
+    end_child(pid);
+}
+
+static void a_process_that_has_ended_is_dead(void **state)
+{
+    struct muster_env *env = test_env_of(state);
+    pid_t pid = start_child();
+    siginfo_t info;
+
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    assert_true(is_dead(env, pid, 0));
+
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_true(is_dead(env, pid, 0));
+}
+
+static void a_process_is_dead_when_another_has_its_number(void **state)
+{
+    struct muster_env *env = test_env_of(state);
+    pid_t pid = start_child();
+
+    assert_true(is_dead(env, pid, muster_host_started(env->host, pid) + 1));
+
+    end_child(pid);
+}
+
+static void nothing_is_known_of_other_hosts(void **state)
+{
+    struct muster_env *env = test_env_of(state);
+    pid_t pid = start_child();
+
+    end_child(pid);
+    assert_false(run_claim_is_dead(env, "another", pid, 0));
+    assert_false(is_dead(env, 0, 0));
+
+    assert_int_equal(setenv(VARIABLE, "named", 1), 0);
+    assert_false(is_dead(env, pid, 0));
+    assert_true(run_claim_is_dead(env, "named", pid, 0));
+}
+
+static void the_record_names_its_host_as_workers_do(void **state)
+{
+    struct muster_env *env = test_env_of(state);
+    const char *own = muster_host_key(env->host);
+    const struct {
+        const char *variable, *key;
+    } rows[] = {{NULL, own}, {"", own}, {"named", "named"}};
+    static const struct run_settings settings = {.tls = "none", .nodes_text = "1"};
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct run_claim_record record;
+
+        print_message("row %zu\n", i);
+        if (rows[i].variable == NULL)
+            unsetenv(VARIABLE);
+        else
+            setenv(VARIABLE, rows[i].variable, 1);
+        run_claim_record_init(&record, env, &settings, "127.0.0.1:1");
+        assert_string_equal(record.host_key, rows[i].key);
+        assert_int_equal(record.pid, getpid());
+        assert_string_equal(record.address, "127.0.0.1");
+        assert_false(run_claim_is_dead(env, record.host_key, record.pid, record.started));
+    }
+}
+
+static int set_up(void **state)
+{
+    unsetenv(VARIABLE);
+    return test_env_set_up(state);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, test_env_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(a_living_process_is_not_dead),
+        CASE(a_process_that_has_ended_is_dead),
+        CASE(a_process_is_dead_when_another_has_its_number),
+        CASE(nothing_is_known_of_other_hosts),
+        CASE(the_record_names_its_host_as_workers_do),
+    };
+
+    return cmocka_run_group_tests_name("record", tests, NULL, NULL);
+}
