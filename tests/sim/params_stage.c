@@ -366,7 +366,8 @@ bool params_stage_is_settled(void *data)
 
         if (server->node == NULL || server->is_empty)
             continue;
-        if (!params_server_is_alive(server) || server->is_draining)
+        if (!params_server_is_alive(server) || server->is_draining ||
+            params_server_program(server) == NULL) /* it opens its port, and joins then */
             return false;
     }
     map = params_stage_map(stage);
