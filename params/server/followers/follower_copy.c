@@ -66,14 +66,19 @@ void muster_params_follower_on_copy(struct muster_task *task)
 }
 
 /* The learner's rows hold pushes that a copy may lack still. As a copy itself it would hand out what came behind
- * them (unite.c), and nobody could hand out these: so it stays a learner until all copies have them. */
+ * them (unite.c), and nobody could hand out these: so it stays a learner until all copies have them. Learners that
+ * are ready are copies in the next map, maybe both in one. */
 static bool shard_is_settled(const struct muster_params_follower *follower, uint16_t shard)
 {
     const struct muster_params_server *server = follower->server;
 
     MUSTER_LIST_EACH (&server->followers, other, struct muster_params_follower, node) {
-        if (muster_params_map_is_copy(server->map, shard, other->place) &&
-            !muster_params_follower_has(other, follower->settle_number, &shard, 1))
+        bool is_ready = muster_params_bit_is_set(other->ready, shard);
+
+        if (!is_ready && !muster_params_map_is_copy(server->map, shard, other->place))
+            continue;
+        if (!muster_params_follower_has(other, follower->settle_number, &shard, 1) ||
+            (is_ready && !muster_params_follower_has(follower, other->settle_number, &shard, 1)))
             return false;
     }
     return true;
