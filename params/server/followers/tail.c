@@ -174,21 +174,39 @@ void muster_params_tail_floor(struct muster_params_server *server,
     tail->floors[at] = (struct muster_params_tail_floor){.leader = *leader, .number = number};
 }
 
+/* Once another server leads the shard, a copy takes nothing of it from the former primary, but acknowledges what that
+ * one sends: its floor says nothing about the shard any more. */
+static bool floor_counts(const struct muster_params_server *server,
+                         const struct muster_params_tail_origin *origin, uint32_t shard)
+{
+    const struct muster_params_map *map = server->map;
+    const struct muster_params_map_shard *entry = &map->shards[shard];
+
+    return entry->copy_count > 0 && entry->since <= origin->epoch &&
+           muster_incarnation_is_equal(&map->servers[entry->copies[0]].id, &origin->leader);
+}
+
 static bool entry_is_dead(const struct muster_params_server *server,
                           const struct muster_params_tail_entry *entry)
 {
     const struct muster_params_tail *tail = &server->tail;
+    bool is_below = entry->origin.number != 0 &&
+                    entry->origin.number <= floor_of(tail, &entry->origin);
 
     if (!muster_incarnation_is_equal(&entry->source, &entry->push.source->id))
         return true;
-    if (entry->origin.number != 0 && entry->origin.number <= floor_of(tail, &entry->origin))
-        return true;
     for (uint32_t i = 0; entry->turned == NULL && i < entry->push.run_count; i++) {
-        if (tells_of(tail, entry, muster_params_run_shard(&entry->push.runs[i])))
+        uint32_t shard = muster_params_run_shard(&entry->push.runs[i]);
+
+        if (tells_of(tail, entry, shard) &&
+            !(is_below && floor_counts(server, &entry->origin, shard)))
             return false;
     }
     for (uint32_t i = 0; entry->turned != NULL && i < entry->turned_count; i++) {
-        if (entry->turned[i].shard != UINT32_MAX && tells_of(tail, entry, entry->turned[i].shard))
+        uint32_t shard = entry->turned[i].shard;
+
+        if (shard != UINT32_MAX && tells_of(tail, entry, shard) &&
+            !(is_below && floor_counts(server, &entry->origin, shard)))
             return false;
     }
     return true;

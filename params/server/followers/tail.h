@@ -25,6 +25,7 @@ void muster_params_tail_fini(struct muster_params_server *server);
 struct muster_params_tail_origin {
     struct muster_incarnation leader;
     uint64_t number;
+    uint64_t epoch; /* of the map by which it was sent */
 };
 /** A push that was copied. A tail grows no larger than what its primary keeps for the slowest copy. Takes
  * payload, in which the push lies; false: no memory, and it is not taken. */

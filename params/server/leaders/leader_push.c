@@ -53,7 +53,8 @@ static bool tail_is_kept(const struct muster_params_server *server)
 static struct muster_params_tail_origin origin_of(const struct muster_params_leader *leader,
                                                   const struct muster_frame_header *header)
 {
-    return (struct muster_params_tail_origin){.leader = leader->id, .number = header->op.step};
+    return (struct muster_params_tail_origin){
+        .leader = leader->id, .number = header->op.step, .epoch = header->epoch};
 }
 
 /* Rows that are not there after a push are those that were refused. */

@@ -145,6 +145,60 @@ static void a_tail_is_not_whole_without_memory(void **state)
     assert_int_equal(records_count(scene, &records), 1);
 }
 
+#define FLOOR 5u
+#define EPOCH 4u
+
+static const struct {
+    const char *name;
+    uint64_t number;  /* of the record, which came by map EPOCH */
+    uint64_t since;   /* by the map of now the shard has this primary since then */
+    uint8_t copies;   /* 0: the shard has no copy */
+    uint16_t primary; /* 0 is the server that has told the floor */
+    uint32_t kept;
+} floors[] = {
+    {"all copies have it", FLOOR, EPOCH, 1, 0, 0},
+    {"a copy may lack it", FLOOR + 1, EPOCH, 1, 0, 1},
+    {"another server leads", FLOOR, EPOCH + 1, 1, 1, 1},
+    {"it leads again", FLOOR, EPOCH + 2, 1, 0, 1},
+    {"nobody leads", FLOOR, EPOCH, 0, 0, 1},
+};
+
+/* Copies acknowledge what they do not take from a server that leads their shard no more. */
+static void a_floor_counts_for_the_primary_of_the_record_alone(void **state)
+{
+    struct scene *scene = *state;
+    struct muster_params_map *map = muster_params_map_new(scene->stand.test.env.mem), *before;
+    const struct muster_incarnation ids[] = {{{1}}, {{2}}};
+
+    assert_non_null(map);
+    map->server_count = 2;
+    map->shard_count = SHARDS;
+    map->servers[0].id = ids[0];
+    map->servers[1].id = ids[1];
+    before = scene->server->map;
+    scene->server->map = map;
+    for (size_t i = 0; i < sizeof(floors) / sizeof(floors[0]); i++) {
+        const struct muster_params_tail_origin origin = {
+            .leader = ids[0], .number = floors[i].number, .epoch = EPOCH};
+        struct muster_params_turned turned = {.key = 1, .shard = 2, .is_made = 1};
+
+        muster_params_tail_forget(scene->server, 2);
+        map->shards[2] = (struct muster_params_map_shard){.since = floors[i].since,
+                                                          .copy_count = floors[i].copies,
+                                                          .copies = {floors[i].primary}};
+        assert_true(
+            muster_params_tail_turned(scene->server, &origin, &scene->push, &turned, 1));
+
+        muster_params_tail_floor(scene->server, &ids[0], FLOOR);
+
+        if (swept_count(scene) != floors[i].kept)
+            fail_msg("%s: %llu are kept", floors[i].name,
+                     (unsigned long long)scene->server->tail.count);
+    }
+    scene->server->map = before;
+    muster_mem_free(scene->stand.test.env.mem, map);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -152,6 +206,7 @@ int main(void)
         CASE(rows_that_do_not_count_are_not_kept),
         CASE(a_tail_of_some_shards_is_whole_without_the_rows_of_others),
         CASE(a_tail_is_not_whole_without_memory),
+        CASE(a_floor_counts_for_the_primary_of_the_record_alone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
