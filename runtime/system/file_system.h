@@ -8,16 +8,23 @@
 #include <muster/base.h>
 #include <muster/status.h>
 
+/** A file of more bytes is written in pieces, from memory that its writer takes from the C library. */
+#define MUSTER_FILE_FIRST_BYTES 4096u
+#define MUSTER_FILE_PIECE_BYTES ((size_t)1 << 20)
+
 /** A file that replaces the one of its path when it is whole: whenever the power fails, the path has the old one or
  * the new one. Caller's memory. */
 struct muster_file_writer {
     int sys; /* errno of the call that failed; 0: none has */
     /* --- Private --- */
     int fd;
-    uint64_t unsynced; /* bytes since the last piece went to the disk */
-    uint64_t at;
+    bool is_direct;    /* past the page cache */
+    uint64_t at;       /* bytes that the file has */
+    uint8_t *staging;  /* bytes that it does not have yet */
+    size_t used, room; /* of staging */
     const char *path;
     char neighbour[PATH_MAX];
+    uint8_t first[MUSTER_FILE_FIRST_BYTES]; /* staging of a file that has no more */
 };
 
 /** Borrows path until the end. After an error nothing is to be undone. */

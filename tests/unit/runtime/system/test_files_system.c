@@ -21,8 +21,11 @@
 static struct {
     int read, write, close, rename, sync;
     unsigned inherited; /* opened so that programs get it */
+    bool direct;        /* O_DIRECT is refused, always */
 } failing;
-static size_t unsynced, unsynced_max; /* bytes that were written since a part of a file was synced */
+static size_t unsynced,
+    unsynced_max;             /* bytes that were written since a part of a file was synced */
+static unsigned direct_count; /* writes past the page cache */
 
 /* True: it is to return *ret_result. */
 static bool call_fails(int *failure, ssize_t *ret_result)
@@ -55,12 +58,29 @@ ssize_t read(int fd, void *bytes, size_t count)
     return call_fails(&failing.read, &result) ? result : syscall(SYS_read, fd, bytes, count);
 }
 
+int fcntl(int fd, int command, ...)
+{
+    long argument = 0;
+    va_list args;
+
+    va_start(args, command);
+    argument = command == F_SETFL ? va_arg(args, int) : 0;
+    va_end(args);
+    errno = EINVAL;
+    return failing.direct && (argument & O_DIRECT) != 0
+               ? -1
+               : (int)syscall(SYS_fcntl, fd, command, argument);
+}
+
 ssize_t write(int fd, const void *bytes, size_t count)
 {
     ssize_t result;
+    bool is_direct;
 
-    unsynced += count;
+    is_direct = (syscall(SYS_fcntl, fd, F_GETFL) & O_DIRECT) != 0;
+    unsynced += is_direct ? 0 : count;
     unsynced_max = unsynced > unsynced_max ? unsynced : unsynced_max;
+    direct_count += is_direct;
     return call_fails(&failing.write, &result) ? result : syscall(SYS_write, fd, bytes, count);
 }
 
@@ -278,38 +298,87 @@ static void calls_that_fail_are_told_and_interruptions_are_not(void **state)
     }
 }
 
-#define LARGE (((size_t)2 << 20) + 5)
+#define LARGE (((size_t)3 << 20) + 5)
 
-static void a_large_file_goes_to_the_disk_in_pieces(void **state)
+static char *large_new(void)
+{
+    char *large = test_malloc(LARGE);
+
+    for (size_t i = 0; i < LARGE; i++)
+        large[i] = (char)(i * 7 + i / 4093);
+    return large;
+}
+
+static void check_large(const char *large)
+{
+    char *text;
+    size_t bytes;
+
+    assert_int_equal(muster_files_read(test.env.files, test.env.mem, path, LARGE, &text, &bytes),
+                     MUSTER_OK);
+    assert_int_equal(bytes, LARGE);
+    assert_memory_equal(text, large, LARGE);
+    muster_mem_free(test.env.mem, text);
+}
+
+/* A write fails, or none (0). */
+static void check_large_written(const char *large, int failure, int sys)
+{
+    assert_int_equal(muster_files_write(test.env.files, path, "old", 3), MUSTER_OK);
+    unsynced = unsynced_max = 0;
+    direct_count = 0;
+    failing.write = failure;
+    assert_int_equal(muster_files_write(test.env.files, path, large, LARGE),
+                     muster_rc_from_errno(sys));
+    assert_int_equal(failing.sync | failing.write, 0);
+    assert_int_equal(count_files(), 1);
+    if (sys != 0)
+        check_content("old", 3);
+    else
+        check_large(large);
+}
+
+static void a_large_file_goes_past_the_page_cache(void **state)
+{
+    char *large = large_new();
+
+    (void)state;
+    check_large_written(large, 0, 0);
+    assert_int_equal(direct_count, 3); /* of 1 MiB each, and the rest through the cache */
+    assert_int_equal(unsynced_max, 5);
+    test_free(large);
+}
+
+/* EINVAL: the file system takes the flag, and no such write. */
+static void a_direct_write_that_fails_is_told_or_goes_through_the_cache(void **state)
+{
+    static const struct {
+        int failure, sys;
+    } rows[] = {{EINVAL, 0}, {EINTR, 0}, {EIO, EIO}, {ENOSPC, ENOSPC}};
+    char *large = large_new();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        check_large_written(large, rows[i].failure, rows[i].sys);
+    test_free(large);
+}
+
+static void a_large_file_goes_through_the_cache_in_pieces(void **state)
 {
     static const struct {
         int failure, sys;
     } rows[] = {{0, 0}, {EIO, EIO}, {ENOSPC, ENOSPC}, {ENOSYS, 0}, {EINVAL, 0}, {EPERM, 0}};
-    char *large = test_malloc(LARGE);
+    char *large = large_new();
 
     (void)state;
-    memset(large, 'x', LARGE);
+    failing.direct = true;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        char *text;
-        size_t bytes;
-
-        assert_int_equal(muster_files_write(test.env.files, path, "old", 3), MUSTER_OK);
-        unsynced = unsynced_max = 0;
         failing.sync = rows[i].failure;
-        assert_int_equal(muster_files_write(test.env.files, path, large, LARGE),
-                         muster_rc_from_errno(rows[i].sys));
-        assert_int_equal(failing.sync, 0);
+        check_large_written(large, 0, rows[i].sys);
+        assert_int_equal(direct_count, 0);
         assert_in_range(unsynced_max, 1, 512 << 10);
-        if (rows[i].sys != 0) {
-            check_content("old", 3);
-            continue;
-        }
-        assert_int_equal(
-            muster_files_read(test.env.files, test.env.mem, path, LARGE, &text, &bytes), MUSTER_OK);
-        assert_int_equal(bytes, LARGE);
-        assert_memory_equal(text, large, LARGE);
-        muster_mem_free(test.env.mem, text);
     }
+    failing.direct = false;
     test_free(large);
 }
 
@@ -414,7 +483,9 @@ int main(void)
         CASE(a_read_without_memory_is_refused),
         CASE(a_write_that_fails_leaves_the_old_file),
         CASE(calls_that_fail_are_told_and_interruptions_are_not),
-        CASE(a_large_file_goes_to_the_disk_in_pieces),
+        CASE(a_large_file_goes_past_the_page_cache),
+        CASE(a_direct_write_that_fails_is_told_or_goes_through_the_cache),
+        CASE(a_large_file_goes_through_the_cache_in_pieces),
         CASE(no_file_is_inherited),
         CASE(a_folder_is_not_replaced),
         CASE(a_path_that_is_too_long_is_refused),
