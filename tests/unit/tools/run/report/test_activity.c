@@ -1,0 +1,125 @@
+/* The waits of tasks for each other, from the reports of all. */
+#include "tools/run/report/activity.c"
+
+#include "test_env.h"
+
+#include <stdlib.h>
+
+enum { TASKS = 4 };
+
+struct scene {
+    struct test_env test;
+    struct run run;
+    struct run_task tasks[TASKS];
+};
+
+struct run_task *run_task_find(const struct run *run, const char *name)
+{
+    for (uint32_t i = 0; i < run->task_count; i++)
+        if (strcmp(run->tasks[i].name, name) == 0)
+            return &run->tasks[i];
+    return NULL;
+}
+
+/* Each task has just reported, and waits for the next one; the last one computes. */
+static int set_up(void **state)
+{
+    struct scene *scene = calloc(1, sizeof(*scene));
+
+    if (scene == NULL)
+        return -1;
+    test_env_open(&scene->test);
+    scene->run = (struct run){.env = &scene->test.env, .tasks = scene->tasks, .task_count = TASKS};
+    for (uint32_t i = 0; i < TASKS; i++) {
+        struct run_task *task = &scene->tasks[i];
+
+        task->run = &scene->run;
+        task->state = RUN_TASK_RUNNING;
+        task->lives = task->activity.life = 1;
+        task->activity.heard_ns = muster_loop_now_ns(scene->test.env.loop);
+        snprintf(task->name, sizeof(task->name), "worker:%u", i);
+        snprintf(task->activity.state, sizeof(task->activity.state), "collective");
+        if (i + 1 < TASKS)
+            snprintf(task->activity.waits_for, sizeof(task->activity.waits_for), "worker:%u",
+                     i + 1);
+    }
+    *state = scene;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct scene *scene = *state;
+
+    test_env_close(&scene->test);
+    free(scene);
+    return 0;
+}
+
+static void a_task_waits_for_the_end_of_the_chain(void **state)
+{
+    struct scene *scene = *state;
+
+    for (uint32_t i = 0; i + 1 < TASKS; i++)
+        assert_string_equal(run_activity_waits_for(&scene->tasks[i]), "worker:3");
+    assert_string_equal(run_activity_waits_for(&scene->tasks[TASKS - 1]), "");
+}
+
+static void the_chain_ends_at_a_task_whose_report_is_old(void **state)
+{
+    static const struct {
+        const char *name;
+        enum run_task_state state;
+        unsigned lives;
+        const char *reported;
+    } rows[] = {
+        {"it is not running", RUN_TASK_WAITING, 1, "collective"},
+        {"the report is of another life", RUN_TASK_RUNNING, 2, "collective"},
+        {"it has not reported", RUN_TASK_RUNNING, 1, ""},
+    };
+    struct scene *scene = *state;
+    struct run_task *task = &scene->tasks[1];
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        print_message("%s\n", rows[i].name);
+        task->state = rows[i].state;
+        task->lives = rows[i].lives;
+        snprintf(task->activity.state, sizeof(task->activity.state), "%s", rows[i].reported);
+        assert_string_equal(run_activity_waits_for(&scene->tasks[0]), "worker:1");
+        assert_string_equal(run_activity_waits_for(task), "");
+    }
+}
+
+static void a_circle_of_waits_has_an_end(void **state)
+{
+    struct scene *scene = *state;
+    struct run_task *last = &scene->tasks[TASKS - 1];
+
+    snprintf(last->activity.waits_for, sizeof(last->activity.waits_for), "worker:0");
+    for (uint32_t i = 0; i < TASKS; i++)
+        assert_string_equal(run_activity_waits_for(&scene->tasks[i]),
+                            scene->tasks[i].activity.waits_for);
+}
+
+static void a_task_that_is_unknown_here_ends_the_chain(void **state)
+{
+    struct scene *scene = *state;
+
+    snprintf(scene->tasks[1].activity.waits_for, sizeof(scene->tasks[1].activity.waits_for),
+             "worker:9");
+    assert_string_equal(run_activity_waits_for(&scene->tasks[0]), "worker:9");
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(a_task_waits_for_the_end_of_the_chain),
+        CASE(the_chain_ends_at_a_task_whose_report_is_old),
+        CASE(a_circle_of_waits_has_an_end),
+        CASE(a_task_that_is_unknown_here_ends_the_chain),
+    };
+
+    return cmocka_run_group_tests_name("activity", tests, NULL, NULL);
+}

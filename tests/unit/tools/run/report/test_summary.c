@@ -1,0 +1,286 @@
+/* How a run ended, for people and as JSON. */
+#include "tools/run/report/summary.c"
+#include "tools/run/state/outcome.c"
+
+#include "test_env.h"
+
+#include <signal.h>
+
+enum { TASKS = 2 };
+
+static char told[4096], written[8192];
+
+static void add_told(const char *fmt, va_list args) MUSTER_PRINTF(1, 0);
+static void add_told(const char *fmt, va_list args)
+{
+    size_t length = strlen(told);
+
+    vsnprintf(told + length, sizeof(told) - length, fmt, args);
+    length = strlen(told);
+    snprintf(told + length, sizeof(told) - length, "\n");
+}
+
+/* --- The launcher's other parts */
+
+void run_tell(struct run *run, const char *fmt, ...)
+{
+    va_list args;
+
+    (void)run;
+    va_start(args, fmt);
+    add_told(fmt, args);
+    va_end(args);
+}
+
+void run_log_error(const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    add_told(fmt, args);
+    va_end(args);
+}
+
+void run_log(struct run *run, enum muster_log_level level, const char *event,
+             const struct muster_field *fields, size_t count, const char *fmt, ...)
+{
+    va_list args;
+
+    (void)run;
+    (void)level;
+    (void)event;
+    (void)fields;
+    (void)count;
+    va_start(args, fmt);
+    add_told(fmt, args);
+    va_end(args);
+}
+
+void run_log_report(struct run *run, const char *event, const struct muster_field *fields,
+                    size_t count, char *text)
+{
+    size_t length = strlen(told);
+
+    (void)run;
+    (void)event;
+    (void)fields;
+    (void)count;
+    snprintf(told + length, sizeof(told) - length, "%s", text);
+}
+
+void run_sink_write(struct run_sink *sink, const char *bytes, size_t count)
+{
+    (void)sink;
+    snprintf(written, sizeof(written), "%.*s", (int)count, bytes);
+}
+
+struct muster_json *run_anew_steps(const struct run *run)
+{
+    (void)run;
+    return muster_json_array_new();
+}
+
+const char *run_task_death(int wait_status, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "ended by %d", wait_status);
+    return text;
+}
+
+int run_task_exit_code(int wait_status)
+{
+    return wait_status;
+}
+
+/* --- A run whose workers have ended */
+
+struct scene {
+    struct test_env test;
+    struct run run;
+    struct run_task tasks[TASKS];
+    struct run_task_output outputs[TASKS];
+    struct run_output output;
+};
+
+/* 2.5 s ago. */
+static int set_up(void **state)
+{
+    struct scene *scene = calloc(1, sizeof(*scene));
+
+    if (scene == NULL)
+        return -1;
+    told[0] = written[0] = '\0';
+    test_env_open(&scene->test);
+    scene->run = (struct run){.env = &scene->test.env,
+                              .tasks = scene->tasks,
+                              .task_count = TASKS,
+                              .output = &scene->output,
+                              .settings = {.json = "-", .job_name = "train", .nodes_max = 1},
+                              .epoch_last = 4};
+    scene->run.started_ns = muster_loop_now_ns(scene->test.env.loop) - 2500 * MUSTER_NS_PER_MS;
+    for (uint32_t i = 0; i < TASKS; i++) {
+        scene->tasks[i].run = &scene->run;
+        scene->tasks[i].rank = i;
+        scene->tasks[i].lives = 1;
+        scene->tasks[i].worker_pid = (int)(100 + i);
+        scene->tasks[i].output = &scene->outputs[i];
+        snprintf(scene->tasks[i].name, sizeof(scene->tasks[i].name), "worker:%u", i);
+    }
+    *state = scene;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct scene *scene = *state;
+
+    test_env_close(&scene->test);
+    free(scene);
+    return 0;
+}
+
+static void put_results(struct scene *scene, uint64_t steps)
+{
+    for (uint32_t i = 0; i < TASKS; i++) {
+        scene->tasks[i].has_result = scene->tasks[i].took_part = true;
+        scene->tasks[i].steps = steps;
+        snprintf(scene->tasks[i].digest, sizeof(scene->tasks[i].digest), "00ff");
+    }
+}
+
+/* The keys of docs/summary.md in their order, and what they hold here. */
+static void check_json(const char *const rows[][2], size_t count)
+{
+    struct muster_json *root = NULL;
+
+    assert_int_equal(muster_json_parse(written, strlen(written), &root, NULL), MUSTER_OK);
+    for (size_t i = 0; i < count; i++) {
+        const struct muster_json *value = muster_json_member(root, rows[i][0]);
+        char *text = NULL;
+
+        print_message("%s\n", rows[i][0]);
+        assert_non_null(value);
+        assert_int_equal(muster_json_format(value, false, muster_mem_system(), &text), MUSTER_OK);
+        if (rows[i][1] != NULL)
+            assert_string_equal(text, rows[i][1]);
+        muster_mem_free(muster_mem_system(), text);
+    }
+    muster_json_free(root);
+}
+
+static void the_summary_has_all_keys(void **state)
+{
+    static const char *const rows[][2] = {
+        {"exit_code", "0"},
+        {"steps", "7"},
+        {"kills", "1"},
+        {"kills_unreached", "[]"},
+        {"restarts", "2"},
+        {"rejoins", "3"},
+        {"steps_lost", "5"},
+        {"begun_anew_at", "[]"},
+        {"epochs", "4"},
+        {"views", "4"},
+        {"joins", "6"},
+        {"recovery_ms", "{\"median\":null,\"max\":null}"},
+        {"detection_ms", "{\"median\":null,\"max\":null}"},
+        {"recovery_ms_max", "null"},
+        {"identical", "true"},
+        {"digests", "[\"00ff\",\"00ff\"]"},
+        {"survivors_restarted", "8"},
+        {"workers", "2"},
+        {"took_part", "2"},
+        {"machines", "1"},
+        {"machines_identical", "9"},
+        {"members_max", "10"},
+        {"seconds", NULL},
+        {"job", "\"train\""},
+        {"values", "{}"},
+        {"tasks", NULL},
+        {"first_failure", "null"},
+    };
+    struct scene *scene = *state;
+
+    put_results(scene, 7);
+    scene->run.kills = 1;
+    scene->run.restarts = 2;
+    scene->run.rejoins = 3;
+    scene->run.steps_undone = 5;
+    scene->run.joins = 6;
+    scene->run.survivors_restarted = 8;
+    scene->run.machines_same = 9;
+    scene->run.members_max = 10;
+
+    assert_true(run_summary_write(&scene->run));
+
+    check_json(rows, sizeof(rows) / sizeof(rows[0]));
+    assert_non_null(strstr(written, "\"seconds\":2."));
+    assert_int_equal(written[strlen(written) - 1], '\n');
+}
+
+static void the_first_failure_is_named(void **state)
+{
+    static const char *const rows[][2] = {
+        {"exit_code", "3"},
+        {"identical", "null"},
+        {"first_failure", "{\"task\":\"worker:1\",\"pid\":101,\"exit_code\":3,\"how\":\"ended by "
+                          "3\",\"trace\":null}"},
+    };
+    struct scene *scene = *state;
+
+    scene->run.exit_code = scene->run.failed_code = 3;
+    scene->run.failed = &scene->tasks[1];
+    scene->tasks[1].wait_status = 3;
+
+    assert_true(run_summary_write(&scene->run));
+
+    check_json(rows, sizeof(rows) / sizeof(rows[0]));
+}
+
+static void people_are_told_steps_and_seconds(void **state)
+{
+    struct scene *scene = *state;
+
+    put_results(scene, 7);
+    run_summary_print(&scene->run);
+    assert_non_null(strstr(told, "done: 7 steps in 2.5 s\n"));
+    assert_non_null(strstr(told, "weights byte-identical on 2 workers\n"));
+    assert_non_null(strstr(told, "2 of 2 tasks took part\n"));
+}
+
+static void a_run_that_was_stopped_tells_its_steps(void **state)
+{
+    struct scene *scene = *state;
+
+    scene->run.stop_signal = SIGTERM;
+    scene->run.progress.step = 7;
+    run_summary_print(&scene->run);
+    assert_string_equal(told, "ended by SIGTERM after 7 steps in 2.5 s\n");
+}
+
+static void a_summary_that_cannot_be_written_is_told(void **state)
+{
+    struct scene *scene = *state;
+
+    scene->run.settings.json = "/nonexistent/summary";
+    assert_false(run_summary_write(&scene->run));
+    assert_string_equal(told, "cannot write the summary to /nonexistent/summary: No such file or "
+                              "directory\n");
+
+    scene->run.settings.json = NULL;
+    assert_true(run_summary_write(&scene->run));
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(the_summary_has_all_keys),
+        CASE(the_first_failure_is_named),
+        CASE(people_are_told_steps_and_seconds),
+        CASE(a_run_that_was_stopped_tells_its_steps),
+        CASE(a_summary_that_cannot_be_written_is_told),
+    };
+
+    return cmocka_run_group_tests_name("summary", tests, NULL, NULL);
+}
