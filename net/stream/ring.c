@@ -285,10 +285,14 @@ static void ring_pump(struct muster_ring *ring)
 static void on_socket(struct muster_fd_watch *watch, unsigned ready)
 {
     struct muster_ring *ring = watch->data;
+    bool was_known = ring->other != NULL;
 
     (void)ready;
     if (!muster_ring_hear(ring))
         return;
+    /* The other side may sleep beside bytes that were written before it was known. */
+    if (!was_known && ring->other != NULL)
+        tail_publish(ring);
     ring->sleeps_for_data = ring->sleeps_for_room = false;
     ring_pump(ring);
 }

@@ -269,6 +269,29 @@ static void a_side_is_woken_once_for_each_sleep(void **state)
     scene_close(&scene);
 }
 
+/* The other side has mapped the stream's ring, found it empty and gone to sleep; the stream writes before it can see
+ * that. */
+static void a_side_that_slept_before_it_was_known_is_woken(void **state)
+{
+    enum muster_rc rc = MUSTER_UNKNOWN;
+    struct muster_stream_write write = {.data = &rc};
+    struct iovec iov = {.iov_base = (void *)(uintptr_t) "abc", .iov_len = 3};
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene);
+    stream_meet(&scene);
+    atomic_fetch_add(&scene.memory->data_sleeps, 1);
+    assert_int_equal(muster_stream_submit(&write, scene.stream, &iov, 1, on_written), MUSTER_OK);
+    test_env_turn(&scene.test.env, 4);
+    assert_int_equal(rc, MUSTER_OK);
+    side_introduce(&scene);
+    test_env_turn(&scene.test.env, 4);
+
+    assert_int_equal(wakes_take(&scene), 1);
+    scene_close(&scene);
+}
+
 static void a_reader_says_that_it_sleeps_and_when_there_is_room_again(void **state)
 {
     struct scene scene;
@@ -424,6 +447,7 @@ int main(void)
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(what_was_written_before_a_death_is_read),
         cmocka_unit_test(a_side_is_woken_once_for_each_sleep),
+        cmocka_unit_test(a_side_that_slept_before_it_was_known_is_woken),
         cmocka_unit_test(a_reader_says_that_it_sleeps_and_when_there_is_room_again),
         cmocka_unit_test(positions_that_cannot_be_end_the_stream),
         cmocka_unit_test(a_tail_that_runs_back_ends_the_stream),
