@@ -13,6 +13,7 @@
 #include <muster/command.h>
 #include <muster/coordination_server.h>
 #include <muster/credentials.h>
+#include <muster/dataset.h>
 #include <muster/env.h>
 #include <muster/gpu.h>
 #include <muster/hash.h>

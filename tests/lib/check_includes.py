@@ -82,6 +82,7 @@ INNER = {
     "params/server/services": "client store wire server/seat server/core server/followers server/state server/leaders server/links server/registry",
     "params/server": "client map snapshot store wire server/seat server/core server/followers server/state server/leaders server/links server/registry server/services",
     "training/checkpoint": "",
+    "training/data": "",
     "training/input": "",
     "training/role": "",
     "tools/common": "",
@@ -122,7 +123,7 @@ PUBLIC = {
     "collective": "backend collective gpu static_group view",
     "cluster": "coordination_server locks registry registry_server server server_def",
     "params": "params params_drain params_inspect params_server publication",
-    "training": "checkpoint strategy_checkpoint input strategy strategy_role",
+    "training": "checkpoint dataset strategy_checkpoint input strategy strategy_role",
 }
 
 # Third-party headers and the files they are confined to.
@@ -146,7 +147,7 @@ THIRD_PARTY = [
 
 # Headers of the system that need a reason: threads, and the GPU's control thread; instructions of one processor.
 SYSTEM_CONFINED = [
-    (r"pthread\.h|threads\.h", r"runtime/(driver/driver_seat|system/aside_system|system/process_system|system/recorder_system)\.c|collective/(gpu/control|board/\w+)\.[ch]|params/server/seat/seat_system\.c|tools/.*|examples/.*"),
+    (r"pthread\.h|threads\.h", r"runtime/(driver/driver_seat|system/aside_system|system/process_system|system/recorder_system)\.c|collective/(gpu/control|board/\w+)\.[ch]|params/server/seat/seat_system\.c|training/data/queue_system\.c|tools/.*|examples/.*"),
     (r"\w*(mm|x86)intrin\.h|arm_neon\.h", r"(collective/kernel/kernels|params/publication/delta)_\w+\.[ch]"),
 ]
 

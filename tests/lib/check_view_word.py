@@ -21,6 +21,8 @@ ALLOWED = {
     "training/report.c": {'\\"epoch\\":'},
     "docs/protocol.md": {'"epoch":'},
 }
+# Here an epoch is what it is to users: a pass over the data.
+OF_DATA = ("docs/data.md", "include/muster/dataset.h", "training/data/")
 LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 WORD = re.compile(r"\bepochs?\b", re.IGNORECASE)
@@ -62,6 +64,8 @@ def prose(path, text):
 
 
 def findings(path, text):
+    if path.startswith(OF_DATA):
+        return []
     if path.endswith(".md"):
         return list(prose(path, text))
     found = list(literals(path, text)) if not path.endswith(".py") else list(literals(path, text.replace("'", '"')))
