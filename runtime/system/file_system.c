@@ -212,8 +212,8 @@ enum muster_rc muster_file_reader_open(struct muster_file_reader *reader, const 
 
     if (fd < 0)
         return muster_rc_from_errno(errno);
-    if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode)) {
-        sys = errno;
+    sys = fstat(fd, &found) != 0 ? errno : 0;
+    if (sys != 0 || !S_ISREG(found.st_mode)) {
         close(fd);
         return sys != 0 ? muster_rc_from_errno(sys) : MUSTER_INVALID_ARGUMENT;
     }
