@@ -39,7 +39,8 @@ RULES = [
       "runtime/system/process_system.c": r"open|read|close",  # names of threads
       "runtime/system/recorder_system.c": r"open|write|close|rename|unlink|poll",  # also in a handler of signals
       "runtime/system/host_command.c": r"pipe2|fcntl|read|close",
-      "runtime/system/file_system.c": r"open|pread|write|close|rename|unlink",  # large files, piece by piece
+      "runtime/system/file_system.c": r"open|fcntl|pread|write|close|rename|unlink",  # large files, piece by piece
+      "training/data/index.c": r"glob",  # files of a data set
       "runtime/system/folder_system.c": r"open|close|unlink",  # to sync the names in a folder, and to delete files
       "cluster/store/store_sqlite.c": r"open|close",  # makes the file, for its owner alone
       "cluster/store/backup_sqlite.c": r"open|pread|write|close|unlink",  # files too large to be read whole
@@ -55,13 +56,15 @@ RULES = [
     ("threads", r"pthread_\w+|thrd_\w+|mtx_\w+|cnd_\w+",
      {"runtime/driver/driver_seat.c": r".*", "runtime/system/recorder_system.c": r"pthread_mutex_\w+", "runtime/system/process_system.c": r"pthread_(once|atfork|mutex_\w+)", GPU_THREAD: r".*", SHARED_MEMORY: r"pthread_(mutex|key|[gs]etspecific)\w*",
       "params/server/seat/seat_system.c": r"pthread_mutex\w*",
-      "runtime/system/aside_system.c": r"pthread_(create|join)"}),
+      "runtime/system/aside_system.c": r"pthread_(create|join)",
+      "training/data/queue_system.c": r"pthread_(cond|mutex)_\w+|pthread_(create|join|sigmask)"}),  # readers of records
     ("processes", r"fork|vfork|clone|exec[lv]\w*|posix_spawn\w*|wait|waitpid|waitid|kill|system|popen|signal|sigaction|"
      r"syscall|prctl|process_vm_\w+|exit|_exit",
      {"runtime/system/memory_anchor.c": "clone|syscall|waitpid", "runtime/system/recorder_system.c": "sigaction", "runtime/loop/loop_libevent.c": "signal", "runtime/system/host_system.c": "syscall", "runtime/loop/time_slice.c": "syscall",
       "runtime/system/host_command.c": r"posix_spawn\w*|waitid|kill", SHARED_MEMORY: r".*"}),
     ("the heap", r"malloc|calloc|realloc|free|strdup|strndup|asprintf|aligned_alloc|posix_memalign|memalign",
-     {"runtime/value/mem.c": "realloc|free"}),
+     {"runtime/value/mem.c": "realloc|free",
+      "runtime/system/file_system.c": "aligned_alloc|free"}),  # writes past the page cache are from aligned memory
 ]
 # Libraries that hand out or take memory of the C library's heap.
 HEAP_OF_LIBRARIES = r"net/tls/(crypto_)?openssl\.c|net/stream/dns_cares\.c|net/h2/session\.c|net/http/\w+\.c|net/page/\w+\.c|cluster/store/store_sqlite\.c"
