@@ -293,7 +293,7 @@ static bool measure_size(struct rank *rank, uint64_t bytes, int to_parent)
 
     rank->count = bytes / muster_dtype_bytes(rank->run->dtype);
     rank->used = (struct muster_op_cost){.sent_bytes = 0};
-    is_ok = is_ok && take_tensor(rank) && pass_barrier(rank);
+    is_ok = is_ok && take_tensor(rank);
     for (size_t i = 0; i < BENCH_WARM_UP + iterations && is_ok; i++) {
         if (i == BENCH_WARM_UP + iterations / 2)
             rank->steady_allocations = rank->mem.alloc_count;
