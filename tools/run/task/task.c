@@ -351,17 +351,13 @@ static void task_restart(struct run_task *task)
 
 void run_task_on_loss_told(struct run_task *task, uint64_t epoch)
 {
-    struct muster_loop *loop = task->run->env->loop;
-    uint64_t due_ns = task->ended_ns + restart_delay_ns(task);
-
     if (epoch <= task->born_epoch)
         return; /* it is about the life before */
     task->is_loss_told = true;
     if (task->state != RUN_TASK_WAITING || task->run->settings.is_gang)
         return;
-    if (due_ns < muster_loop_now_ns(loop))
-        due_ns = muster_loop_now_ns(loop);
-    muster_timer_start(&task->start_timer, loop, due_ns);
+    muster_timer_start(&task->start_timer, task->run->env->loop,
+                       task->ended_ns + restart_delay_ns(task));
 }
 
 /* No restart is left, and the others go on, or end, without this task. */
