@@ -52,6 +52,14 @@ def check_dtype(dtype):
     assert [(line["dtype"], line["identical"]) for line in lines] == [(dtype, True)] * 2, lines
 
 
+def check_forced():
+    """Small tensors, too, which are exchanged directly otherwise."""
+    for algorithm in ("ring", "halving", "double_tree", "blocks"):
+        line, = bench("-n", "3", "--bytes", "1K", "--iters", "2", "--wire", "tcp", "--algorithm", algorithm)
+        assert (line["algorithm"], line["identical"], line["iters"]) == (algorithm, True, 2), line
+        assert 0 < line["median_us"] <= line["p99_us"], line
+
+
 def check_choice(memory, wire, reason, inputs, **variables):
     lines = bench("-n", "2", "--bytes", "1K,1M", "--iters", "4", "--memory", memory, **variables)
     for line, shown in zip(lines, inputs, strict=True):
@@ -94,6 +102,7 @@ if __name__ == "__main__":
     check_usage()
     check_limits()
     check_choices()
+    check_forced()
     check_sizes(2, "f32", "tcp", "private")
     check_sizes(3, "u8", "tcp", "mapped")
     check_sizes(2, "f32", "auto", "mapped")

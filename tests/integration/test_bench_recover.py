@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import guard
@@ -14,9 +15,9 @@ MUSTER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "muster")
 QUANTILES = {"count", "median", "p90", "p99", "max"}
 
 
-def run(*args):
+def run(*args, **variables):
     command = [MUSTER, "bench", "recover", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=1000, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=1000, check=False, env={**os.environ, **variables})
 
 
 def expect(condition, text, done):
@@ -28,6 +29,7 @@ def check(tasks, size, count, kills, wire, memory):
     """One run; sizes from one direct message to a ring of many chunks."""
     done = run("-n", str(tasks), "--bytes", size, "--kills", str(kills), "--wire", wire, "--memory", memory, "--json")
     expect(done.returncode == 0, f"n={tasks} bytes={size} failed", done)
+    expect("did not stop" not in done.stderr, "the workers were ended by a signal", done)
     result = json.loads(done.stdout)
     expected = {
         "bench": "recover", "n": tasks, "bytes": count, "kills_in_op": kills, "identical": True, "steps_lost": 0,
@@ -44,6 +46,8 @@ def check(tasks, size, count, kills, wire, memory):
         expect(result[key] >= 0, f"no {key}", done)
     expect(set(result["stall_ms"]) == QUANTILES and result["stall_ms"]["count"] == kills, "stalls", done)
     overhead = result["overhead_ms"]
+    for name, times in (("stall", result["stall_ms"]), *overhead.items()):
+        expect(times is None or times["median"] <= times["p90"] <= times["p99"] <= times["max"], f"the order of {name}", done)
     expect(set(overhead) == {"all", "adopt", "retry", "control"}, "overheads", done)
     for verdict, counter in (("adopt", "adopted"), ("retry", "retried")):
         one = overhead[verdict]
@@ -65,8 +69,18 @@ def main():
 
     done = run("-n", "2", "--bytes", "4K", "--kills", "100000", "--timeout", "1", "--json")
     expect(done.returncode == 1, "a run that exceeds its time ends with 1", done)
-    expect("--timeout are over" in done.stderr and "waiting for" in done.stderr and "worker:1: life" in done.stderr,
+    expect("--timeout are over" in done.stderr and "waiting for" in done.stderr and "worker:0: life" in done.stderr,
            "it does not say what it waited for", done)
+
+    # Without workers there is nothing to wait for; and a worker says why it ends.
+    done = run("-n", "2", "--bytes", "4K", "--kills", "1", "--json", MUSTER_WIRE="pigeon")
+    expect(done.returncode == 1 and done.stdout == "", "a launcher that ends early is no result", done)
+    expect(done.stderr.count("the launcher ended early") == 1 and "MUSTER_WIRE=pigeon" in done.stderr, "it does not say why", done)
+    with tempfile.NamedTemporaryFile() as file:
+        file.truncate(64 << 20)
+        done = subprocess.run([MUSTER, "bench", "recover-worker"], capture_output=True, text=True, timeout=1000, check=False,
+                              env={**os.environ, "MUSTER_BENCH_RECOVER_FILE": file.name, "RANK": "0", "MUSTER_WIRE": "pigeon"})
+    expect(done.returncode == 1 and "task 0: " in done.stderr and "MUSTER_WIRE=pigeon" in done.stderr, "a worker does not say why", done)
 
     done = run("-n", "1")
     expect(done.returncode == 2 and ("-n" in done.stderr or "tasks" in done.stderr), "-n 1 is not refused", done)

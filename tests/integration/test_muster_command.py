@@ -4,6 +4,7 @@ import glob
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -157,6 +158,20 @@ class Resolve(unittest.TestCase):
             "added": [{"job": "w", "index": 2, "after": "d:1"}], "removed": [],
             "moved": [{"job": "w", "index": 1, "before": "b:1", "after": "c:1"}],
             "cluster_spec": {"w": ["a:1", "c:1", "d:1"]}})
+
+    def test_a_watch_tells_a_failure_once_and_nothing_when_it_is_over(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            self.write(file.name, {"w": ["a:1"]})
+            with subprocess.Popen([MUSTER, "resolve", "--resolver", "file:" + file.name, "--watch", "--changes", "1",
+                                   "--interval", "0.05", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watch:
+                watch.stdout.readline()
+                self.write(file.name, "no cluster")
+                self.assertTrue(select.select([watch.stderr], [], [], 60)[0], "the failure is not told")
+                self.assertRegex(watch.stderr.readline(), "^muster resolve: .*" + re.escape(file.name))
+                self.write(file.name, {"w": ["b:1"]})
+                self.assertEqual(json.loads(watch.stdout.readline())["cluster_spec"], {"w": ["b:1"]})
+                self.assertEqual(watch.stderr.read(), "")
+                self.assertEqual(watch.wait(60), 0)
 
     def test_a_watch_ends_in_order_at_sigterm(self):
         with subprocess.Popen([MUSTER, "resolve", "--resolver", "static:w=a:1", "--watch", "--json"],

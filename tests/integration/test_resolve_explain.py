@@ -60,6 +60,8 @@ class Explained(unittest.TestCase):
         listing = [(int(status), int(attempt)) for source, method, _, status, attempt in lines if method == "POST"]
         self.assertEqual(listing[:3], [(503, 1), (401, 2), (302, 2)])
         self.assertEqual({source for source, *_ in lines}, {"metadata", "gce"})
+        self.assertIn("variable  GOOGLE_APPLICATION_CREDENTIALS is not set\n", done.stderr)
+        self.assertRegex(done.stderr, r"(?m)^variable  GCE_METADATA_HOST=127\.0\.0\.1:\d+$")
 
     def test_to_programs(self):
         done, log = self.explain("--json")

@@ -77,7 +77,8 @@ class ExitCodes(unittest.TestCase):
 
     def test_programs_that_cannot_run_are_named_and_not_tried_again(self):
         for program, code, text in (("/nowhere/prog", 127, "No such file"), ("no-such-program", 127, "PATH"),
-                                    ("/etc/passwd", 126, "chmod +x"), ("/", 126, "directory")):
+                                    ("/etc/passwd", 126, "chmod +x"), ("/", 126, "directory"),
+                                    ("/etc/passwd/prog", 127, "Not a directory\n")):
             done = run("-n", "2", program=[program])
             self.assertEqual(done.returncode, code, program)
             self.assertEqual(done.stderr.count("cannot start"), 1, done.stderr)
