@@ -52,6 +52,7 @@ union weights {
 struct settings {
     const char *data, *job;
     uint64_t learner, learners, quorum, rounds, steps;
+    bool is_carried;
 };
 
 /* --- Images --- */
@@ -183,6 +184,14 @@ static enum muster_rc pull_weights(struct learner *learner, uint64_t round,
     return muster_params_pull_after(learner->table, &rows, round, TIMEOUT_NS, ret_error);
 }
 
+/* With --carry-late the others may have closed the round: what was pushed counts in the one that is open. */
+static uint64_t round_reached(const struct learner *learner, uint64_t round)
+{
+    uint64_t open = muster_params_table_round(learner->table);
+
+    return learner->settings->is_carried && open > round ? open : round;
+}
+
 /* The weights before training, less those behind it, count as a gradient. */
 static enum muster_rc run_round(struct learner *learner, uint64_t round,
                                 struct muster_error *ret_error)
@@ -201,8 +210,8 @@ static enum muster_rc run_round(struct learner *learner, uint64_t round,
     rc = muster_params_push(learner->table, &rows, TIMEOUT_NS, ret_error);
     return rc != MUSTER_OK
                ? rc
-               : muster_params_tick(learner->params, round + 1, (double)learner->settings->steps,
-                                    TIMEOUT_NS, ret_error);
+               : muster_params_tick(learner->params, round_reached(learner, round) + 1,
+                                    (double)learner->settings->steps, TIMEOUT_NS, ret_error);
 }
 
 static enum muster_rc run_rounds(struct learner *learner, struct muster_error *ret_error)
@@ -215,6 +224,8 @@ static enum muster_rc run_rounds(struct learner *learner, struct muster_error *r
         if (rc != MUSTER_OUT_OF_RANGE) {
             printf("round %llu\n", (unsigned long long)round++);
             fflush(stdout);
+            if (rc == MUSTER_OK)
+                round = round_reached(learner, round);
             continue;
         }
         /* The others have closed it meanwhile: go on where they are. */
@@ -226,7 +237,7 @@ static enum muster_rc run_rounds(struct learner *learner, struct muster_error *r
         rc = muster_params_tick(learner->params, round, 1, TIMEOUT_NS, ret_error);
     }
     if (rc == MUSTER_OK)
-        rc = pull_weights(learner, learner->settings->rounds, ret_error);
+        rc = pull_weights(learner, round, ret_error);
     if (rc == MUSTER_OK) /* nobody waits for it any more */
         rc =
             muster_params_tick(learner->params, MUSTER_PARAMS_CLOCK_DONE, 1, TIMEOUT_NS, ret_error);
@@ -250,6 +261,7 @@ static enum muster_rc train_model(struct learner *learner, const char *servers,
                                                 .init_seed = 20170525,
                                                 .is_by_round = true,
                                                 .is_round_mean = true,
+                                                .is_round_carried = settings->is_carried,
                                                 .round_quorum = (uint32_t)settings->quorum,
                                                 .round_grace_ns = 500 * MUSTER_NS_PER_MS};
     char name[32];
@@ -293,6 +305,10 @@ static const struct muster_option rows[] = {
      .fallback = "0",
      .max = 1024,
      .help = "So many are enough, half a second later; 0: all."},
+    {.name = "carry-late",
+     .kind = MUSTER_OPTION_FLAG,
+     .offset = offsetof(struct settings, is_carried),
+     .help = "A learner that misses a round counts in the next one with both."},
     {.name = "rounds",
      .kind = MUSTER_OPTION_NUMBER,
      .offset = offsetof(struct settings, rounds),

@@ -68,6 +68,10 @@ struct muster_params_schema {
     bool is_round_mean; /* the sum is divided by the sum of the weights that counted */
     uint32_t round_quorum;
     uint64_t round_grace_ns;
+    /* A push whose round is closed is kept for the next round that its source completes, instead of ending
+     * OUT_OF_RANGE: what a source has pushed since it last counted counts then, times the weight of that tick. At
+     * most MUSTER_PARAMS_ROUND_SOURCES_MAX sources count in the life of such a table. */
+    bool is_round_carried;
     /* Rows that come and go; not in a table by round. What is removed has its initial values again, and
      * the next push to it makes a new row. */
     uint32_t admit_after; /* a key gets its row with about the so-manieth push, up to 65,535; pushes before
@@ -232,9 +236,9 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_table_start(
  * Owns:    borrows op, keys and values until done.
  * Errors:  returned INVALID_ARGUMENT, RESOURCE_EXHAUSTED (queue_max_bytes), FAILED_PRECONDITION
  *          (closing); by done RESOURCE_EXHAUSTED (new rows for which the server has no memory; the
- *          others are applied), OUT_OF_RANGE (its round is closed), ABORTED (a younger process has
- *          this source), FAILED_PRECONDITION (the server has lost its memory), UNAVAILABLE,
- *          DEADLINE_EXCEEDED, CANCELLED.
+ *          others are applied), OUT_OF_RANGE (its round is closed, and the table is not is_round_carried),
+ *          ABORTED (a younger process has this source), FAILED_PRECONDITION (the server has lost its
+ *          memory), UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED.
  * Order:   applied exactly once, in the order of starts per row; equal keys in their order.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
@@ -325,7 +329,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_tick_weighted_start(
     struct muster_params_op *op, struct muster_params *params, uint64_t clock, double weight,
     uint64_t deadline_ns, muster_params_op_fn *done);
 /** The open round of a table by round, as far as this client knows. A source whose push ended OUT_OF_RANGE
- * goes on there: it ticks this clock, and pushes. */
+ * goes on there: it ticks this clock, and pushes. With is_round_carried a source that was late ticks the clock behind
+ * it to complete it: what it has pushed counts then. */
 MUSTER_API uint64_t muster_params_table_round(const struct muster_params_table *table);
 /** The contents of a cut. */
 struct muster_params_cut {

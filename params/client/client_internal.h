@@ -167,6 +167,7 @@ struct muster_params_table {
     struct muster_list ranges; /* operations on the tensor of which elements are in no message yet */
     /* By round. */
     bool is_by_round;
+    bool is_round_carried; /* pushes of closed rounds are sent */
     uint64_t round;              /* that is open */
     struct muster_list held;     /* operations that wait for it, and those of this turn */
     struct muster_list closings; /* of the newest rounds before it, as servers are told of them */

@@ -56,7 +56,8 @@ static uint64_t table_admit(struct muster_params_table *table)
         if (op->clock > table->round) {
             bytes += op->is_push ? op_bytes(op) : 0;
             muster_list_append(&table->held, &op->queued);
-        } else if (op->is_push && op->clock < table->round && op->sequence == 0) {
+        } else if (op->is_push && op->clock < table->round && op->sequence == 0 &&
+                   !table->is_round_carried) {
             push_refuse(op);
         } else {
             if (!op->is_push)

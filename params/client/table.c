@@ -64,6 +64,7 @@ static struct muster_params_table *table_new(struct muster_params *params,
     muster_list_init(&table->held);
     muster_list_init(&table->closings);
     table->is_by_round = schema->is_by_round;
+    table->is_round_carried = schema->is_round_carried;
     table->index = params->table_count++;
     muster_params_schema_pack(schema, table->schema);
     muster_list_append(&params->tables, &table->node);

@@ -85,6 +85,8 @@ struct muster_params_shard {
     uint32_t reserved;
 };
 
+#define MUSTER_PARAMS_ROUND_CARRIED 2u /* a late push counts in the next round that its source completes */
+
 struct muster_params_store_table {
     char name[MUSTER_PARAMS_NAME_BYTES];
     uint64_t descriptor; /* hash of the schema */
@@ -97,7 +99,8 @@ struct muster_params_store_table {
     uint32_t wire_dtype, optimizer, init;
     float learning_rate, beta1, beta2, epsilon, l1, l2, init_scale;
     uint64_t init_seed;
-    uint32_t is_by_round, is_round_mean, round_quorum;
+    uint32_t is_by_round; /* or MUSTER_PARAMS_ROUND_CARRIED; 0: no */
+    uint32_t is_round_mean, round_quorum;
     uint32_t admit_share; /* of 65,536 keys; 0: all get rows */
     uint64_t round_grace_ns;
     /* Bit 0: which of index[] is in use; bit 1: the other one is being filled from it; bit 2: the memory of the

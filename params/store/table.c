@@ -202,10 +202,11 @@ enum muster_rc muster_params_schema_check(const struct muster_params_schema *sch
                                 "table %s: init must be from 0 to %d, got %d", schema->name,
                                 MUSTER_PARAMS_INIT_COUNT - 1, (int)schema->init);
     if (!schema->is_by_round &&
-        (schema->is_round_mean || schema->round_quorum != 0 || schema->round_grace_ns != 0))
+        (schema->is_round_mean || schema->is_round_carried || schema->round_quorum != 0 ||
+         schema->round_grace_ns != 0))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "table %s: is_round_mean, round_quorum and round_grace_ns need "
-                                "is_by_round",
+                                "table %s: is_round_mean, is_round_carried, round_quorum and "
+                                "round_grace_ns need is_by_round",
                                 schema->name);
     if (schema->is_by_round && name_bytes > MUSTER_PARAMS_ROUND_NAME_BYTES)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
@@ -275,7 +276,7 @@ static void table_describe(const struct muster_params_schema *schema,
     table->l2 = schema->l2;
     table->init_scale = schema->init_scale;
     table->init_seed = schema->init_seed;
-    table->is_by_round = schema->is_by_round;
+    table->is_by_round = schema->is_round_carried ? MUSTER_PARAMS_ROUND_CARRIED : schema->is_by_round;
     table->is_round_mean = schema->is_round_mean;
     table->round_quorum = schema->round_quorum;
     table->round_grace_ns = schema->round_grace_ns;
@@ -307,6 +308,7 @@ void muster_params_table_schema(const struct muster_params_store_table *table,
         .init_seed = table->init_seed,
         .is_by_round = table->is_by_round != 0,
         .is_round_mean = table->is_round_mean != 0,
+        .is_round_carried = table->is_by_round == MUSTER_PARAMS_ROUND_CARRIED,
         .round_quorum = table->round_quorum,
         .round_grace_ns = table->round_grace_ns,
         .admit_after = table->admit_after,
@@ -342,6 +344,15 @@ struct muster_params_store_table *muster_params_table_find(const struct muster_p
     return NULL;
 }
 
+static const char *rounds_name(const struct muster_params_store_table *table)
+{
+    if (table->is_by_round == 0)
+        return "not by round";
+    return table->is_by_round == MUSTER_PARAMS_ROUND_CARRIED
+               ? "by round with late pushes carried (is_round_carried)"
+               : "by round without is_round_carried";
+}
+
 static enum muster_rc table_refuse(const struct muster_params_store_table *have,
                                    const struct muster_params_store_table *asked,
                                    struct muster_error *ret_error)
@@ -366,6 +377,10 @@ static enum muster_rc table_refuse(const struct muster_params_store_table *have,
                                 "caller's schema has %llu",
                                 have->name, (unsigned long long)have->tensor_elements,
                                 (unsigned long long)asked->tensor_elements);
+    if (have->is_by_round != asked->is_by_round)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s is %s, the caller's schema is %s", have->name,
+                                rounds_name(have), rounds_name(asked));
     return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                             "table %s has another schema (%016llx) than the caller (%016llx): "
                             "hyper-parameters or initial values differ",

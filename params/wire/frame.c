@@ -195,6 +195,7 @@ enum muster_rc muster_params_opened_unpack(const void *payload, size_t bytes,
 
 #define SCHEMA_BY_ROUND   1u
 #define SCHEMA_ROUND_MEAN 2u
+#define SCHEMA_CARRIED    4u
 
 void muster_params_schema_pack(const struct muster_params_schema *schema,
                                uint8_t ret_bytes[MUSTER_PARAMS_SCHEMA_BYTES])
@@ -214,6 +215,7 @@ void muster_params_schema_pack(const struct muster_params_schema *schema,
     at = put_f32(at, schema->init_scale);
     at = put_u32(at, (schema->is_by_round ? SCHEMA_BY_ROUND : 0) |
                          (schema->is_round_mean ? SCHEMA_ROUND_MEAN : 0) |
+                         (schema->is_round_carried ? SCHEMA_CARRIED : 0) |
                          schema->admit_share << 16);
     at = put_u64(at, schema->init_seed);
     at = put_u64(at, schema->round_grace_ns);
@@ -253,13 +255,14 @@ enum muster_rc muster_params_schema_unpack(const void *payload, size_t bytes,
     at = get_bytes(at, &flags, 4);
     ret_schema->admit_share = flags >> 16;
     flags &= UINT16_MAX;
-    if ((flags & ~(SCHEMA_BY_ROUND | SCHEMA_ROUND_MEAN)) != 0)
+    if ((flags & ~(SCHEMA_BY_ROUND | SCHEMA_ROUND_MEAN | SCHEMA_CARRIED)) != 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "message TABLE of parameters has flags %x, which this version does "
                                 "not know",
                                 flags);
     ret_schema->is_by_round = (flags & SCHEMA_BY_ROUND) != 0;
     ret_schema->is_round_mean = (flags & SCHEMA_ROUND_MEAN) != 0;
+    ret_schema->is_round_carried = (flags & SCHEMA_CARRIED) != 0;
     at = get_bytes(at, &ret_schema->init_seed, 8);
     at = get_bytes(at, &ret_schema->round_grace_ns, 8);
     at = get_bytes(at, &ret_schema->round_quorum, 4);
@@ -307,9 +310,13 @@ enum muster_rc muster_params_tick_unpack(const void *payload, size_t bytes,
     return weight_check("TICK", ret_tick->weight, ret_error);
 }
 
-size_t muster_params_round_bytes(uint32_t source_count)
+#define ROUND_HAS_ORIGINS (UINT32_C(1) << 31) /* in the number of sources */
+
+size_t muster_params_round_bytes(const struct muster_params_round *round)
 {
-    return 16 + (size_t)source_count * sizeof(struct muster_params_round_source);
+    return 16 + (size_t)round->source_count *
+                    (sizeof(round->sources[0]) +
+                     (round->origins != NULL ? sizeof(round->origins[0]) : 0));
 }
 
 void muster_params_round_pack(const struct muster_params_round *round, void *ret_bytes)
@@ -317,8 +324,10 @@ void muster_params_round_pack(const struct muster_params_round *round, void *ret
     uint8_t *at = put_u64(ret_bytes, round->round);
 
     at = put_u32(at, round->table);
-    at = put_u32(at, round->source_count);
-    put_bytes(at, round->sources, round->source_count * sizeof(round->sources[0]));
+    at = put_u32(at, round->source_count | (round->origins != NULL ? ROUND_HAS_ORIGINS : 0));
+    at = put_bytes(at, round->sources, round->source_count * sizeof(round->sources[0]));
+    if (round->origins != NULL)
+        put_bytes(at, round->origins, round->source_count * sizeof(round->origins[0]));
 }
 
 static enum muster_rc round_sources_check(const struct muster_params_round *round,
@@ -338,11 +347,27 @@ static enum muster_rc round_sources_check(const struct muster_params_round *roun
     return rc;
 }
 
+static enum muster_rc round_origins_check(const struct muster_params_round *round,
+                                          struct muster_error *ret_error)
+{
+    for (uint32_t i = 0; i < round->source_count && round->origins != NULL; i++) {
+        if (round->origins[i].from > round->round || round->origins[i].counts > 1)
+            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                    "message ROUND of parameters: round %llu has pushes since round %u "
+                                    "with mark %u",
+                                    (unsigned long long)round->round, round->origins[i].from,
+                                    round->origins[i].counts);
+    }
+    return MUSTER_OK;
+}
+
 enum muster_rc muster_params_round_unpack(const void *payload, size_t bytes,
                                           struct muster_params_round *ret_round,
                                           struct muster_error *ret_error)
 {
     const uint8_t *at = payload;
+    enum muster_rc rc;
+    bool has_origins;
 
     if (bytes < 16)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
@@ -351,6 +376,8 @@ enum muster_rc muster_params_round_unpack(const void *payload, size_t bytes,
     at = get_bytes(at, &ret_round->round, 8);
     at = get_bytes(at, &ret_round->table, 4);
     at = get_bytes(at, &ret_round->source_count, 4);
+    has_origins = (ret_round->source_count & ROUND_HAS_ORIGINS) != 0;
+    ret_round->source_count &= ~ROUND_HAS_ORIGINS;
     if (ret_round->source_count > MUSTER_PARAMS_ROUND_SOURCES_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "message ROUND of parameters has %u sources, the limit is %u",
@@ -361,10 +388,13 @@ enum muster_rc muster_params_round_unpack(const void *payload, size_t bytes,
                                 (unsigned long long)ret_round->round,
                                 (unsigned long long)MUSTER_PARAMS_ROUND_MAX);
     ret_round->sources = (const struct muster_params_round_source *)(const void *)at;
-    if (bytes != muster_params_round_bytes(ret_round->source_count))
-        return size_check("ROUND", bytes, muster_params_round_bytes(ret_round->source_count),
-                          ret_error);
-    return round_sources_check(ret_round, ret_error);
+    at += ret_round->source_count * sizeof(ret_round->sources[0]);
+    ret_round->origins =
+        has_origins ? (const struct muster_params_round_origin *)(const void *)at : NULL;
+    rc = size_check("ROUND", bytes, muster_params_round_bytes(ret_round), ret_error);
+    if (rc == MUSTER_OK)
+        rc = round_sources_check(ret_round, ret_error);
+    return rc == MUSTER_OK ? round_origins_check(ret_round, ret_error) : rc;
 }
 
 /* --- Cuts --- */

@@ -163,20 +163,27 @@ struct muster_params_tick {
 };
 #define MUSTER_PARAMS_TICK_BYTES 24u
 
-/** ROUND: which sources count in a round. 16 bytes, and 24 for each source; their ids rise. */
+/** ROUND: which sources count in a round. 16 bytes, and 24 for each source; their ids rise. With origins 8 more for
+ * each, behind all sources. */
 struct muster_params_round_source {
     struct muster_incarnation id;
     double weight;
+};
+/** In a table whose late pushes count later: what of the source is in the round. */
+struct muster_params_round_origin {
+    uint32_t from;   /* its pushes since this round have not counted before */
+    uint32_t counts; /* 1: they do in this round; 0: they go on to the next one */
 };
 struct muster_params_round {
     uint64_t round; /* the sources' clock in it */
     uint32_t table; /* the server's number */
     uint32_t source_count;
     const struct muster_params_round_source *sources;
+    const struct muster_params_round_origin *origins; /* of each; NULL: all count, with their pushes of this round */
 };
 /* Rounds are numbered below this, so that (round, message) is a sequence number. */
 #define MUSTER_PARAMS_ROUND_MAX       (UINT64_C(1) << 31)
-#define MUSTER_PARAMS_ROUND_BYTES_MAX (16u + 24u * MUSTER_PARAMS_ROUND_SOURCES_MAX)
+#define MUSTER_PARAMS_ROUND_BYTES_MAX (16u + 32u * MUSTER_PARAMS_ROUND_SOURCES_MAX)
 
 /** One answer to a push. 24 bytes. */
 struct muster_params_ack {
@@ -263,7 +270,7 @@ void muster_params_tick_pack(const struct muster_params_tick *tick,
 MUSTER_MUST_CHECK enum muster_rc muster_params_tick_unpack(const void *payload, size_t bytes,
                                                            struct muster_params_tick *ret_tick,
                                                            struct muster_error *ret_error);
-size_t muster_params_round_bytes(uint32_t source_count);
+size_t muster_params_round_bytes(const struct muster_params_round *round);
 void muster_params_round_pack(const struct muster_params_round *round, void *ret_bytes);
 /** The sources of ret_round lead into payload, which is aligned to 8. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_round_unpack(const void *payload, size_t bytes,

@@ -68,9 +68,10 @@ class Rounds(ParamsCluster):
             with self.subTest(servers=servers.__name__):
                 self.assertEqual(self.run_with_kills(servers(), rounds), expected)
 
-    def test_a_learner_that_is_paused_holds_nobody_up(self):
+    def pause(self, *more):
+        """Learner 3 is paused until the others have ended. Returns their last line, and what it has printed since."""
         _, address, words, _ = self.cluster()
-        learners = self.learners(address, "--rounds", "12", "--quorum", "3", *words)
+        learners = self.learners(address, "--rounds", "12", "--quorum", "3", *words, *more)
         self.assertEqual(learners[3].stdout.readline(), "round 0\n")
         learners[3].send_signal(signal.SIGSTOP)
         try:
@@ -78,9 +79,18 @@ class Rounds(ParamsCluster):
         finally:
             learners[3].send_signal(signal.SIGCONT)
         self.assertRegex(others, r"^accuracy 0\.9\d+ ")
-        lines = self.end_of(learners[3])
+        return others, self.end_of(learners[3])
+
+    def test_a_learner_that_is_paused_holds_nobody_up(self):
+        others, lines = self.pause()
         self.assertRegex(lines[0], r"^round \d+ missed$")
         self.assertEqual(lines[-1], others)
+
+    def test_what_a_paused_learner_has_learned_counts_later(self):
+        others, lines = self.pause("--carry-late")
+        self.assertEqual([line for line in lines if "missed" in line], [])
+        self.assertRegex(lines[-1], r"^accuracy 0\.[89]\d+ ")
+        self.assertNotEqual(lines[-1], others)  # its last round came behind theirs
 
     def test_wrong_options_are_refused(self):
         for words, text in (((), "one address of a server"), (("127.0.0.1:1", "--learner", "4"), "a --learner below --learners"),

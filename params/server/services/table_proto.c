@@ -54,6 +54,7 @@ void muster_params_table_describe(const struct muster_params_server *server,
     schema->tensor_elements = table->tensor_elements;
     schema->is_by_round = table->is_by_round != 0;
     schema->is_round_mean = table->is_round_mean != 0;
+    schema->is_round_carried = table->is_by_round == MUSTER_PARAMS_ROUND_CARRIED;
     schema->round_quorum = table->round_quorum;
     schema->round_grace_ns = table->round_grace_ns;
     muster__params__v1__table__init(ret_table);
@@ -90,6 +91,7 @@ enum muster_rc muster_params_server_table_make(struct muster_params_server *serv
                                                 .tensor_elements = asked->tensor_elements,
                                                 .is_by_round = asked->is_by_round,
                                                 .is_round_mean = asked->is_round_mean,
+                                                .is_round_carried = asked->is_round_carried,
                                                 .round_quorum = asked->round_quorum,
                                                 .round_grace_ns = asked->round_grace_ns};
     enum muster_rc rc = muster_params_schema_check(&schema, ret_error);

@@ -230,7 +230,7 @@ enum muster_rc muster_params_rounds_keep(struct muster_params_server *server,
 
     if (rounds == NULL || rounds->is_behind)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a round");
-    if (clock < rounds->open && !push_is_applied(push))
+    if (clock < rounds->open && !muster_params_rounds_are_carried(rounds) && !push_is_applied(push))
         return muster_error_set(ret_error, MUSTER_OUT_OF_RANGE,
                                 "round %" PRIu64 " of table %s is closed; %" PRIu64 " is open",
                                 clock, push->table->name, rounds->open);
@@ -238,9 +238,13 @@ enum muster_rc muster_params_rounds_keep(struct muster_params_server *server,
         return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
                                 "round %" PRIu64 " of table %s is not open yet: %" PRIu64 " is",
                                 clock, push->table->name, rounds->open);
-    rc = muster_params_round_kept_open(rounds, &push->source->id, &push->table, ret_error);
     push->clock = (uint32_t)(clock + 1); /* a row that nobody has pushed to has clock 0 */
-    return rc;
+    if (muster_params_rounds_are_carried(rounds)) {
+        rc = muster_params_round_label(rounds, &push->source->id, &push->clock, ret_error);
+        if (rc != MUSTER_OK)
+            return rc;
+    }
+    return muster_params_round_kept_open(rounds, &push->source->id, &push->table, ret_error);
 }
 
 uint64_t muster_params_rounds_open_of(const struct muster_params_server *server,
@@ -329,7 +333,14 @@ bool muster_params_handle_round(struct muster_params_client *client,
     }
     if (round.round < rounds->open)
         return true;
-    decision = muster_params_decision_new(server, round.round, round.sources, round.source_count);
+    if ((round.origins != NULL) != muster_params_rounds_are_carried(rounds)) {
+        muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
+                         "message ROUND of parameters for table %s must %stell since when sources have "
+                         "not counted",
+                         table->name, round.origins == NULL ? "" : "not ");
+        return muster_params_refuse(client, header, &error);
+    }
+    decision = muster_params_decision_new(server, &round);
     if (decision == NULL)
         return false;
     (void)muster_params_decision_learn(rounds, decision);

@@ -17,21 +17,6 @@
 
 /* --- Decisions --- */
 
-struct muster_params_decision *muster_params_decision_new(
-    struct muster_params_server *server, uint64_t round,
-    const struct muster_params_round_source *sources, uint32_t count)
-{
-    struct muster_params_decision *decision =
-        muster_mem_alloc(server->env->mem, sizeof(*decision) + count * sizeof(*sources));
-
-    if (decision == NULL)
-        return NULL;
-    *decision = (struct muster_params_decision){.round = round, .count = count};
-    if (count > 0)
-        memcpy(decision->sources, sources, count * sizeof(*sources));
-    return decision;
-}
-
 bool muster_params_decision_learn(struct muster_params_rounds *rounds,
                                   struct muster_params_decision *decision)
 {
@@ -64,8 +49,9 @@ bool muster_params_decision_tell(struct muster_params_client *client,
         .round = decision->round,
         .table = muster_params_table_number(client->server->region, rounds->table),
         .source_count = decision->count,
-        .sources = decision->sources};
-    size_t bytes = muster_params_round_bytes(decision->count);
+        .sources = decision->sources,
+        .origins = muster_params_decision_origins(decision)};
+    size_t bytes = muster_params_round_bytes(&round);
     struct muster_params_answer *answer =
         muster_params_answer_new(client, MUSTER_PARAMS_ROUND, 0, bytes);
 
@@ -106,6 +92,7 @@ void muster_params_decisions_announce(struct muster_params_rounds *rounds)
 enum muster_rc muster_params_round_log_read(struct muster_params_rounds *rounds)
 {
     const struct muster_params_region *region = rounds->server->region;
+    bool is_carried = muster_params_rounds_are_carried(rounds);
     char name[MUSTER_PARAMS_NAME_BYTES];
 
     muster_params_round_log_name(rounds->table, name);
@@ -130,8 +117,13 @@ enum muster_rc muster_params_round_log_read(struct muster_params_rounds *rounds)
         }
         if (found == NULL)
             return MUSTER_OK;
-        decision =
-            muster_params_decision_new(rounds->server, found->round, found->sources, found->count);
+        decision = muster_params_decision_new(
+            rounds->server,
+            &(struct muster_params_round){
+                .round = found->round,
+                .source_count = found->count,
+                .sources = found->sources,
+                .origins = is_carried ? (const void *)&found->sources[found->count] : NULL});
         if (decision == NULL)
             return MUSTER_RESOURCE_EXHAUSTED;
         (void)muster_params_decision_learn(rounds, decision);
@@ -174,7 +166,7 @@ static enum muster_rc decision_store(struct muster_params_rounds *rounds,
                                      const struct muster_params_decision *decision)
 {
     struct muster_params_server *server = rounds->server;
-    size_t bytes = sizeof(*decision) + decision->count * sizeof(decision->sources[0]);
+    size_t bytes = muster_params_decision_bytes(decision->count, decision->has_origins != 0);
     struct muster_error error;
     enum muster_rc rc = muster_params_round_log_open(rounds, &error);
     float *values;
@@ -228,39 +220,10 @@ static struct tally sources_tally(const struct muster_params_rounds *rounds)
     return tally;
 }
 
-static int source_compare(const void *one, const void *other)
-{
-    const struct muster_params_round_source *a = one, *b = other;
-
-    return memcmp(a->id.bytes, b->id.bytes, sizeof(a->id.bytes));
-}
-
-static struct muster_params_decision *decision_make(struct muster_params_rounds *rounds,
-                                                    uint32_t count)
-{
-    struct muster_params_server *server = rounds->server;
-    struct muster_params_decision *decision = muster_mem_alloc(
-        server->env->mem, sizeof(*decision) + count * sizeof(decision->sources[0]));
-
-    if (decision == NULL)
-        return NULL;
-    *decision = (struct muster_params_decision){.round = rounds->open};
-    for (uint64_t slot = 0; slot < server->region->head->source_count; slot++) {
-        const struct muster_params_source *source = muster_params_source_at(server->region, slot);
-
-        if (source->rounds > rounds->open)
-            decision->sources[decision->count++] = (struct muster_params_round_source){
-                .id = source->id, .weight = source->round_weight};
-    }
-    MUSTER_ASSERT(decision->count == count);
-    qsort(decision->sources, count, sizeof(decision->sources[0]), source_compare);
-    return decision;
-}
-
 static void round_decide(struct muster_params_rounds *rounds, const struct tally *tally)
 {
     struct muster_params_server *server = rounds->server;
-    struct muster_params_decision *decision = decision_make(rounds, tally->counted);
+    struct muster_params_decision *decision = muster_params_decision_make(rounds, tally->counted);
 
     if (decision == NULL || decision_store(rounds, decision) != MUSTER_OK) {
         muster_mem_free(server->env->mem, decision);

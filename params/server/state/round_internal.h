@@ -1,5 +1,5 @@
-/* Between the files of rounds: round.c has tables and messages, round_decide.c who counts, round_sum.c what is
- * applied. */
+/* Between the files of rounds: round.c has tables and messages, round_decide.c when a round ends,
+ * round_decision.c who counts, round_sum.c what is applied. */
 #ifndef MUSTER_PARAMS_SERVER_ROUND_INTERNAL_H
 #define MUSTER_PARAMS_SERVER_ROUND_INTERNAL_H
 
@@ -13,13 +13,9 @@
 struct muster_params_decision {
     uint64_t round;
     uint32_t count;
+    uint32_t has_origins; /* of each source, behind all sources: muster_params_decision_origins() */
     struct muster_params_round_source sources[];
 };
-
-/* A row of NAME#rounds has one decision, as bytes in its values. */
-#define MUSTER_PARAMS_DECISION_BYTES_MAX                                                           \
-    (sizeof(struct muster_params_decision) +                                                       \
-     MUSTER_PARAMS_ROUND_SOURCES_MAX * sizeof(struct muster_params_round_source))
 
 struct muster_params_rounds {
     struct muster_list node;
@@ -46,6 +42,11 @@ struct muster_params_rounds {
     bool has_quorum;
     uint64_t quorum_ns; /* since when */
 };
+
+static inline bool muster_params_rounds_are_carried(const struct muster_params_rounds *rounds)
+{
+    return rounds->table->is_by_round == MUSTER_PARAMS_ROUND_CARRIED;
+}
 
 /* --- round_sum.c --- */
 
@@ -76,9 +77,6 @@ struct muster_params_own_rows {
 /** Push them as the source of the rounds. A repetition changes nothing. Errors: RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_own_rows_push(
     struct muster_params_rounds *rounds, const struct muster_params_own_rows *rows);
-/** NULL: it is not known, or not kept any more. */
-const struct muster_params_decision *muster_params_decision_at(
-    const struct muster_params_rounds *rounds, uint64_t round);
 /** Push the sums of the rounds that are decided to the shards that this server leads, by and by; without memory
  * again soon (rounds->is_behind). */
 void muster_params_decisions_apply(struct muster_params_rounds *rounds);
@@ -88,12 +86,36 @@ void muster_params_decisions_finish(struct muster_params_rounds *rounds);
 void muster_params_closing_stop(struct muster_params_rounds *rounds);
 void muster_params_rounds_step(struct muster_task *task); /* for rounds->step */
 
-/* --- round_decide.c --- */
+/* --- round_decision.c --- */
 
 /** NULL: no memory. Gives. */
-struct muster_params_decision *muster_params_decision_new(
-    struct muster_params_server *server, uint64_t round,
-    const struct muster_params_round_source *sources, uint32_t count);
+struct muster_params_decision *muster_params_decision_new(struct muster_params_server *server,
+                                                          const struct muster_params_round *round);
+/** NULL: it is not known, or not kept any more. */
+const struct muster_params_decision *muster_params_decision_at(
+    const struct muster_params_rounds *rounds, uint64_t round);
+size_t muster_params_decision_bytes(uint32_t count, bool has_origins);
+/** NULL: all sources count, with what they have pushed in the round. */
+const struct muster_params_round_origin *muster_params_decision_origins(
+    const struct muster_params_decision *decision);
+/** The clock, + 1, of rows kept of this source of the decision that count in the round; 0: none do. */
+uint32_t muster_params_decision_label(const struct muster_params_decision *decision, uint32_t source);
+/**
+ * The clock, + 1, that rows of a late push of this source, or one in time, are kept with. It is the same at all
+ * servers: what a source pushes next comes when they know of the round in which it counted last.
+ *
+ * Errors: OUT_OF_RANGE (the table has had as many sources as can be).
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_params_round_label(const struct muster_params_rounds *rounds,
+                                                           const struct muster_incarnation *id,
+                                                           uint32_t *ret_label,
+                                                           struct muster_error *ret_error);
+/** The decision of the open round, which so many sources have completed. NULL: no memory. Gives. */
+struct muster_params_decision *muster_params_decision_make(struct muster_params_rounds *rounds,
+                                                           uint32_t count);
+
+/* --- round_decide.c --- */
+
 /** Takes decision. False: this server knows it already, or a newer one. */
 bool muster_params_decision_learn(struct muster_params_rounds *rounds,
                                   struct muster_params_decision *decision);

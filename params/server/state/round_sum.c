@@ -78,8 +78,11 @@ enum muster_rc muster_params_round_log_open(struct muster_params_rounds *rounds,
 {
     char name[MUSTER_PARAMS_NAME_BYTES];
     const struct muster_params_schema schema = {.name = name,
-                                                .row_elements = MUSTER_PARAMS_DECISION_BYTES_MAX /
-                                                                sizeof(float),
+                                                .row_elements = (uint32_t)(
+                                                    muster_params_decision_bytes(
+                                                        MUSTER_PARAMS_ROUND_SOURCES_MAX,
+                                                        muster_params_rounds_are_carried(rounds)) /
+                                                    sizeof(float)),
                                                 .wire_dtype = MUSTER_F32,
                                                 .optimizer = MUSTER_PARAMS_ASSIGN};
 
@@ -146,6 +149,7 @@ struct muster_params_closing {
     uint32_t left;
     uint32_t shard;
     uint32_t source; /* of the decision */
+    uint32_t label;  /* of its rows that count */
     struct muster_params_row_cursor cursor;
     uint64_t *keys, *sorted; /* of the shard, which some source has pushed to */
     size_t key_count, key_room;
@@ -196,7 +200,7 @@ static void on_kept_row(void *data, const struct muster_params_store_table *tabl
     struct muster_mem *mem = closing->rounds->server->env->mem;
 
     (void)table;
-    if (row->clock != (uint32_t)(closing->decision->round + 1) || closing->is_short)
+    if (row->clock != closing->label || closing->is_short)
         return;
     if (closing->key_count == closing->key_room) {
         size_t room = closing->key_room == 0 ? 1024 : 2 * closing->key_room;
@@ -213,9 +217,13 @@ static void on_kept_row(void *data, const struct muster_params_store_table *tabl
     closing->key_bits |= row->key;
 }
 
-static struct muster_params_store_table *source_kept(const struct muster_params_closing *closing)
+/* NULL: nothing of the source counts. */
+static struct muster_params_store_table *source_kept(struct muster_params_closing *closing)
 {
-    return kept_find(closing->rounds, &closing->decision->sources[closing->source].id);
+    closing->label = muster_params_decision_label(closing->decision, closing->source);
+    return closing->label == 0
+               ? NULL
+               : kept_find(closing->rounds, &closing->decision->sources[closing->source].id);
 }
 
 /* Collect the keys to which some source of the decision has pushed. */
@@ -330,7 +338,7 @@ static void row_add(const struct muster_params_closing *closing,
         muster_params_index_find(closing->rounds->server->region, kept,
                                  muster_params_hash(kept->seed, key), key);
 
-    if (row == NULL || row->clock != (uint32_t)(closing->decision->round + 1))
+    if (row == NULL || row->clock != closing->label)
         return;
     for (size_t j = 0; j < width; j++)
         sums[j] += weight * (double)row->values[j];
@@ -362,7 +370,7 @@ static double weights_sum(const struct muster_params_decision *decision)
     double sum = 0;
 
     for (uint32_t i = 0; i < decision->count; i++)
-        sum += decision->sources[i].weight;
+        sum += muster_params_decision_label(decision, i) != 0 ? decision->sources[i].weight : 0;
     return sum;
 }
 
@@ -395,15 +403,6 @@ static enum muster_rc chunk_push(struct muster_params_closing *closing)
 }
 
 /* --- Rounds --- */
-
-const struct muster_params_decision *muster_params_decision_at(
-    const struct muster_params_rounds *rounds, uint64_t round)
-{
-    const struct muster_params_decision *decision =
-        rounds->decisions[round % MUSTER_PARAMS_DECISIONS_KEPT];
-
-    return decision != NULL && decision->round == round ? decision : NULL;
-}
 
 void muster_params_closing_stop(struct muster_params_rounds *rounds)
 {

@@ -51,7 +51,7 @@ static void round_tell(struct scene *scene, uint32_t puppet, uint64_t number)
     const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
                                                .type = MUSTER_PARAMS_ROUND,
                                                .payload_bytes =
-                                                   (uint32_t)muster_params_round_bytes(1)};
+                                                   (uint32_t)muster_params_round_bytes(&round)};
 
     muster_params_round_pack(&round, bytes);
     params_puppet_send(&scene->puppets.list[puppet], &header, bytes);

@@ -250,6 +250,9 @@ static void another_schema_under_the_same_name_names_both_sides(void **state)
          "table t has optimizer sgd, the caller's schema has adam"},
         {SGD(.wire_dtype = MUSTER_BF16, .learning_rate = 1),
          "table t has values of f32 on the wire, the caller's schema has bf16"},
+        {SGD(.is_by_round = true, .is_round_carried = true),
+         "table t is not by round, the caller's schema is by round with late pushes carried "
+         "(is_round_carried)"},
     };
     struct region_stand stand;
     struct muster_params_store_table *table;

@@ -323,6 +323,7 @@ static void a_schema_is_read_as_it_was_written(void **state)
                                           .init_seed = 8,
                                           .is_by_round = true,
                                           .is_round_mean = true,
+                                          .is_round_carried = true,
                                           .round_quorum = 9,
                                           .round_grace_ns = 10,
                                           .tensor_elements = 11},
@@ -339,7 +340,8 @@ static void a_schema_is_read_as_it_was_written(void **state)
     assert_int_equal(found.optimizer, MUSTER_PARAMS_FTRL);
     assert_int_equal(found.init, MUSTER_PARAMS_INIT_NORMAL);
     assert_true(found.l2 == 6 && found.init_scale == 7 && found.init_seed == 8);
-    assert_true(found.is_by_round && found.is_round_mean && found.round_quorum == 9);
+    assert_true(found.is_by_round && found.is_round_mean && found.is_round_carried);
+    assert_int_equal(found.round_quorum, 9);
     assert_true(found.round_grace_ns == 10 && found.tensor_elements == 11);
     memset(again, 0xff, sizeof(again));
     muster_params_schema_pack(&found, again);
@@ -348,10 +350,10 @@ static void a_schema_is_read_as_it_was_written(void **state)
 
     assert_int_equal(muster_params_schema_unpack(bytes, 1, &found, &error),
                      MUSTER_INVALID_ARGUMENT);
-    bytes[108] |= 4; /* flags of a later version */
+    bytes[108] |= 8; /* flags of a later version */
     assert_int_equal(muster_params_schema_unpack(bytes, sizeof(bytes), &found, &error),
                      MUSTER_INVALID_ARGUMENT);
-    bytes[108] &= 3;
+    bytes[108] &= 7;
     bytes[0] = 0x7f;
     assert_int_equal(muster_params_schema_unpack(bytes, sizeof(bytes), &found, &error),
                      MUSTER_INVALID_ARGUMENT);
@@ -374,6 +376,47 @@ static void a_clock_is_read_as_it_was_written(void **state)
     muster_params_tick_pack(&tick, bytes);
     assert_int_equal(muster_params_tick_unpack(bytes, sizeof(bytes), &found, &error),
                      MUSTER_INVALID_ARGUMENT);
+}
+
+static void a_round_tells_since_when_each_source_has_not_counted(void **state)
+{
+    static const struct {
+        struct muster_params_round_origin second;
+        const char *words; /* NULL: it is right */
+    } rows[] = {
+        {{.from = 7, .counts = 1}, NULL},
+        {{.from = 0, .counts = 0}, NULL},
+        {{.from = 8, .counts = 1}, "round 7 has pushes since round 8 with mark 1"},
+        {{.from = 7, .counts = 2}, "since round 7 with mark 2"},
+    };
+    const struct muster_params_round_source sources[2] = {{.id = {{1}}, .weight = 0.5},
+                                                          {.id = {{2}}, .weight = 2}};
+    _Alignas(8) uint8_t bytes[16 + 32 * 2];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct muster_params_round_origin origins[2] = {{.from = 3}, rows[i].second};
+        struct muster_params_round found, round = {.round = 7,
+                                                   .table = 3,
+                                                   .source_count = 2,
+                                                   .sources = sources,
+                                                   .origins = origins};
+        struct muster_error error;
+
+        assert_int_equal(muster_params_round_bytes(&round), sizeof(bytes));
+        muster_params_round_pack(&round, bytes);
+        assert_int_equal(muster_params_round_unpack(bytes, sizeof(bytes) - 8, &found, &error),
+                         MUSTER_INVALID_ARGUMENT);
+        if (muster_params_round_unpack(bytes, sizeof(bytes), &found, &error) != MUSTER_OK) {
+            assert_non_null(rows[i].words);
+            assert_non_null(strstr(error.text, rows[i].words));
+            continue;
+        }
+        assert_null(rows[i].words);
+        assert_int_equal(found.source_count, 2);
+        assert_memory_equal(found.sources, sources, sizeof(sources));
+        assert_memory_equal(found.origins, origins, sizeof(origins));
+    }
 }
 
 static void a_round_is_read_as_it_was_written_or_its_fault_is_named(void **state)
@@ -420,7 +463,7 @@ static void a_round_is_read_as_it_was_written_or_its_fault_is_named(void **state
         muster_params_round_pack(&round, bytes);
         memcpy(bytes + 12, &count, 4);
         rc = muster_params_round_unpack(
-            bytes, muster_params_round_bytes(round.source_count) - rows[i].missing, &found, &error);
+            bytes, muster_params_round_bytes(&round) - rows[i].missing, &found, &error);
         if (rows[i].words != NULL) {
             assert_int_equal(rc, MUSTER_INVALID_ARGUMENT);
             if (strstr(error.text, rows[i].words) == NULL)
@@ -551,6 +594,7 @@ int main(void)
         cmocka_unit_test(the_answer_to_an_opening_is_checked),
         cmocka_unit_test(a_schema_is_read_as_it_was_written),
         cmocka_unit_test(a_clock_is_read_as_it_was_written),
+        cmocka_unit_test(a_round_tells_since_when_each_source_has_not_counted),
         cmocka_unit_test(a_round_is_read_as_it_was_written_or_its_fault_is_named),
         cmocka_unit_test(what_is_saved_is_read_as_it_was_written_or_its_fault_is_named),
         cmocka_unit_test(holds_and_marks_are_read_as_they_were_written),

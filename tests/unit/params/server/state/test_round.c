@@ -481,6 +481,8 @@ static void what_a_table_by_round_cannot_do_is_refused(void **state)
     } rows[] = {
         {{.name = "a", .row_elements = 1, .wire_dtype = MUSTER_F32, .is_round_mean = true},
          "need is_by_round"},
+        {{.name = "a", .row_elements = 1, .wire_dtype = MUSTER_F32, .is_round_carried = true},
+         "need is_by_round"},
         {{.name = "a", .row_elements = 1, .wire_dtype = MUSTER_F32, .round_quorum = 1},
          "need is_by_round"},
         {{.name = "a", .row_elements = 1, .wire_dtype = MUSTER_F32, .round_grace_ns = 1},

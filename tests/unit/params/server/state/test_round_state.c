@@ -185,7 +185,9 @@ static struct muster_params_decision *decision_of(struct params_sources *scene, 
         sources[1] = first;
     }
     assert_int_equal(region->head->clock_sources, SOURCES);
-    decision = muster_params_decision_new(scene->stand.server, round, sources, count);
+    decision = muster_params_decision_new(
+        scene->stand.server,
+        &(struct muster_params_round){.round = round, .source_count = count, .sources = sources});
     assert_non_null(decision);
     return decision;
 }
