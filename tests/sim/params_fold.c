@@ -24,8 +24,7 @@ float params_fold_gradient(uint32_t worker, uint64_t round, uint32_t row, uint32
     return (float)((double)(mixed >> 40) / 8388608.0 - 1.0);
 }
 
-/* The workers in the order of their sources' ids. */
-static void order_init(const struct params_crew *crew, uint32_t ret_order[PARAMS_WORKERS_MAX])
+void params_fold_order(const struct params_crew *crew, uint32_t ret_order[PARAMS_WORKERS_MAX])
 {
     struct muster_incarnation ids[PARAMS_WORKERS_MAX];
 
@@ -46,7 +45,7 @@ static float round_sum(const struct params_crew *crew, uint64_t round, uint32_t 
     uint32_t order[PARAMS_WORKERS_MAX];
     double sum = 0, weight = 0;
 
-    order_init(crew, order);
+    params_fold_order(crew, order);
     for (uint32_t i = 0; i < crew->worker_count; i++) {
         uint32_t worker = order[i];
         double one = (double)crew->workers[worker].weights[round];

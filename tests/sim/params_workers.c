@@ -32,6 +32,7 @@ struct program {
     uint32_t pieces_left;
     uint64_t round, tick;
     bool is_whole; /* all pieces of the round were taken */
+    bool is_lazy;    /* pieces are pushed when it has thought */
     bool is_done, is_refused, is_looking;
 };
 
@@ -79,11 +80,11 @@ static void on_tick(struct muster_params_op *op, enum muster_rc rc)
         program->is_done = true;
         return;
     }
-    if (program->tick != program->round + 1) { /* it has joined */
+    if (program->round == UINT64_MAX) { /* it has joined */
         round_begin(program, program->tick);
         return;
     }
-    worker->is_sure[program->round] = program->is_whole;
+    worker->is_sure[program->round] = program->is_whole && program->pieces_left == 0;
     if (worker->crew->look_count < PARAMS_LOOKS_MAX && program_draw(program, 2) == 0)
         look_begin(program);
     else
@@ -96,6 +97,11 @@ static void tick_begin(struct program *program, uint64_t clock, double weight)
 
     program->tick = clock;
     program->tick_op.data = program;
+    if (program->worker->crew->is_carried && clock != MUSTER_PARAMS_CLOCK_DONE) {
+        weight = (double)clock;
+        if (clock > program->worker->started)
+            program->worker->started = clock;
+    }
     rc = muster_params_tick_weighted_start(&program->tick_op, program->params, clock, weight,
                                            program_deadline(program), on_tick);
     if (rc != MUSTER_OK)
@@ -160,19 +166,12 @@ static void look_begin(struct program *program)
 
 /* --- Pushes --- */
 
-static void on_think(struct muster_timer *timer)
-{
-    struct program *program = timer->data;
-
-    tick_begin(program, program->round + 1, (double)program->worker->weights[program->round]);
-}
-
 static void on_piece(struct muster_params_op *op, enum muster_rc rc)
 {
     struct piece *piece = op->data;
     struct program *program = piece->program;
     struct params_crew *crew = program->worker->crew;
-    bool is_late = rc == MUSTER_OUT_OF_RANGE && crew->quorum > 0;
+    bool is_late = rc == MUSTER_OUT_OF_RANGE && crew->quorum > 0 && !crew->is_carried;
 
     if (rc != MUSTER_OK && !is_late) {
         program_refuse(program, rc, op->error.text);
@@ -222,6 +221,19 @@ static void pieces_push(struct program *program)
     }
 }
 
+/* Pushes that came too late for their round count in the open one. */
+static void on_think(struct muster_timer *timer)
+{
+    struct program *program = timer->data;
+    uint64_t round = program->round, open = muster_params_table_round(program->table);
+
+    if (program->is_lazy)
+        pieces_push(program);
+    if (program->worker->crew->is_carried && open > round)
+        round = open;
+    tick_begin(program, round + 1, (double)program->worker->weights[program->round]);
+}
+
 /* All that the source may have begun before is closed: it has ticked `round`. */
 static void round_begin(struct program *program, uint64_t round)
 {
@@ -233,11 +245,14 @@ static void round_begin(struct program *program, uint64_t round)
     }
     program->round = program->tick = round;
     program->is_whole = true;
+    program->is_lazy = worker->crew->is_carried && program_draw(program, 2) == 0;
     program->pieces_left = 0;
     worker->started = round + 1;
+    worker->is_begun[round] = true;
     worker->weights[round] = 1 + (float)program_draw(program, WEIGHT_MAX);
     pieces_draw(program, round);
-    pieces_push(program);
+    if (!program->is_lazy)
+        pieces_push(program);
     muster_timer_start(
         &program->timer, program->env->loop,
         muster_loop_after_ns(program->env->loop, program_draw(program, worker->crew->act_max_ns)));
@@ -281,6 +296,7 @@ static void on_opened(struct muster_params *params, enum muster_rc rc)
                                           .learning_rate = 1,
                                           .is_by_round = true,
                                           .is_round_mean = crew->is_mean,
+                                          .is_round_carried = crew->is_carried,
                                           .round_quorum = crew->quorum,
                                           .round_grace_ns = crew->grace_ns};
 
@@ -323,7 +339,8 @@ static void worker_start(struct params_worker *worker)
     char name[40];
 
     snprintf(name, sizeof(name), "%s.%" PRIu32, worker->name, worker->life_count++);
-    if (worker->started > 0) /* it will say that the round has no weight, and may be heard first */
+    /* It will say that the round has no weight, and may be heard first. */
+    if (worker->started > 0 && !worker->crew->is_carried)
         worker->is_sure[worker->started - 1] = false;
     worker->node = sim_node_start(
         worker->crew->world,
@@ -358,6 +375,10 @@ void params_crew_open(struct params_crew *crew)
     crew->quorum = crew_draw(crew, 2) == 0 ? 0 : crew->worker_count - 1;
     crew->grace_ns = crew->quorum == 0 ? 0 : crew_draw(crew, 4 * crew->act_max_ns);
     crew->is_mean = crew_draw(crew, 2) == 0;
+    if (crew->is_carried) {
+        crew->quorum = crew->worker_count - 1;
+        crew->is_mean = false; /* a marker tells the round by its weight */
+    }
     for (uint32_t i = 0; i < crew->worker_count; i++) {
         struct params_worker *worker = &crew->workers[i];
 
@@ -518,7 +539,10 @@ void params_crew_finish(struct params_crew *crew, uint64_t limit_ns)
     crew_visit(crew, visit_look);
     if (!crew_await(crew, workers_have_looked, limit_ns, "a pull at rest does not end"))
         return;
-    params_fold_check(crew);
+    if (crew->is_carried)
+        params_carried_check(crew);
+    else
+        params_fold_check(crew);
     if (sim_failure(crew->world) == NULL)
         workers_exit(crew);
 }

@@ -27,9 +27,10 @@ struct params_worker {
     struct sim_host *host;
     struct sim_node *node;
     uint32_t life_count;
-    uint64_t started; /* rounds before it may have been pushed to */
+    uint64_t started; /* rounds before it may have been pushed to, or completed where late pushes are carried */
     bool is_over;     /* a process of it has ended in order */
     float weights[PARAMS_ROUNDS_MAX];
+    bool is_begun[PARAMS_ROUNDS_MAX]; /* what is marked with this round may have been pushed */
     bool is_sure[PARAMS_ROUNDS_MAX]; /* its pushes and its tick of the round are answered */
 };
 
@@ -48,6 +49,7 @@ struct params_crew {
     uint32_t quorum; /* 0: all */
     uint64_t grace_ns;
     bool is_mean;
+    bool is_carried; /* late pushes count in a later round, which the weight of a tick names: it is the clock */
     bool is_ending;
     struct params_look looks[PARAMS_LOOKS_MAX];
     uint32_t look_count;
@@ -56,7 +58,7 @@ struct params_crew {
     bool has_rows[PARAMS_WORKERS_MAX];
 };
 
-/** Two workers or more on hosts of their own. world, servers, job and act_max_ns are set. */
+/** Two workers or more on hosts of their own. world, servers, job, act_max_ns and is_carried are set. */
 void params_crew_open(struct params_crew *crew);
 /** Workers whose newest process is dead or refused get another one. */
 void params_crew_revive(struct params_crew *crew);
@@ -69,7 +71,14 @@ void params_crew_finish(struct params_crew *crew, uint64_t limit_ns);
 
 uint64_t params_fold_key(uint64_t round, uint32_t row); /* row: markers, then dense rows */
 float params_fold_gradient(uint32_t worker, uint64_t round, uint32_t row, uint32_t element);
+/** The workers in the order of their sources' ids. */
+void params_fold_order(const struct params_crew *crew, uint32_t ret_order[PARAMS_WORKERS_MAX]);
 /** Every row at rest, and every look, is as the contributions that counted say. */
 void params_fold_check(struct params_crew *crew);
+
+/* --- params_carried.c --- */
+
+/** The same where late pushes are carried. */
+void params_carried_check(struct params_crew *crew);
 
 #endif

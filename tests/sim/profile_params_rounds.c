@@ -1,5 +1,5 @@
-/* Profile "params_rounds": workers push by round, with and without a quorum, while servers and workers die. The
- * rows at the end are those of a fold of the pushes that counted. */
+/* Profile "params_rounds": workers push by round, with and without a quorum, or with late pushes carried, while
+ * servers and workers die. The rows at the end are those of a fold of the pushes that counted. */
 #include <stdlib.h>
 
 #include "tests/sim/params_stage.h"
@@ -61,7 +61,7 @@ static void scene_finish(void *data)
         params_stage_exit(&scene->stage);
 }
 
-static void scene_open(struct scene *scene)
+static void scene_open(struct scene *scene, uint64_t seed)
 {
     static const uint32_t worker_permilles[] = {0, 10, 40};
     struct params_stage *stage = &scene->stage;
@@ -75,6 +75,7 @@ static void scene_open(struct scene *scene)
     scene->worker_permille = worker_permilles[scene_draw(scene, 3)];
     scene->crew.job = stage->job;
     scene->crew.servers = stage->addresses;
+    scene->crew.is_carried = seed % 4 == 0;
     scene->crew.act_max_ns = ACT_MAX_NS * stage->slowness;
     params_crew_open(&scene->crew);
 }
@@ -85,7 +86,7 @@ void sim_profile_params_rounds(struct sim_run *run, const struct sim_profile *pr
 
     (void)profile;
     scene->world = sim_run_open(run);
-    scene_open(scene);
+    scene_open(scene, run->seed);
     params_stage_run(&scene->stage, run, scene, scene_play, scene_finish);
     free(scene);
 }
