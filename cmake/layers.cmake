@@ -72,7 +72,7 @@ function(muster_join)
   endforeach()
   set(external PkgConfig::event PkgConfig::event_http PkgConfig::event_pthreads PkgConfig::jansson PkgConfig::xxhash
       PkgConfig::protobuf_c PkgConfig::nghttp2 PkgConfig::openssl PkgConfig::curl PkgConfig::zlib PkgConfig::cares
-      PkgConfig::yaml PkgConfig::sqlite Threads::Threads m)
+      PkgConfig::yaml PkgConfig::sqlite PkgConfig::zstd Threads::Threads m)
   foreach(kind STATIC SHARED)
     string(TOLOWER muster_${kind} target)
     if(MUSTER_MUTATE) # nothing holds a second copy of a folder

@@ -41,9 +41,11 @@ struct muster_dataset_options {
     struct muster_mem *mem; /* NULL: the C library's heap */
 
     /* The source. Paths may be patterns of the shell ("data/part-*.tfrecord"); files are sorted by path, and one
-     * that two patterns name is read once. */
+     * that two patterns name is read once. Those that end with .gz (gzip) and .zst (Zstandard) are decompressed at
+     * open, into files without names. */
     const char *const *paths;
     size_t path_count;
+    const char *scratch_folder;          /* for these files; NULL: TMPDIR, else /tmp */
     uint64_t record_bytes;               /* FIXED */
     uint64_t header_bytes, footer_bytes; /* FIXED: left out of each file */
     uint32_t header_lines;               /* LINES, CSV: left out of each file */

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "test_env.h"
 #include "training/data/crc32c.h"
@@ -36,6 +38,21 @@ void dataset_files_write(struct dataset_files *files, const char *name, const vo
     assert_non_null(file);
     assert_int_equal(fwrite(bytes, 1, count, file), count);
     assert_int_equal(fclose(file), 0);
+}
+
+void dataset_files_remove(struct dataset_files *files, const char *name)
+{
+    assert_int_equal(unlink(dataset_files_path(files, name)), 0);
+}
+
+void dataset_files_shorten(struct dataset_files *files, const char *name, size_t cut)
+{
+    const char *path = dataset_files_path(files, name);
+    struct stat found;
+
+    assert_int_equal(stat(path, &found), 0);
+    assert_true((size_t)found.st_size > cut);
+    assert_int_equal(truncate(path, found.st_size - (off_t)cut), 0);
 }
 
 static void integer_store(uint8_t *to, uint64_t value, unsigned count)

@@ -17,6 +17,9 @@ void dataset_files_close(struct dataset_files *files);
 const char *dataset_files_path(struct dataset_files *files, const char *name);
 void dataset_files_write(struct dataset_files *files, const char *name, const void *bytes,
                          size_t count);
+void dataset_files_remove(struct dataset_files *files, const char *name);
+/** Leave out its last `cut` bytes. */
+void dataset_files_shorten(struct dataset_files *files, const char *name, size_t cut);
 /** A TFRecord's bytes behind to; returns how many. */
 size_t dataset_files_pack_tfrecord(uint8_t *to, const void *payload, size_t count);
 /** Records "NUMBER" from first on, as TFRecords. */

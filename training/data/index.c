@@ -8,6 +8,7 @@
 
 #include <muster/hash.h>
 
+#include "training/data/plain.h"
 #include "training/data/scan.h"
 
 #define WINDOW_BYTES (256u << 10)
@@ -130,10 +131,13 @@ static enum muster_rc file_scan(struct muster_data_index *index, uint32_t number
 
     if (rc != MUSTER_OK)
         return rc;
+    if (muster_data_is_compressed(file->path))
+        rc = muster_data_plain_open(index->mem, options->scratch_folder, file, &reader, ret_error);
     window->reader = &reader;
     window->at = 0;
     window->count = 0;
-    rc = scan_of(options->kind)(index, number, options, window, ret_error);
+    if (rc == MUSTER_OK)
+        rc = scan_of(options->kind)(index, number, options, window, ret_error);
     muster_data_file_close(file, &reader);
     return rc;
 }
