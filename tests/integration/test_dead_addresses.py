@@ -59,6 +59,7 @@ class Addresses(unittest.TestCase):
                     if os.environ.get("SHOW"):
                         print(words, done.returncode, "\n   ", done.stderr.strip().replace("\n", "\n    "))
                     self.assertNotIn("Sanitizer", done.stderr)
+                    self.assertTrue(done.returncode != 0 or "muster resolve: warning: " in done.stderr, done.stderr)
                     for line in done.stderr.splitlines():
                         addresses = ADDRESS.findall(line)
                         self.assertEqual(len(addresses), len(set(addresses)), line)

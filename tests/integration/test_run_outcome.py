@@ -318,7 +318,9 @@ class Misuse(unittest.TestCase):
 
     def test_a_gang_of_which_one_was_called_wrongly_is_not_tried_again(self):
         done = run("-n", "2", "--restart", "all", "--json", "-", script="[ $RANK = 1 ] && exit 2; exec sleep 60")
-        self.assertEqual((done.returncode, json.loads(done.stdout)["restarts"]), (2, 0), done.stderr)
+        result = json.loads(done.stdout)
+        self.assertEqual((done.returncode, result["restarts"]), (2, 0), done.stderr)
+        self.assertEqual((result["first_failure"]["task"], result["first_failure"]["how"]), ("worker:1", "exited with code 2"))
 
     def test_other_codes_other_workers_and_late_failures_are_tried_again(self):
         for script, code in (("exit 3", 3), ("exit $((RANK ? 2 : 64))", 2),

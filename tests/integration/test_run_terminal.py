@@ -7,6 +7,7 @@ import select
 import shutil
 import signal
 import sys
+import termios
 import time
 import unittest
 
@@ -78,6 +79,15 @@ class OneWorker(unittest.TestCase):
         terminal.say("c\n")
         terminal.hear("end 8")
         self.assertEqual(terminal.end(), 0)
+
+    def test_the_modes_of_a_program_that_is_killed_do_not_stay(self):
+        terminal = Terminal(self, MUSTER, "run", "-n", "1", "--max-restarts", "0", "--", "sh", "-c", "stty -echo -icanon; echo set; read x; kill -9 $$")
+        before = termios.tcgetattr(terminal.fd)
+        terminal.hear("set")
+        self.assertNotEqual(termios.tcgetattr(terminal.fd), before)
+        terminal.say("\n")
+        self.assertEqual(terminal.end(), 128 + signal.SIGKILL)
+        self.assertEqual(termios.tcgetattr(terminal.fd), before)
 
     def test_ctrl_c_is_the_programs_to_handle(self):
         terminal = Terminal(self, MUSTER, "run", "-n", "1", "--", sys.executable, "-c",

@@ -257,6 +257,11 @@ class Top(unittest.TestCase):
             self.assertLessEqual(len(lines), rows)
             self.assertLessEqual(max(map(len, lines)), columns)
 
+    def test_a_terminal_that_does_not_know_its_size_is_taken_for_24_rows_of_80(self):
+        top = self.top(rows=0, columns=0)
+        until(self, "a page", lambda: "worker:1" in top.page())
+        self.assertLessEqual(max(map(len, top.page().split("\r\n"))), 80)
+
     def test_jobs_come_and_go(self):
         top = self.top()
         until(self, "the first job", lambda: "live: running" in top.page())
