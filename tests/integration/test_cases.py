@@ -30,6 +30,34 @@ class Case(unittest.TestCase):
         pass
 unittest.main()
 """
+SIDE_BY_SIDE = f"""
+import os, sys, time, unittest
+sys.path.insert(0, "{LIB}")
+import guard
+guard.enter()
+import cases
+HERE = os.path.dirname(os.path.abspath(__file__))
+class Both(unittest.TestCase):
+    def meet(self, own, other):
+        open(os.path.join(HERE, own), "w").close()
+        while not os.path.exists(os.path.join(HERE, other)):
+            time.sleep(0.01)
+        self.assertNotEqual(own, other)
+    def test_one(self):
+        self.meet("one", "two")
+    def test_two(self):
+        self.meet("two", "one")
+class Bad(unittest.TestCase):
+    def test_fails(self):
+        self.assertEqual("this", "that")
+    def test_nothing(self):
+        pass
+    @unittest.skip("this case is always skipped")
+    def test_skipped(self):
+        pass
+if __name__ == "__main__":
+    cases.main()
+"""
 LOG = """Start testing: today
 1/4 Testing: net.a
 1/4 Test: net.a
@@ -56,6 +84,22 @@ class Cases(unittest.TestCase):
         self.assertIn("test_nothing passes without an assertion", done.stderr)
         self.assertIn("skipped: Case.test_skipped: this case is always skipped\n", done.stdout)
         self.assertIn("FAILED (failures=1, skipped=1)", done.stderr)
+
+    def test_cases_side_by_side_are_told_as_those_of_one_process(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder, "script.py")
+            script.write_text(SIDE_BY_SIDE, encoding="utf-8")
+            for words, code, texts in (
+                (["Both"], 0, ["2 cases, 0 failed\n"]),
+                ([], 1, ["5 cases, 2 failed\n", "\n  Bad.test_fails\n", "\n  Bad.test_nothing\n", "'this' != 'that'",
+                         "test_nothing passes without an assertion", "skipped: Bad.test_skipped: this case is always skipped\n"]),
+                (["Bad.test_skipped"], 0, ["OK (skipped=1)"]),
+                (["Absent"], 1, ["1 cases, 1 failed\n", "has no attribute 'Absent'"]),
+            ):
+                done = subprocess.run([sys.executable, script, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+                self.assertEqual(done.returncode, code, done.stdout)
+                for text in texts:
+                    self.assertIn(text, done.stdout)
 
 
 class Skips(unittest.TestCase):

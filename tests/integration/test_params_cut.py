@@ -16,6 +16,7 @@ import guard
 
 guard.enter()
 
+import cases
 from params_cluster import MUSTER, PATIENCE_S, ParamsCluster, children_of
 
 PULSE = os.path.join(os.environ["MUSTER_BINARY_DIR"], "tests", "programs", "params_pulse")
@@ -333,4 +334,4 @@ class Cut(ParamsCluster):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=0)
+    cases.main()

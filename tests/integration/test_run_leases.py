@@ -9,6 +9,7 @@ sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib")
 import guard
 
 guard.enter()
+import cases
 from launchers import LauncherCase
 from puppets import PATIENCE_S, Job, Puppet, every
 
@@ -76,4 +77,4 @@ class Leases(LauncherCase, unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    cases.main()

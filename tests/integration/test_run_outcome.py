@@ -13,6 +13,7 @@ sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib")
 import guard
 
 guard.enter()
+import cases
 from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS, Job
 
 STEPPER = os.path.join(PROGRAMS, "stepper")
@@ -361,4 +362,4 @@ class Failpoints(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    cases.main()

@@ -13,6 +13,7 @@ sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib")
 import guard
 
 guard.enter()
+import cases
 from puppets import CLEAN, MUSTER, PATIENCE_S
 from watched_job import OPEN, Watched, get, registry, until
 
@@ -219,4 +220,4 @@ class Page(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    cases.main()

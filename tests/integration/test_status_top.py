@@ -18,6 +18,7 @@ sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib")
 import guard
 
 guard.enter()
+import cases
 from puppets import CLEAN, MUSTER, PATIENCE_S
 from watched_job import Watched, registry, until
 
@@ -290,4 +291,4 @@ class Top(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    cases.main()
