@@ -458,6 +458,14 @@ bool muster_params_push_take(struct muster_params_client *client,
                      &(struct muster_error){.rc = MUSTER_OK});
 }
 
+bool muster_params_push_refused_take(struct muster_params_client *client,
+                                     const struct muster_frame_header *header,
+                                     const struct muster_params_rows_frame *frame,
+                                     const struct muster_error *error)
+{
+    return push_take(client, header, frame, push_answer, error);
+}
+
 static bool push_handle(struct muster_params_client *client,
                         const struct muster_frame_header *header, const uint8_t *payload,
                         push_answer_fn *answer, const struct muster_error *denial)

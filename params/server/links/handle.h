@@ -11,6 +11,11 @@ muster_params_handle_fn muster_params_handle_open, muster_params_handle_table,
 MUSTER_MUST_CHECK bool muster_params_push_take(struct muster_params_client *client,
                                                const struct muster_frame_header *header,
                                                const struct muster_params_rows_frame *frame);
+/** The same for a push that is refused with this error: the next one to its shards is not the source's first. */
+MUSTER_MUST_CHECK bool muster_params_push_refused_take(struct muster_params_client *client,
+                                                       const struct muster_frame_header *header,
+                                                       const struct muster_params_rows_frame *frame,
+                                                       const struct muster_error *error);
 MUSTER_MUST_CHECK bool muster_params_pull_take(struct muster_params_client *client,
                                                const struct muster_frame_header *header,
                                                const struct muster_params_rows_frame *frame,

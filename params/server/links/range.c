@@ -117,6 +117,41 @@ bool muster_params_range_push(struct muster_params_client *client,
     return muster_params_push_take(client, header, &rows.frame);
 }
 
+/* The range may not be one, and its values may lie nowhere: one block of zeroes, of which nothing is applied, tells
+ * the shard. */
+bool muster_params_range_refuse(struct muster_params_client *client,
+                                const struct muster_frame_header *header,
+                                const struct muster_error *error)
+{
+    struct muster_params_server *server = client->server;
+    const struct muster_params_store_table *table =
+        muster_params_server_table(server, muster_params_range_table(header));
+    struct muster_params_range_frame range = {
+        .offset = header->op.step,
+        .count = 1,
+        .table = muster_params_range_table(header),
+        .is_first = (header->flags & MUSTER_PARAMS_RANGE_FIRST) != 0};
+    struct muster_error unfit;
+    struct range_rows rows;
+    void *values;
+    bool is_answered;
+
+    if (table == NULL || range.offset >= table->tensor_elements ||
+        muster_params_push_check(muster_params_source_at(server->region, client->slot),
+                                 client->generation, header->offset, &unfit) != MUSTER_OK)
+        return muster_params_refuse(client, header, error);
+    values = muster_mem_alloc_zero(&server->pool.mem, table->row_elements,
+                                   muster_dtype_bytes((enum muster_dtype)table->wire_dtype));
+    if (values == NULL)
+        return false;
+    rows_fill(server, table, &range, &rows);
+    rows.frame.slot = client->slot;
+    rows.frame.values = values;
+    is_answered = muster_params_push_refused_take(client, header, &rows.frame, error);
+    muster_mem_free(&server->pool.mem, values);
+    return is_answered;
+}
+
 bool muster_params_handle_push_range(struct muster_params_client *client,
                                      const struct muster_frame_header *header,
                                      const uint8_t *payload)
@@ -125,7 +160,7 @@ bool muster_params_handle_push_range(struct muster_params_client *client,
     struct muster_error error;
 
     if (range_judge(client, header, payload, &range, &error) != MUSTER_OK)
-        return muster_params_refuse(client, header, &error);
+        return muster_params_range_refuse(client, header, &error);
     return muster_params_range_push(client, header, &range, payload);
 }
 

@@ -17,6 +17,11 @@ MUSTER_MUST_CHECK bool muster_params_range_push(struct muster_params_client *cli
                                                 const struct muster_frame_header *header,
                                                 const struct muster_params_range_frame *range,
                                                 const void *values);
+/** Refuse a push to a tensor: as with rows, the client marks no other push to its shard as the first one. As
+ * muster_params_answer_send. */
+MUSTER_MUST_CHECK bool muster_params_range_refuse(struct muster_params_client *client,
+                                                  const struct muster_frame_header *header,
+                                                  const struct muster_error *error);
 /** The tensor that a message names. Errors: INVALID_ARGUMENT. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_range_table_find(
     const struct muster_params_client *client, const struct muster_frame_header *header,

@@ -108,7 +108,7 @@ bool muster_params_handle_push_staged(struct muster_params_client *client,
     size_t at;
 
     if (staged_judge(client, header, payload, &range, &at, &error) != MUSTER_OK)
-        return muster_params_refuse(client, header, &error);
+        return muster_params_range_refuse(client, header, &error);
     /* The answer does not wait for the end of the turn: the client fills the room while the next push is
      * applied. */
     if (muster_list_is_empty(&server->followers)) {

@@ -1,5 +1,5 @@
-/* Memory that a client gives to a server of its host: what the server maps, and what it reads of it. The case
- * plays the client. */
+/* Memory that a client gives to a server of its host: what the server maps, what it reads of it, and pushes to
+ * tensors that are refused. The case plays the client. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -271,6 +271,57 @@ static void values_are_copied_where_there_are_followers(void **state)
     scene_close(&scene);
 }
 
+/* --- Refusals --- */
+
+static const struct muster_frame_header *range_push(struct scene *scene, uint64_t sequence,
+                                                    const struct muster_params_range_frame *range)
+{
+    static const float values[BLOCK];
+    struct muster_frame_header header = {.type = MUSTER_PARAMS_PUSH_RANGE, .offset = sequence};
+
+    muster_params_range_pack(range, &header, NULL);
+    header.payload_bytes = (uint32_t)(range->count * sizeof(float));
+    message_send(scene, header, values);
+    return answer_await(scene);
+}
+
+/* The client marks the first push to a shard, and no later one. */
+static void the_push_behind_a_refused_one_is_taken(void **state)
+{
+    static const struct {
+        const char *name;
+        uint64_t offset, count;
+        bool has_another_schema, is_staged;
+    } rows[] = {
+        {"another schema", 0, BLOCK, true, false},
+        {"half a block", 0, BLOCK / 2, false, false},
+        {"from within a block", 1, BLOCK - 1, false, false},
+        {"no memory of the client", 0, BLOCK, false, true},
+    };
+
+    (void)state;
+    for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct muster_params_range_frame wrong = {
+            .offset = rows[i].offset, .count = rows[i].count, .is_first = true};
+        const struct muster_params_range_frame right = {.count = BLOCK};
+        struct scene scene;
+
+        scene_open(&scene);
+        scene.descriptor ^= rows[i].has_another_schema;
+        if ((rows[i].is_staged ? staged_push(&scene, 1, 0, 0, BLOCK)
+                               : range_push(&scene, 1, &wrong))
+                ->type != MUSTER_PARAMS_REFUSED)
+            fail_msg("%s is taken", rows[i].name);
+        scene.descriptor ^= rows[i].has_another_schema;
+        if (range_push(&scene, 2, &right)->type != MUSTER_PARAMS_ACK)
+            fail_msg("%s: the next push is refused: %.*s", rows[i].name,
+                     (int)scene.peer.headers[scene.answers - 1].payload_bytes,
+                     (const char *)scene.peer.payloads[scene.answers - 1]);
+        assert_int_equal(params_stand_stats(&scene.stand).rows, 1);
+        scene_close(&scene);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +329,7 @@ int main(void)
         cmocka_unit_test(values_beyond_the_memory_are_refused_and_not_read),
         cmocka_unit_test(values_are_read_after_their_client_has_let_go_of_them),
         cmocka_unit_test(values_are_copied_where_there_are_followers),
+        cmocka_unit_test(the_push_behind_a_refused_one_is_taken),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
