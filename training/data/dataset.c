@@ -139,7 +139,8 @@ static enum muster_rc records_open(struct muster_dataset *dataset, struct muster
     if (position == NULL ||
         muster_data_queue_open(&dataset->source, dataset->division.batch,
                                options->is_prefetch_off ? 0 : options->thread_count,
-                               options->prefetch_bytes_max, &dataset->queue) != MUSTER_OK) {
+                               options->is_prefetch_off ? 0 : options->prefetch_bytes_max,
+                               &dataset->queue) != MUSTER_OK) {
         muster_mem_free(dataset->mem, position);
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                                 "out of memory for batches of %" PRIu32 " records",

@@ -13,6 +13,7 @@ struct muster_data_queue {
     struct muster_mem *mem;
     uint64_t bytes_max;
     struct muster_data_slot slots[SLOTS_MAX];
+    unsigned slot_count; /* fewer where numbers and records of a batch are much beside bytes_max */
     /* The program's thread alone has these. */
     struct muster_data_slot *taken;
     struct muster_data_cursor cursor; /* of reads without a thread */
@@ -92,6 +93,16 @@ static void threads_join(struct muster_data_queue *queue)
 
 /* --- Life --- */
 
+/* Two at least: the one that the program has, and the next one. */
+static unsigned slot_count_choose(uint32_t batch, uint64_t bytes_max)
+{
+    uint64_t count = bytes_max / (batch * MUSTER_DATA_RECORD_BYTES);
+
+    if (count < 2)
+        return 2;
+    return count < SLOTS_MAX ? (unsigned)count : SLOTS_MAX;
+}
+
 enum muster_rc muster_data_queue_open(const struct muster_data_source *source, uint32_t batch,
                                       uint32_t thread_count, uint64_t bytes_max,
                                       struct muster_data_queue **ret_queue)
@@ -103,10 +114,11 @@ enum muster_rc muster_data_queue_open(const struct muster_data_source *source, u
     queue->source = source;
     queue->mem = source->mem;
     queue->bytes_max = bytes_max;
+    queue->slot_count = slot_count_choose(batch, bytes_max);
     (void)pthread_mutex_init(&queue->mutex, NULL); /* these never fail on Linux */
     (void)pthread_cond_init(&queue->planned, NULL);
     (void)pthread_cond_init(&queue->ready, NULL);
-    for (unsigned i = 0; i < SLOTS_MAX; i++) {
+    for (unsigned i = 0; i < queue->slot_count; i++) {
         if (muster_data_slot_init(&queue->slots[i], queue->mem, batch) != MUSTER_OK) {
             muster_data_queue_close(queue);
             return MUSTER_RESOURCE_EXHAUSTED;
@@ -126,7 +138,7 @@ void muster_data_queue_close(struct muster_data_queue *queue)
     mem = queue->mem;
     threads_join(queue);
     muster_data_cursor_close(&queue->cursor, queue->source);
-    for (unsigned i = 0; i < SLOTS_MAX; i++)
+    for (unsigned i = 0; i < queue->slot_count; i++)
         muster_data_slot_fini(&queue->slots[i], mem);
     (void)pthread_cond_destroy(&queue->ready);
     (void)pthread_cond_destroy(&queue->planned);
@@ -142,7 +154,7 @@ struct muster_data_slot *muster_data_queue_reserve(struct muster_data_queue *que
     struct muster_data_slot *best = NULL;
 
     (void)pthread_mutex_lock(&queue->mutex);
-    for (unsigned i = 0; i < SLOTS_MAX; i++) {
+    for (unsigned i = 0; i < queue->slot_count; i++) {
         struct muster_data_slot *slot = &queue->slots[i];
 
         if (slot->state == MUSTER_DATA_SLOT_FREE &&
@@ -156,7 +168,7 @@ struct muster_data_slot *muster_data_queue_reserve(struct muster_data_queue *que
 /* Free slots keep their memory only as long as it is within the bound. */
 static void memory_trim(struct muster_data_queue *queue, const struct muster_data_slot *but)
 {
-    for (unsigned i = 0; i < SLOTS_MAX; i++) {
+    for (unsigned i = 0; i < queue->slot_count; i++) {
         struct muster_data_slot *slot = &queue->slots[i];
 
         if (slot->state != MUSTER_DATA_SLOT_FREE || slot == but || slot->capacity == 0)

@@ -6,7 +6,8 @@
 
 struct muster_data_queue;
 
-/** Borrows source. thread_count 0, or a system that gives no threads: records are read by take. Gives. Errors:
+/** Borrows source. bytes_max is for the bytes of records, and once more for their numbers and places.
+ * thread_count 0, or a system that gives no threads: records are read by take. Gives. Errors:
  * RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_data_queue_open(const struct muster_data_source *source,
                                                         uint32_t batch, uint32_t thread_count,

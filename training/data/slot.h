@@ -41,6 +41,9 @@ struct muster_data_cursor {
 void muster_data_cursor_close(struct muster_data_cursor *cursor,
                               const struct muster_data_source *source);
 
+/** Memory that each record of a batch takes besides its bytes. */
+#define MUSTER_DATA_RECORD_BYTES (sizeof(uint64_t) + sizeof(struct muster_bytes))
+
 /** Caller's memory, all zero; fini also behind a failed init. */
 MUSTER_MUST_CHECK enum muster_rc muster_data_slot_init(struct muster_data_slot *slot,
                                                        struct muster_mem *mem, uint32_t batch);
