@@ -7,8 +7,8 @@
  *
  * Every worker holds the same weights and takes its share of each batch. Workers may die and come
  * back at any time: the others go on, and whoever returns gets the current weights from them. All
- * that this program has to do for it is the loop in train_model(): begin, gradient, all_reduce, update,
- * commit. */
+ * that this program has to do for it is the loop in train_model() and train_step(): begin, gradient,
+ * all_reduce, update, commit. The dataset gives every image once in a pass, whoever dies. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -53,6 +53,7 @@ struct contribution {
     struct network gradient;
     float loss;
     float images;
+    float claims[]; /* which of the step's images these are: MUSTER_DATASET_CLAIMS(batch) */
 };
 
 struct activations {
@@ -68,38 +69,74 @@ struct settings {
 
 /* --- data --- */
 
-static int load_images(const char *path, struct images *train, struct images *test)
+/* A row: the pixels, then the label. */
+static void parse_image(const struct muster_bytes *row, struct image *image)
 {
-    char line[1024];
-    FILE *file = fopen(path, "r");
-    int row = 0;
+    char line[1024] = "", *text = line;
 
-    if (file == NULL) {
-        fprintf(stderr, "digits: cannot read %s: %s (give the file with --data)\n", path,
-                strerror(errno));
-        return -1;
+    memcpy(line, row->data, row->size < sizeof(line) ? row->size : sizeof(line) - 1);
+    for (int i = 0; i < PIXELS; i++) {
+        image->pixels[i] = strtof(text, &text) / 16.0f;
+        text += *text == ',';
     }
-    while (fgets(line, sizeof(line), file) != NULL) {
-        struct images *set = row % HOLD_OUT == HOLD_OUT - 1 ? test : train;
-        struct image *image = &set->at[set->count];
-        char *text = line;
+    image->label = (int)strtol(text, NULL, 10);
+}
+
+static enum muster_rc read_images(struct muster_dataset *rows, struct images *train,
+                                  struct images *test, struct muster_error *error)
+{
+    struct muster_dataset_batch batch;
+    enum muster_rc rc;
+
+    while ((rc = muster_dataset_next(rows, &batch, error)) == MUSTER_OK) {
+        struct images *set = batch.numbers[0] % HOLD_OUT == HOLD_OUT - 1 ? test : train;
 
         if (set->count == IMAGES_MAX)
             break;
-        for (int i = 0; i < PIXELS; i++) {
-            image->pixels[i] = strtof(text, &text) / 16.0f;
-            text += *text == ',';
-        }
-        image->label = (int)strtol(text, NULL, 10);
-        set->count++;
-        row++;
+        parse_image(&batch.records[0], &set->at[set->count++]);
     }
-    fclose(file);
+    return rc == MUSTER_OUT_OF_RANGE ? MUSTER_OK : rc;
+}
+
+static int load_images(const char *path, struct images *train, struct images *test)
+{
+    const struct muster_dataset_options of_rows = {
+        .kind = MUSTER_DATASET_CSV, .paths = &path, .path_count = 1, .epoch_count = 1};
+    struct muster_dataset *rows = NULL;
+    struct muster_error error;
+    enum muster_rc rc = muster_dataset_open(&of_rows, &rows, &error);
+
+    if (rc == MUSTER_OK)
+        rc = read_images(rows, train, test, &error);
+    muster_dataset_close(rows);
+    if (rc != MUSTER_OK) {
+        fprintf(stderr, "digits: %s (give the file with --data)\n", error.text);
+        return -1;
+    }
     if (train->count == 0 || test->count == 0) {
         fprintf(stderr, "digits: %s holds no images\n", path);
         return -1;
     }
     return 0;
+}
+
+/* The training images: each once in a pass, whoever dies, in an order that the seed gives. */
+static enum muster_rc open_dataset(struct images *train, const struct settings *settings,
+                                   struct muster_dataset **ret_dataset, struct muster_error *error)
+{
+    static struct muster_bytes records[IMAGES_MAX];
+    const struct muster_dataset_options options = {
+        .kind = MUSTER_DATASET_MEMORY,
+        .records = records,
+        .record_count = (uint64_t)train->count,
+        .is_shuffled = true,
+        .seed = 20170525,
+        .batch = (uint32_t)settings->batch,
+    };
+
+    for (int i = 0; i < train->count; i++)
+        records[i] = (struct muster_bytes){&train->at[i], sizeof(train->at[i])};
+    return muster_dataset_open(&options, ret_dataset, error);
 }
 
 /* --- the network --- */
@@ -232,22 +269,20 @@ static double measure_accuracy(const struct network *net, const struct images *s
 
 /* --- training --- */
 
-/* The images of a step are drawn from the step's number alone, the share of a member from its rank:
- * no coordination, and nothing to redistribute when the members change. */
-static void compute_share(const struct network *net, const struct images *train,
-                          const struct settings *settings, uint64_t step, uint32_t rank,
-                          uint32_t size, struct contribution *c)
+/* The gradient of this member's images of the step. The noise of an image follows from the step, so
+ * that it is the same whoever has the image. */
+static void compute_share(const struct network *net, const struct muster_dataset *dataset,
+                          const struct muster_dataset_batch *batch, uint64_t step,
+                          struct contribution *c)
 {
-    uint32_t random = (uint32_t)(step * 2654435761u) | 1u;
-
     memset(c, 0, sizeof(*c));
-    for (uint32_t i = 0; i < settings->batch; i++) {
-        uint32_t pick = next_random(&random) % (uint32_t)train->count;
-        uint32_t noise = next_random(&random);
+    for (size_t i = 0; i < batch->count; i++) {
+        uint32_t noise = (uint32_t)(step * 2654435761u + batch->numbers[i] * 40503u) | 1u;
 
-        if (i % size == rank)
-            add_image(net, &train->at[pick], noise, c);
+        (void)next_random(&noise);
+        add_image(net, batch->records[i].data, noise, c);
     }
+    muster_dataset_record_claims(dataset, c->claims);
 }
 
 static void update_weights(struct network *net, struct network *velocity,
@@ -273,46 +308,74 @@ static double now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static enum muster_rc train_model(struct muster_strategy *strategy, struct network *net,
-                                  struct network *velocity, const struct images *images,
-                                  const struct settings *settings)
-{
+struct training {
+    struct muster_strategy *strategy;
+    struct muster_dataset *dataset;
+    struct network *net, *velocity;
+    const struct settings *settings;
     struct muster_tensor tensor; /* in memory that the other workers of this machine can see */
-    enum muster_rc rc = muster_strategy_tensor_new(
-        strategy, MUSTER_F32, sizeof(struct contribution) / sizeof(float), &tensor);
-    struct contribution *sum = rc == MUSTER_OK ? tensor.data : NULL;
-    double start = now_s(), seen = 0;
-    uint64_t step, done = 0;
+    double start, seen;
+    struct muster_error error; /* of the dataset */
+};
+
+/* ABORTED: nothing was changed, and begin says where to go on. */
+static enum muster_rc train_step(struct training *training, uint64_t step)
+{
+    struct muster_strategy *strategy = training->strategy;
+    struct contribution *sum = training->tensor.data;
+    struct muster_dataset_batch batch;
+    uint64_t used;
+    enum muster_rc rc =
+        muster_dataset_next_share(training->dataset, muster_strategy_rank(strategy),
+                                  muster_strategy_size(strategy), &batch, &training->error);
 
     if (rc != MUSTER_OK)
         return rc;
-    while (done < settings->steps) {
+    compute_share(training->net, training->dataset, &batch, step, sum);
+    rc = muster_strategy_all_reduce(strategy, &training->tensor, 1, MUSTER_SUM);
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = muster_dataset_apply_claims(training->dataset, sum->claims, &used, &training->error);
+    if (rc == MUSTER_OK && used > 0) {
+        update_weights(training->net, training->velocity, sum, training->settings, step);
+        training->seen += (double)used;
+        muster_strategy_report(strategy, "loss", (double)(sum->loss / sum->images));
+        muster_strategy_report(strategy, "images_per_s",
+                               training->seen / (now_s() - training->start));
+    } else if (rc != MUSTER_OK && rc != MUSTER_ABORTED)
+        return rc;
+    return muster_strategy_commit(strategy); /* ABORTED: the step's images come again */
+}
+
+static enum muster_rc train_model(struct training *training)
+{
+    struct muster_strategy *strategy = training->strategy;
+    uint64_t step, done = 0;
+    enum muster_rc rc =
+        muster_strategy_tensor_new(strategy, MUSTER_F32,
+                                   sizeof(struct contribution) / sizeof(float) +
+                                       MUSTER_DATASET_CLAIMS(training->settings->batch),
+                                   &training->tensor);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    training->start = now_s();
+    while (done < training->settings->steps) {
         rc = muster_strategy_begin(strategy, &step, NULL);
         if (rc == MUSTER_OUT_OF_RANGE) { /* came back too late: the others have finished */
             rc = MUSTER_OK;
             break;
         }
-        if (rc != MUSTER_OK || step > settings->steps)
+        if (rc != MUSTER_OK || step > training->settings->steps)
             break;
-
-        compute_share(net, images, settings, step, muster_strategy_rank(strategy),
-                      muster_strategy_size(strategy), sum);
-        rc = muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_SUM);
+        rc = train_step(training, step);
         if (rc == MUSTER_ABORTED)
-            continue; /* nothing was changed: begin says where to go on */
-        if (rc != MUSTER_OK)
-            break;
-        update_weights(net, velocity, sum, settings, step);
-
-        seen += (double)sum->images;
-        muster_strategy_report(strategy, "loss", (double)(sum->loss / sum->images));
-        muster_strategy_report(strategy, "images_per_s", seen / (now_s() - start));
-        rc = muster_strategy_commit(strategy);
+            continue;
         if (rc != MUSTER_OK)
             break;
         done = step;
     }
-    muster_strategy_tensor_free(strategy, &tensor);
+    muster_strategy_tensor_free(strategy, &training->tensor);
     return rc;
 }
 
@@ -380,13 +443,26 @@ static bool parse_arguments(int argc, char **argv, struct settings *settings, in
     return false;
 }
 
+static enum muster_rc register_state(struct training *training)
+{
+    struct muster_tensor weights = {training->net, WEIGHTS, MUSTER_F32};
+    struct muster_tensor velocity = {training->velocity, WEIGHTS, MUSTER_F32};
+    struct muster_tensor position = muster_dataset_position(training->dataset);
+    enum muster_rc rc = muster_strategy_register(training->strategy, "weights", &weights);
+
+    if (rc == MUSTER_OK)
+        rc = muster_strategy_register(training->strategy, "velocity", &velocity);
+    if (rc == MUSTER_OK)
+        rc = muster_strategy_register(training->strategy, "position", &position);
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
     static struct images train_set, test_set;
     static struct network net, velocity;
     struct settings settings = {.data = NULL};
-    struct muster_tensor state[] = {{&net, WEIGHTS, MUSTER_F32}, {&velocity, WEIGHTS, MUSTER_F32}};
-    struct muster_strategy *strategy = NULL;
+    struct training training = {.net = &net, .velocity = &velocity, .settings = &settings};
     struct muster_error error = {0};
     enum muster_rc rc;
     int code;
@@ -397,24 +473,28 @@ int main(int argc, char **argv)
         return 2;
     init_network(&net, 20170525);
 
-    rc = muster_strategy_open(NULL, &strategy, &error);
+    rc = open_dataset(&train_set, &settings, &training.dataset, &error);
+    if (rc == MUSTER_OK)
+        rc = muster_strategy_open(NULL, &training.strategy, &error);
     if (rc != MUSTER_OK) {
         fprintf(stderr, "digits: %s\n", error.text);
+        muster_dataset_close(training.dataset);
         return 1;
     }
-    rc = muster_strategy_register(strategy, "weights", &state[0]);
+    rc = register_state(&training);
     if (rc == MUSTER_OK)
-        rc = muster_strategy_register(strategy, "velocity", &state[1]);
-    if (rc == MUSTER_OK)
-        rc = train_model(strategy, &net, &velocity, &train_set, &settings);
+        rc = train_model(&training);
     if (rc == MUSTER_OK) {
         double accuracy = measure_accuracy(&net, &test_set);
 
-        muster_strategy_report_result(strategy, "accuracy", accuracy);
-        if (muster_strategy_is_alone(strategy)) /* without a launcher that shows results */
+        muster_strategy_report_result(training.strategy, "accuracy", accuracy);
+        if (muster_strategy_is_alone(training.strategy)) /* without a launcher that shows results */
             printf("accuracy %.4f\n", accuracy);
     } else
-        fprintf(stderr, "digits: %s\n", muster_strategy_error(strategy)->text);
-    muster_strategy_close(strategy);
+        fprintf(stderr, "digits: %s\n",
+                training.error.rc == rc ? training.error.text
+                                        : muster_strategy_error(training.strategy)->text);
+    muster_strategy_close(training.strategy);
+    muster_dataset_close(training.dataset);
     return rc == MUSTER_OK ? 0 : 1;
 }
