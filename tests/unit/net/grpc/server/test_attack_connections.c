@@ -60,6 +60,22 @@ static void clients_that_do_not_go_hold_few_places(void **state)
     assert_true(open_count(stand) <= PLACES);
 }
 
+/* Nothing that the server writes leaves, so that it never hears whether they were told. */
+static void clients_that_do_not_read_hold_few_places_for_a_second(void **state)
+{
+    struct rpc_stand *stand = *state;
+
+    for (unsigned i = 0; i < PLACES + 1; i++) {
+        rpc_raw_open(stand)->played.is_stuck = true;
+        rpc_stand_advance(stand, 0);
+    }
+    rpc_stand_advance(stand, MUSTER_NS_PER_S - 1);
+    assert_int_equal(open_count(stand), PLACES + 1);
+    rpc_stand_advance(stand, 1);
+
+    assert_int_equal(open_count(stand), PLACES);
+}
+
 /* Each with a call that waits: none is idle, and a newcomer is turned away until one ends. */
 static void busy_connections_stay(void **state)
 {
@@ -137,6 +153,7 @@ int main(void)
     const struct CMUnitTest connections[] = {
         CASE(idle_connections_make_room_for_clients),
         CASE(clients_that_do_not_go_hold_few_places),
+        CASE(clients_that_do_not_read_hold_few_places_for_a_second),
         CASE(busy_connections_stay),
         CASE(the_heaviest_connection_goes),
         CASE(the_heaviest_connection_goes_though_it_does_not_read),
