@@ -30,12 +30,11 @@ static void on_expire(struct muster_timer *timer)
     muster_rpc_account(rpc);
 }
 
+/* Its inbox and its parser hold nothing: muster_rpc_release has emptied them, or they are new. */
 static void rpc_reset(struct muster_rpc *rpc)
 {
     muster_h2_stream_init(&rpc->stream, rpc, 0);
     rpc->stream.holding = &rpc->connection->unsent;
-    muster_rpc_inbox_reset(&rpc->inbox);
-    muster_grpc_parser_reset(&rpc->parser);
     muster_grpc_metadata_reset(&rpc->metadata);
     muster_grpc_metadata_reset(&rpc->initial);
     muster_grpc_metadata_reset(&rpc->trailing);
