@@ -42,12 +42,17 @@ static void client_wake(struct muster_curl_client *client)
     muster_task_post(&client->task, client->http.env->loop);
 }
 
+static bool is_scout(const struct muster_curl_exchange *exchange)
+{
+    return exchange->origin != NULL && exchange->origin->scout == exchange;
+}
+
 /* All that wait for the scout go now, whether it found out or not. */
 static void release_waiting(struct muster_curl_client *client, struct muster_http_origin *origin)
 {
     struct muster_list *node;
 
-    origin->has_scout = false;
+    origin->scout = NULL;
     muster_timer_stop(&origin->timer);
     while ((node = muster_list_pop(&origin->waiting)) != NULL) {
         exchange_of(node)->is_released = true;
@@ -61,17 +66,14 @@ static void on_scout_late(struct muster_timer *timer)
 {
     struct muster_curl_exchange *scout = timer->data;
 
-    scout->is_scout = false;
     release_waiting(scout->client, scout->origin);
 }
 
 void muster_curl_exchange_learn(struct muster_curl_exchange *exchange, enum muster_http_wire wire)
 {
     exchange->origin->wire = wire;
-    if (exchange->is_scout) {
-        exchange->is_scout = false;
+    if (is_scout(exchange))
         release_waiting(exchange->client, exchange->origin);
-    }
 }
 
 static void send_scout(struct muster_curl_exchange *exchange)
@@ -79,19 +81,19 @@ static void send_scout(struct muster_curl_exchange *exchange)
     struct muster_http_origin *origin = exchange->origin;
     struct muster_loop *loop = exchange->client->http.env->loop;
 
-    exchange->is_scout = true;
-    origin->has_scout = true;
+    origin->scout = exchange;
     muster_timer_init(&origin->timer, on_scout_late, exchange);
     muster_timer_start(&origin->timer, loop, muster_loop_after_ns(loop, SCOUT_NS));
 }
 
 /* The end of an exchange. */
 
+/* It is in no list: it has been taken from those that ended, or could not be set up. */
 static void exchange_free(struct muster_curl_exchange *exchange)
 {
     struct muster_curl_client *client = exchange->client;
 
-    if (exchange->is_scout)
+    if (is_scout(exchange))
         release_waiting(client, exchange->origin);
     if (exchange->engine != NULL)
         curl_multi_remove_handle(exchange->engine->multi, exchange->easy);
@@ -100,7 +102,6 @@ static void exchange_free(struct muster_curl_exchange *exchange)
     curl_slist_free_all(exchange->connect_to);
     if (exchange->origin != NULL)
         muster_http_origins_put(&client->origins, exchange->origin);
-    muster_list_remove(&exchange->node);
     muster_mem_free(client->http.env->mem, exchange);
 }
 
@@ -195,7 +196,7 @@ static void exchange_dispatch(struct muster_curl_exchange *exchange)
     struct muster_curl_engine *engine = &client->few;
 
     if (origin->wire == MUSTER_HTTP_WIRE_UNKNOWN && !exchange->is_released) {
-        if (origin->has_scout) {
+        if (origin->scout != NULL) {
             muster_list_append(&origin->waiting, &exchange->node);
             return;
         }

@@ -46,7 +46,6 @@ struct muster_curl_exchange {
     CURL *easy;
     struct curl_slist *headers;
     struct curl_slist *connect_to;
-    bool is_scout;
     bool is_released; /* waited long enough to learn how the server speaks */
     bool is_cancelled;
     bool is_ended;

@@ -19,7 +19,7 @@ enum muster_http_wire {
 /** One scheme, host and port. */
 struct muster_http_origin {
     enum muster_http_wire wire;
-    bool has_scout;             /* one request finds out, the others wait */
+    void *scout;                /* the owner's request that finds out; NULL: none does */
     struct muster_list waiting; /* the owner's requests */
     struct muster_timer timer;  /* the owner's: how long they wait */
     uint32_t use_count;         /* requests that hold a pointer to this */
