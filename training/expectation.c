@@ -61,13 +61,6 @@ static void on_http_closed(struct muster_http *http)
     MUSTER_CONTAINER_OF(http->tracer, struct muster_expectation, tracer)->is_http_closed = true;
 }
 
-static void ignore_exchange(struct muster_http_tracer *tracer,
-                            const struct muster_http_exchange *exchange)
-{
-    (void)tracer;
-    (void)exchange;
-}
-
 static void turn_until(const struct muster_expectation *expectation, const bool *is_done)
 {
     while (!*is_done)
@@ -87,7 +80,7 @@ void muster_expectation_close(struct muster_expectation *expectation)
         expectation->resolver = NULL;
     }
     if (expectation->has_http) {
-        expectation->tracer.on_exchange = ignore_exchange;
+        /* The tracer leads on_http_closed to the expectation. It hears of no exchange: the resolver's are over. */
         expectation->env->http->tracer = &expectation->tracer;
         muster_http_close(expectation->env->http, on_http_closed);
         turn_until(expectation, &expectation->is_http_closed);

@@ -178,7 +178,7 @@ static void send_line(struct muster_report *report, struct line *line)
 
 void muster_report_drain(struct muster_report *report)
 {
-    while (report->fd >= 0 && report->kept_bytes > 0)
+    while (report->kept_bytes > 0) /* nothing is kept for a reader who is gone */
         if (has_room(report, -1))
             write_kept(report);
 }
