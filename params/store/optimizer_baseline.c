@@ -11,9 +11,11 @@ const struct muster_params_optimizers *muster_params_optimizers_baseline(void)
 
 const struct muster_params_optimizers *muster_params_optimizers_best(void)
 {
-    const struct muster_params_optimizers *best = muster_params_optimizers_avx512();
+    const struct muster_params_optimizers *const paths[] = {
+        muster_params_optimizers_avx512(), muster_params_optimizers_avx2(), &loops};
+    size_t i = 0;
 
-    if (best == NULL)
-        best = muster_params_optimizers_avx2();
-    return best != NULL ? best : &loops;
+    while (paths[i] == NULL)
+        i++;
+    return paths[i];
 }
