@@ -79,6 +79,7 @@ static void on_answer(struct muster_task *task)
 
 /* "late" is known from the third question on. */
 static unsigned questions;
+static uint64_t question_ns, passed_ns; /* a question takes so long; all of them until now */
 
 static enum muster_rc host_lookup(struct muster_net *net, struct muster_lookup *lookup,
                                   const char *host, uint64_t deadline_ns);
@@ -116,6 +117,7 @@ static enum muster_rc host_lookup(struct muster_net *net, struct muster_lookup *
     questions++;
     assert_in_range(deadline_ns, muster_loop_now_ns(loop) + 9 * MUSTER_NS_PER_S,
                     muster_loop_now_ns(loop) + 10 * MUSTER_NS_PER_S);
+    passed_ns += question_ns;
     for (size_t i = 0; !is_early && i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(names[i].name, host) != 0)
             continue;
@@ -358,11 +360,78 @@ static void a_registry_is_asked_for_again_until_the_deadline(void **state)
     }
 }
 
+static const struct muster_loop_ops *system_ops;
+
+static uint64_t shifted_now_ns(const struct muster_loop *loop)
+{
+    return system_ops->now_ns(loop) + passed_ns;
+}
+
+static unsigned waits_told;
+
+static void count_waits(struct muster_log *log, enum muster_log_level level, uint64_t wall_ns,
+                        const char *event, const struct muster_field *fields, size_t count)
+{
+    (void)log;
+    (void)level;
+    (void)wall_ns;
+    (void)fields;
+    (void)count;
+    waits_told += strcmp(event, "waits_for_registry") == 0;
+}
+
+/* Of what takes a while the program tells, but not again and again. */
+static void a_long_search_is_told_once(void **state)
+{
+    static const struct {
+        uint64_t question_ns, timeout_ns;
+        unsigned told;
+    } searches[] = {{MUSTER_NS_PER_S, MUSTER_NS_PER_S, 0},
+                {2 * MUSTER_NS_PER_S, 9 * MUSTER_NS_PER_S, 1}};
+    static const struct muster_log_ops log_ops = {.write = count_waits};
+    static const struct test_var none[] = {{NULL, NULL}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(searches) / sizeof(searches[0]); i++) {
+        struct muster_log log = {.ops = &log_ops, .level_max = MUSTER_LOG_WARN};
+        struct muster_replica_place place = {.is_sole = true};
+        struct muster_node_options node = {.registry = "nobody:1"};
+        struct muster_error error = {.rc = MUSTER_OK};
+        struct host_net host = {.net = {.ops = &host_ops}};
+        struct muster_loop_ops shifted_ops;
+        struct test_env test;
+        struct test_vars vars;
+
+        test_env_open(&test);
+        test_vars_init(&vars, none);
+        test.env.vars = &vars.vars;
+        test.env.net = &host.net;
+        test.env.log = &log;
+        host.loop = test.env.loop;
+        system_ops = test.env.loop->ops;
+        shifted_ops = *system_ops;
+        shifted_ops.now_ns = shifted_now_ns;
+        test.env.loop->ops = &shifted_ops;
+        question_ns = searches[i].question_ns;
+        waits_told = 0;
+        assert_int_equal(muster_training_find_address(&test.env, &place, searches[i].timeout_ns, &node,
+                                                      &error),
+                         MUSTER_UNAVAILABLE);
+        assert_int_equal(waits_told, searches[i].told);
+        question_ns = passed_ns = 0;
+        test.env.loop->ops = system_ops;
+        test.env.net = NULL;
+        test.env.log = NULL;
+        test_env_close(&test);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(address_is_told_or_the_resolvers_or_towards_the_registry),
         cmocka_unit_test(a_registry_is_asked_for_again_until_the_deadline),
+        cmocka_unit_test(a_long_search_is_told_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

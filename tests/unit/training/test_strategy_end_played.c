@@ -292,6 +292,18 @@ static void who_ends_without_close_leaves_at_once(void **state)
     }
 }
 
+static atomic_bool is_awaited;
+
+/* In place of the product's, which gives up after a moment: the end of the process waits for a thread that is in a
+ * call. */
+void muster_process_await(const atomic_bool *flag, uint64_t for_ns)
+{
+    assert_true(for_ns > 0);
+    atomic_store(&is_awaited, true);
+    while (!atomic_load(flag))
+        sched_yield();
+}
+
 /* The others do not answer: the process ends all the same. */
 static void who_ends_waits_a_moment_at_most(void **state)
 {
@@ -368,10 +380,12 @@ static void the_thread_that_waits_leaves_for_the_one_that_ends(void **state)
     stand_in_a_view(strategy);
     played.on_state = NULL; /* begin waits … */
     played.on_leave = end_begin;
+    atomic_store(&is_awaited, false);
     assert_int_equal(pthread_create(&thread, NULL, end_meanwhile, strategy), 0);
     assert_int_equal(muster_strategy_begin(strategy, &step, NULL), MUSTER_CANCELLED);
     assert_int_equal(pthread_join(thread, &done), 0);
 
+    assert_true(atomic_load(&is_awaited));
     assert_ptr_equal(done, strategy);
     assert_true(atomic_load(&strategy->is_over));
     assert_non_null(strstr(played.journal, "leave within 0 s\n"));

@@ -319,6 +319,8 @@ static void who_comes_back_is_told_with_its_wait(void **state)
     double catch_up_ms = 0;
     uint64_t step;
 
+    played_commit(strategy);
+    played_begin(strategy);
     played.on_state = wait_five_seconds;
     played_enter();
     strategy->waiting_since_ns = 0;
@@ -333,7 +335,7 @@ static void who_comes_back_is_told_with_its_wait(void **state)
                      1);
     assert_true(catch_up_ms >= 5000 && catch_up_ms < 5000 + 60 * 1000);
     assert_int_equal(played_count_told("rejoined"), 1);
-    assert_non_null(strstr(played_trace(), "excluded 1 1 10\n"));
+    assert_non_null(strstr(played_trace(), "excluded 2 1 10\n"));
     assert_non_null(strstr(played.trace, "caught_up 7 4 5"));
 }
 

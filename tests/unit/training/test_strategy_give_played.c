@@ -296,8 +296,10 @@ static void who_is_last_has_its_own_again_when_the_giver_dies(void **state)
 
 static void lose_giver(struct played_op *op)
 {
-    if (strcmp(op->kind, "gather_now") == 0)
+    if (strcmp(op->kind, "gather_now") == 0) {
+        assert_int_equal(((const uint64_t *)op->tensor.data)[1], 0);
         ((uint64_t *)op->output.data)[1] = played.view->epoch == 1; /* the first one is whole */
+    }
     give_state(op);
     if (strcmp(op->kind, "broadcast") != 0)
         return;

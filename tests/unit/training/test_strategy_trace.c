@@ -171,6 +171,7 @@ static void off_means_never(void **state)
 
 static void a_folder_that_cannot_be_named_is_refused(void **state)
 {
+    static const char *const whens[] = {"failure", "always"};
     static char path[8192];
     struct muster_strategy *strategy = NULL;
     struct muster_error error;
@@ -178,11 +179,13 @@ static void a_folder_that_cannot_be_named_is_refused(void **state)
     (void)state;
     memset(path, 'p', sizeof(path) - 1);
     path[0] = '/';
-    open_shelf("failure");
-    setenv("MUSTER_TRACE_DIR", path, 1);
-    assert_int_equal(muster_strategy_open(NULL, &strategy, &error), MUSTER_INVALID_ARGUMENT);
-    assert_non_null(strstr(error.text, "the path of MUSTER_TRACE_DIR is too long"));
-    assert_false(close_shelf());
+    for (size_t i = 0; i < sizeof(whens) / sizeof(whens[0]); i++) {
+        open_shelf(whens[i]);
+        setenv("MUSTER_TRACE_DIR", path, 1);
+        assert_int_equal(muster_strategy_open(NULL, &strategy, &error), MUSTER_INVALID_ARGUMENT);
+        assert_non_null(strstr(error.text, "the path of MUSTER_TRACE_DIR is too long"));
+        assert_false(close_shelf());
+    }
 }
 
 int main(void)
