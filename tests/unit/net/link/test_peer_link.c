@@ -250,6 +250,31 @@ static void a_recall_takes_back_old_epochs_and_keeps_the_stream_whole(void **sta
     link_pair_close(&pair);
 }
 
+/* The peer waits for the rest of a frame whose memory is another's now: without a copy of it the stream ends. */
+static void without_memory_for_the_rest_of_a_frame_a_recall_ends_the_link(void **state)
+{
+    struct link_pair pair;
+    struct link_sent sent;
+    uint8_t *payload = link_pair_pattern_new(LARGE_BYTES, 9);
+
+    (void)state;
+    link_pair_open(&pair);
+    pair.ends[1].pauses = true;
+    link_sent_init(&sent, 4, payload, LARGE_BYTES);
+    link_pair_send_frame(&pair, &sent);
+    test_env_turn(&pair.test.env, 30);
+    pair.test.mem.fail_at = 1;
+    muster_peer_link_recall(pair.ends[0].link, 5);
+    pair.test.mem.fail_at = 0;
+    free(payload);
+    test_env_run_until(&pair.test.env, test_env_is_true, &pair.ends[0].is_down);
+
+    assert_int_equal(sent.done_count, 0);
+    assert_int_equal(pair.ends[0].error.rc, MUSTER_RESOURCE_EXHAUSTED);
+    assert_string_equal(pair.ends[0].error.text, "no memory for the rest of a frame");
+    link_pair_close(&pair);
+}
+
 static void a_recall_of_one_operation_leaves_the_others(void **state)
 {
     struct link_pair pair;
@@ -436,6 +461,7 @@ int main(void)
         cmocka_unit_test(no_frame_overtakes_the_end_of_a_stripe),
         cmocka_unit_test(a_frame_that_has_begun_to_leave_goes_on),
         cmocka_unit_test(a_recall_takes_back_old_epochs_and_keeps_the_stream_whole),
+        cmocka_unit_test(without_memory_for_the_rest_of_a_frame_a_recall_ends_the_link),
         cmocka_unit_test(a_recall_of_one_operation_leaves_the_others),
         cmocka_unit_test(the_buffer_of_a_half_received_frame_can_be_taken_back),
         cmocka_unit_test(a_half_received_frame_of_the_kept_type_is_received_to_its_end),

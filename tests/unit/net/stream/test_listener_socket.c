@@ -417,6 +417,27 @@ static void refused_connect_is_unavailable_and_named(void **state)
     assert_non_null(strstr(client.connect.error.text, fixture->path));
 }
 
+/* A program may have closed its input: then its first socket has the descriptor 0. */
+static void refused_connect_gives_descriptor_0_back(void **state)
+{
+    struct fixture *fixture = *state;
+    struct muster_address gone = unix_address(fixture);
+    int input = dup(STDIN_FILENO);
+    struct dial client;
+    int is_open;
+
+    close(STDIN_FILENO);
+    start_dial(fixture, &client, &gone, NULL, UINT64_MAX);
+    is_open = fcntl(STDIN_FILENO, F_GETFD) != -1;
+    test_env_run_until(&fixture->test.env, is_done, &client);
+    assert_int_equal(fcntl(STDIN_FILENO, F_GETFD), -1);
+    assert_int_equal(dup2(input, STDIN_FILENO), STDIN_FILENO);
+    close(input);
+
+    assert_true(is_open);
+    assert_int_equal(client.rc, MUSTER_UNAVAILABLE);
+}
+
 /* A unix listener whose backlog is full: connects hang until somebody accepts. */
 static int open_full_backlog(const struct muster_address *address, int *ret_pending)
 {
@@ -730,6 +751,7 @@ int main(void)
         CASE(path_that_became_another_listeners_is_left_alone),
         CASE(abstract_unix_name_works_without_a_file),
         CASE(refused_connect_is_unavailable_and_named),
+        CASE(refused_connect_gives_descriptor_0_back),
         CASE(connect_ends_at_its_deadline),
         CASE(connect_waits_for_room_in_a_full_backlog),
         CASE(cancelled_connect_calls_back_once_and_later),

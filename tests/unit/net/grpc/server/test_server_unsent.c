@@ -130,6 +130,23 @@ static void who_has_stalled_longest_goes_first(void **state)
     assert_int_equal(rpc_raw_goaway_code(full), -1);
 }
 
+/* In whatever order they came. */
+static void of_those_that_stalled_together_the_one_with_most_goes(void **state)
+{
+    struct rpc_stand *stand = *state;
+    struct rpc_raw *first = staller_open(stand), *heavy = staller_open(stand);
+    struct rpc_raw *last = staller_open(stand);
+
+    ask_often(first, 2);
+    ask_often(heavy, 4); /* one of them finds no room */
+    ask_often(last, 2);
+    rpc_stand_advance(stand, 5 * MUSTER_NS_PER_S / 4);
+
+    assert_int_equal(rpc_raw_goaway_code(heavy), CALM);
+    assert_int_equal(rpc_raw_goaway_code(first), -1);
+    assert_int_equal(rpc_raw_goaway_code(last), -1);
+}
+
 /* Less than half its share: another one takes the room. */
 static void who_has_little_is_not_ended(void **state)
 {
@@ -207,6 +224,7 @@ int main(void)
         CASE(a_crowd_is_refused_then_ended),
         CASE(lent_answers_count),
         CASE(who_has_stalled_longest_goes_first),
+        CASE(of_those_that_stalled_together_the_one_with_most_goes),
         CASE(who_has_little_is_not_ended),
         CASE(a_client_that_reads_is_not_ended),
         CASE(a_single_byte_of_window_now_and_then_is_not_reading),
