@@ -214,6 +214,22 @@ static void what_is_missing_at_open_is_named(void **state)
     close_resolver(resolver);
 }
 
+static void a_process_of_no_task_has_no_number(void **state)
+{
+    struct cloud_fixture *f = *state;
+    struct muster_gce_resolver_options options = group_g(f);
+    struct muster_resolver *resolver;
+    bool is_set = true;
+    int64_t id = -1;
+
+    options.has_no_task_id = true;
+    resolver = open_resolver(f, options);
+    assert_int_equal(muster_resolver_task_id(resolver, &is_set, &id, NULL), MUSTER_OK);
+    assert_false(is_set);
+    assert_int_equal(id, 0);
+    close_resolver(resolver);
+}
+
 /* 32 of them come at a time. */
 static void an_instance_of_more_than_a_mebibyte_is_refused(void **state)
 {
@@ -370,6 +386,7 @@ int main(void)
         CASE(an_instance_of_more_than_a_mebibyte_is_refused),
         cmocka_unit_test(a_late_answer_names_the_request),
         CASE(what_is_missing_at_open_is_named),
+        CASE(a_process_of_no_task_has_no_number),
         CASE(a_question_can_be_given_up_before_its_first_request),
         CASE(a_list_that_is_not_there_for_a_moment_is_asked_for_again),
         CASE(a_failure_gives_up_the_other_look_ups),

@@ -222,6 +222,44 @@ static void several_files_count_as_one_and_the_first_entry_wins(void **state)
     rmdir(folder);
 }
 
+static void more_files_than_can_be_read_are_refused(void **state)
+{
+    static const struct {
+        size_t count;
+        enum muster_rc rc;
+        const char *text;
+    } rows[] = {
+        {MUSTER_KUBECONFIG_FILES_MAX, MUSTER_OK, ""},
+        {MUSTER_KUBECONFIG_FILES_MAX + 1, MUSTER_INVALID_ARGUMENT, "KUBECONFIG lists more than"},
+    };
+    struct test_env *test = *state;
+    char folder[] = "/tmp/kubeconfig.XXXXXX", path[64];
+
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/one", folder);
+    write_file(path, plain);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char list[64 * (MUSTER_KUBECONFIG_FILES_MAX + 1)];
+        struct muster_kubeconfig config;
+        struct muster_error error = {.text = ""};
+        struct test_vars vars;
+        size_t length = 0;
+
+        for (size_t k = 0; k < rows[i].count; k++)
+            length += (size_t)snprintf(list + length, sizeof(list) - length, "%s%s",
+                                       k > 0 ? ":" : "", path);
+        test_vars_init(&vars, (const struct test_var[]){{"KUBECONFIG", list}, {NULL, NULL}});
+        test->env.vars = &vars.vars;
+        assert_int_equal(muster_kubeconfig_load(&test->env, NULL, NULL, &config, &error),
+                         rows[i].rc);
+        assert_non_null(strstr(error.text, rows[i].text));
+        if (rows[i].rc == MUSTER_OK)
+            muster_kubeconfig_fini(&config);
+    }
+    unlink(path);
+    rmdir(folder);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
 
 int main(void)
@@ -232,6 +270,7 @@ int main(void)
         CASE(json_is_read_as_well),
         CASE(what_is_wrong_is_named_with_its_entry),
         CASE(a_context_without_user_is_an_open_server),
+        CASE(more_files_than_can_be_read_are_refused),
         CASE(a_malformed_file_is_not_passed_over_for_the_next),
         CASE(several_files_count_as_one_and_the_first_entry_wins),
     };

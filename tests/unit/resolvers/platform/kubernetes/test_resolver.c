@@ -243,6 +243,39 @@ static void outside_of_a_cluster_and_without_files_the_remedy_is_named(void **st
     assert_int_equal(muster_kubernetes_resolver_open(f->env, &options, &resolver, &error),
                      MUSTER_NOT_FOUND);
     assert_says(error.text, "no kubeconfig", "/nonexistent/config", NULL);
+    options.location = MUSTER_KUBERNETES_OFF_CLUSTER + 1;
+    assert_int_equal(muster_kubernetes_resolver_open(f->env, &options, &resolver, &error),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_says(error.text, "unknown location", NULL);
+    assert_null(resolver);
+}
+
+/* The mount is there before what belongs into it. */
+static void within_a_cluster_an_empty_file_is_named(void **state)
+{
+    static const struct {
+        const char *token, *ca;
+        const char *text;
+    } rows[] = {{"", "PEM", "/token is empty"}, {"t", "", "/ca.crt is empty"}};
+    struct cloud_fixture *f = *state;
+
+    cloud_fixture_set_var(f, "KUBERNETES_SERVICE_HOST", "127.0.0.1");
+    cloud_fixture_set_var(f, "KUBERNETES_SERVICE_PORT", "1");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_kubernetes_resolver_options options = {.location =
+                                                                 MUSTER_KUBERNETES_WITHIN_CLUSTER};
+        struct muster_resolver *resolver = NULL;
+        struct muster_error error = {0};
+        char token[512], ca[512];
+
+        snprintf(token, sizeof(token), "%s", cloud_fixture_write(f, "token", rows[i].token));
+        snprintf(ca, sizeof(ca), "%s", cloud_fixture_write(f, "ca.crt", rows[i].ca));
+        options.token_file = token;
+        options.ca_file = ca;
+        assert_int_equal(muster_kubernetes_resolver_open(f->env, &options, &resolver, &error),
+                         MUSTER_FAILED_PRECONDITION);
+        assert_says(error.text, "the service account", rows[i].text, NULL);
+    }
 }
 
 /* Paths in the kubeconfig start in its folder. */
@@ -577,6 +610,7 @@ int main(void)
         cmocka_unit_test(within_a_cluster_a_rotated_token_is_read_again),
         cmocka_unit_test(without_memory_no_server_is_found_within_a_cluster),
         CASE(outside_of_a_cluster_and_without_files_the_remedy_is_named),
+        CASE(within_a_cluster_an_empty_file_is_named),
         cmocka_unit_test(a_kubeconfig_with_client_certificate_opens_the_door),
         cmocka_unit_test(a_kubeconfig_with_a_token_file_sends_what_stands_there),
         CASE(too_many_selectors_are_refused),

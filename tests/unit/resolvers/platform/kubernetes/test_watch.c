@@ -3,6 +3,7 @@
 
 #include "careful_mem.h"
 #include "cloud_fixture.h"
+#include "torture.h"
 
 #include <string.h>
 
@@ -143,6 +144,31 @@ static void an_event_that_memory_does_not_hold_ends_the_stream(void **state)
     assert_int_equal(muster_mem_limited_fini(&none), 0);
 }
 
+static void run_start(struct torture *torture, const void *data)
+{
+    struct stage stage;
+    (void)data;
+    stage_open(&stage);
+    muster_kubernetes_watch_start(&stage.watch);
+    torture_arm_limited(torture, &stage.f.test.mem);
+    muster_kubernetes_watch_listed(&stage.watch, "7");
+    torture_disarm(torture);
+    if (torture->refused == 0)
+        assert_int_equal(stage.watch.state, MUSTER_KUBERNETES_WATCH_STREAMING);
+    if (stage.watch.state != MUSTER_KUBERNETES_WATCH_STREAMING) {
+        assert_int_equal(stage.watch.state, MUSTER_KUBERNETES_WATCH_BACKOFF);
+        assert_null(stage.watch.url);
+    }
+
+    stage_close(&stage); /* and nothing is left */
+}
+
+static void a_stream_that_memory_does_not_hold_is_tried_later(void **state)
+{
+    (void)state;
+    torture_run(&(struct torture_scenario){.name = "start", .run = run_start});
+}
+
 static void a_change_is_told_and_its_version_kept(void **state)
 {
     struct stage stage;
@@ -226,6 +252,7 @@ int main(void)
         cmocka_unit_test(a_watch_wanted_again_before_it_has_ended_asks_for_a_listing),
         cmocka_unit_test(a_watch_can_be_stopped_while_it_renews),
         cmocka_unit_test(an_event_that_memory_does_not_hold_ends_the_stream),
+        cmocka_unit_test_teardown(a_stream_that_memory_does_not_hold_is_tried_later, torture_tell),
         cmocka_unit_test(a_version_that_expires_again_and_again_is_asked_for_with_a_pause),
         cmocka_unit_test(a_server_that_ends_streams_at_once_is_not_asked_in_a_circle),
         cmocka_unit_test(an_event_without_end_ends_the_stream),

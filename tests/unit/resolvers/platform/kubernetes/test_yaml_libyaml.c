@@ -4,7 +4,22 @@
 #include "careful_mem.h"
 #include "test_env.h"
 
+#include <dlfcn.h>
 #include <string.h>
+#include <yaml.h>
+
+static bool is_without_memory; /* for libyaml */
+
+/* Stands before the library's, which takes its memory from malloc. */
+int yaml_parser_initialize(yaml_parser_t *parser)
+{
+    int (*initialize)(yaml_parser_t *) = NULL;
+
+    if (is_without_memory)
+        return 0;
+    *(void **)&initialize = dlsym(RTLD_NEXT, "yaml_parser_initialize");
+    return initialize(parser);
+}
 
 static struct muster_json *parse_yaml(const char *text)
 {
@@ -91,6 +106,19 @@ static void what_is_refused_is_named_with_its_place(void **state)
     }
 }
 
+static void without_memory_nothing_is_parsed(void **state)
+{
+    struct muster_json *root = NULL;
+    struct muster_error error = {0};
+    (void)state;
+
+    is_without_memory = true;
+    assert_int_equal(muster_yaml_parse("a: 1", 4, &root, &error), MUSTER_RESOURCE_EXHAUSTED);
+    is_without_memory = false;
+    assert_int_equal(error.rc, MUSTER_RESOURCE_EXHAUSTED);
+    assert_null(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -98,6 +126,7 @@ int main(void)
         cmocka_unit_test(plain_words_become_values_and_quoted_ones_stay_text),
         cmocka_unit_test(json_is_yaml_and_nothing_is_null),
         cmocka_unit_test(what_is_refused_is_named_with_its_place),
+        cmocka_unit_test(without_memory_nothing_is_parsed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
 #include <muster/resolver.h>
 
 #include "name_server.h"
-#include "test_env.h"
+#include "torture.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -194,6 +194,30 @@ static void a_target_that_is_neither_service_nor_host_and_port_is_refused(void *
     test_env_close(&test);
 }
 
+static void run_open(struct torture *torture, const void *data)
+{
+    struct muster_resolver *resolver = NULL;
+    struct test_env test;
+    enum muster_rc rc;
+    (void)data;
+
+    test_env_open(&test);
+    torture_arm_limited(torture, &test.mem);
+    rc = muster_resolver_open(&test.env, "dns:host:80?job=w&self=h", NULL, &resolver, NULL);
+    torture_disarm(torture);
+    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    if (rc == MUSTER_OK)
+        muster_resolver_close(resolver, NULL);
+    test_env_turn(&test.env, 3);
+    test_env_close(&test);
+}
+
+static void without_memory_it_does_not_open(void **state)
+{
+    (void)state;
+    torture_run(&(struct torture_scenario){.name = "open", .run = run_open});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -203,6 +227,7 @@ int main(void)
         cmocka_unit_test(failures_of_the_server_are_told_with_the_name),
         cmocka_unit_test(a_silent_server_ends_the_question_at_its_deadline),
         cmocka_unit_test(close_ends_a_question_under_way),
+        cmocka_unit_test_teardown(without_memory_it_does_not_open, torture_tell),
         cmocka_unit_test(a_target_that_is_neither_service_nor_host_and_port_is_refused),
     };
 

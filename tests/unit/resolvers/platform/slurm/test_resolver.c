@@ -191,6 +191,43 @@ static void gpus_come_from_the_first_that_tells(void **state)
     world_fini(&world);
 }
 
+static enum muster_rc say_gpus(void *data, uint32_t *ret_count, struct muster_error *ret_error)
+{
+    const uint32_t *count = data;
+
+    if (count == NULL)
+        return muster_error_set(ret_error, MUSTER_UNAVAILABLE, "no driver");
+    *ret_count = *count;
+    return MUSTER_OK;
+}
+
+/* In place of the tool. */
+static void the_program_may_count_gpus_itself(void **state)
+{
+    static uint32_t six = 6;
+    struct muster_slurm_resolver_options options = {.count_gpus = say_gpus, .gpu_data = &six};
+    struct world world;
+    (void)state;
+
+    world_init(&world);
+    assert_int_equal(muster_slurm_resolver_open(&world.env, &options, &world.resolver, NULL),
+                     MUSTER_OK);
+    assert_int_equal(count_gpus(&world), 3);
+    assert_string_equal(muster_resolver_source(world.resolver, MUSTER_FACT_NUM_ACCELERATORS),
+                        "counted by the caller");
+    muster_resolver_close(world.resolver, NULL);
+    test_env_turn(&world.env, 3);
+    world.resolver = NULL;
+    options.gpu_data = NULL;
+    assert_int_equal(
+        muster_slurm_resolver_open(&world.env, &options, &world.resolver, &world.error),
+        MUSTER_UNAVAILABLE);
+    assert_string_equal(world.error.text, "no driver");
+    assert_null(world.resolver);
+    assert_int_equal(world.tool.runs, 0);
+    world_fini(&world);
+}
+
 static void the_tool_is_run_once_and_every_question_waits_for_it(void **state)
 {
     struct muster_resolve second = {.what = MUSTER_RESOLVE_CLUSTER_SPEC};
@@ -478,6 +515,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpus_come_from_the_first_that_tells),
+        cmocka_unit_test(the_program_may_count_gpus_itself),
         cmocka_unit_test(the_tool_is_run_once_and_every_question_waits_for_it),
         cmocka_unit_test(without_the_tool_there_are_no_gpus),
         cmocka_unit_test(a_tool_that_fails_is_an_error_that_names_the_remedy),
