@@ -397,31 +397,74 @@ static void open_broken_link(size_t i, const struct muster_peer_link_events *res
     stand.log[i][0] = '\0';
 }
 
+static void on_resumed(struct muster_peer_link *link)
+{
+    note_event(link, "resumed", 0);
+}
+
+static const struct muster_peer_link_events resumable = {.on_ready = on_ready,
+                                                         .on_frame = on_frame,
+                                                         .on_payload = on_payload,
+                                                         .on_down = on_down,
+                                                         .on_broken = on_broken,
+                                                         .on_resumed = on_resumed};
+
+static void reopen_link(size_t i)
+{
+    struct muster_loop *loop = stand.node.pair.env->loop;
+
+    assert_int_equal(muster_peer_link_reopen(stand.links[i], muster_node_address(stand.node.node),
+                                             muster_loop_after_ns(loop, 30 * MUSTER_NS_PER_S)),
+                     MUSTER_OK);
+}
+
 /* The node knows the peer, to which it is connecting itself, but not the session. */
 static void a_session_of_a_known_peer_can_begin_late(void **state)
 {
-    static const struct muster_peer_link_events resumable = {.on_ready = on_ready,
-                                                             .on_frame = on_frame,
-                                                             .on_payload = on_payload,
-                                                             .on_down = on_down,
-                                                             .on_broken = on_broken};
-    struct muster_loop *loop;
 
     (void)state;
     stand_open_as_member();
-    loop = stand.node.pair.env->loop;
     wait_for_streams(1);
     assert_non_null(peer_of_node());
     open_broken_link(1, &resumable);
     assert_null(peer_of_node()->link);
-    assert_int_equal(muster_peer_link_reopen(stand.links[1], muster_node_address(stand.node.node),
-                                             muster_loop_after_ns(loop, 30 * MUSTER_NS_PER_S)),
-                     MUSTER_OK);
+    reopen_link(1);
     ask_for_view(1);
     wait_for_word(1);
 
     assert_string_equal(stand.log[1], "commit:1 ");
     assert_true(stand.is_ready[1]);
+}
+
+/* On the link of before, which is in use: nothing of it is lost. */
+static void a_session_goes_on_behind_a_break(void **state)
+{
+    struct muster_error why;
+    struct muster_peer_link *used;
+
+    (void)state;
+    stand_open();
+    open_link(0, MUSTER_LINK_CONTROL);
+    muster_peer_link_set_owner(stand.links[0], &resumable, &stand);
+    ask_for_view(0);
+    wait_for_word(0);
+    used = peer_of_node()->link;
+    assert_non_null(used);
+    (void)muster_error_set(&why, MUSTER_UNAVAILABLE, "cut");
+    stand.log[0][0] = '\0';
+    muster_peer_link_break(stand.links[0], &why);
+    if (stand.log[0][0] == '\0')
+        wait_for_word(0);
+    stand.log[0][0] = '\0';
+    reopen_link(0);
+    wait_for_word(0);
+    assert_string_equal(stand.log[0], "resumed:0 ");
+    stand.log[0][0] = '\0';
+    ask_for_view(0);
+    wait_for_word(0);
+
+    assert_string_equal(stand.log[0], "commit:1 ");
+    assert_ptr_equal(peer_of_node()->link, used);
 }
 
 static void on_left(struct muster_node *node, void *data)
@@ -487,6 +530,7 @@ int main(void)
         cmocka_unit_test(of_links_in_both_directions_the_same_one_stays),
         CASE(the_loss_of_a_link_that_is_not_in_use_is_silent),
         CASE(a_session_of_a_known_peer_can_begin_late),
+        CASE(a_session_goes_on_behind_a_break),
         cmocka_unit_test(a_member_that_has_failed_and_is_not_let_go_says_that_it_quits),
         CASE(a_member_without_a_group_leaves_all_the_same),
     };

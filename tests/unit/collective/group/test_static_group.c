@@ -4,8 +4,12 @@
 #include <muster/static_group.h>
 #include <muster/stream.h>
 
+#include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include "net/stream/net_internal.h"
 #include "test_vars.h"
 #include "torture.h"
 
@@ -109,6 +113,43 @@ static void a_closed_group_leaves_nothing_behind(void **state)
     assert_true(is_all_freed(NULL));
 }
 
+/* The group has closed the stranger's connection. */
+static bool is_hung_up(void *data)
+{
+    char bytes[1024]; /* its hello may come before */
+    ssize_t count;
+
+    do
+        count = recv(*(const int *)data, bytes, sizeof(bytes), MSG_DONTWAIT);
+    while (count > 0);
+    return count == 0 || (count < 0 && errno == ECONNRESET); /* with words that it has not read */
+}
+
+static void a_stranger_is_hung_up_and_forgotten(void **state)
+{
+    static const char words[] = "GET / HTTP/1.1\r\nhost: a.host.that.has.a.long.name\r\n\r\n";
+    struct muster_static_group *group = NULL;
+    struct muster_address address;
+    union muster_sockaddr sockaddr;
+    socklen_t length;
+    int stranger;
+
+    (void)state;
+    assert_int_equal(muster_static_group_open(&world.test.env, "job", &group, &world.error),
+                     MUSTER_OK);
+    address = *muster_static_group_address(group);
+    assert_int_equal(muster_static_group_join(group, 0, &address, 1, NULL), MUSTER_OK);
+    length = muster_sockaddr_from(&address, &sockaddr);
+    stranger = socket(sockaddr.any.sa_family, SOCK_STREAM, 0);
+    assert_int_equal(connect(stranger, &sockaddr.any, length), 0);
+    assert_int_equal(send(stranger, words, strlen(words), 0), strlen(words));
+    test_env_run_until(&world.test.env, is_hung_up, &stranger);
+    close(stranger);
+    muster_static_group_close(group);
+
+    test_env_run_until(&world.test.env, is_all_freed, NULL);
+}
+
 static void run_join(struct torture *torture, const void *data)
 {
     struct muster_static_group *group = NULL;
@@ -139,6 +180,7 @@ int main(void)
         CASE(an_environment_without_a_network_is_refused),
         CASE(a_job_needs_a_name),
         CASE(a_closed_group_leaves_nothing_behind),
+        CASE(a_stranger_is_hung_up_and_forgotten),
         CASE(a_group_whose_join_found_no_memory_can_be_closed),
         CASE(a_wire_that_there_is_not_is_named_with_those_that_there_are),
     };

@@ -3,6 +3,9 @@
 
 #include <stdalign.h>
 #include <string.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
 
 #include <muster/mem.h>
 
@@ -267,12 +270,40 @@ static void what_is_kept_goes_when_memory_runs_out(void **state)
     muster_mem_free(&stage->pool.mem, block);
 }
 
+#ifdef __SANITIZE_ADDRESS__
+/* Whoever writes behind a block, or into one that it has given back, is told at once. */
+static void what_is_nobodys_is_poisoned(void **state)
+{
+    struct stage *stage = *state;
+    uint8_t *block = muster_mem_alloc(&stage->pool.mem, 48), *again;
+
+    assert_null(__asan_region_is_poisoned(block, 48));
+    muster_mem_free(&stage->pool.mem, block);
+    for (size_t i = 0; i < 48; i++)
+        assert_true(__asan_address_is_poisoned(block + i));
+    again = muster_mem_alloc(&stage->pool.mem, 40); /* of the same class */
+    assert_ptr_equal(again, block);
+    assert_null(__asan_region_is_poisoned(again, 40));
+    assert_true(__asan_address_is_poisoned(again + 40));
+    muster_mem_free(&stage->pool.mem, again);
+    muster_mem_pool_trim(&stage->pool);
+    block = muster_mem_alloc(&stage->pool.mem, 40);
+    assert_null(__asan_region_is_poisoned(block, 40));
+    for (size_t i = 40; i < 48; i++)
+        assert_true(__asan_address_is_poisoned(block + i));
+    muster_mem_free(&stage->pool.mem, block);
+}
+#endif
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, open_stage, close_stage)
     const struct CMUnitTest cases[] = {
         CASE(sizes_are_rounded_up_to_their_class),
         CASE(a_freed_block_serves_its_class_alone),
+#ifdef __SANITIZE_ADDRESS__
+        CASE(what_is_nobodys_is_poisoned),
+#endif
         CASE(blocks_beyond_the_classes_are_not_kept),
         CASE(a_block_grows_in_its_place_within_its_class),
         CASE(a_block_that_cannot_grow_stays),

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "assertion_count.h"
+#include "torture.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -96,6 +97,30 @@ static void a_wrong_size_is_told_before_memory_is_made(void **state)
     signal(SIGXFSZ, handler);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     muster_params_seat_free(seat_new());
+}
+
+static void run_new(struct torture *torture, const void *data)
+{
+    size_t count = torture_count_system_blocks();
+    struct muster_params_seat *seat = NULL;
+    struct muster_error error = {.text = ""};
+    enum muster_rc rc;
+
+    (void)data;
+    torture_arm_system(torture);
+    rc = muster_params_seat_new(&small, &seat, &error);
+    torture_disarm(torture);
+    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    assert_int_equal(error.text[0] != '\0', rc != MUSTER_OK);
+    assert_int_equal(seat != NULL, rc == MUSTER_OK);
+    muster_params_seat_free(seat);
+    assert_int_equal(torture_count_system_blocks(), count);
+}
+
+static void without_memory_there_is_no_seat(void **state)
+{
+    (void)state;
+    torture_run(&(struct torture_scenario){.name = "new", .run = run_new});
 }
 
 static void a_seat_has_the_memory_and_shards_that_were_asked_for(void **state)
@@ -407,6 +432,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_seats_are_not_made),
         cmocka_unit_test(a_wrong_size_is_told_before_memory_is_made),
+        cmocka_unit_test(without_memory_there_is_no_seat),
         cmocka_unit_test(a_seat_has_the_memory_and_shards_that_were_asked_for),
         cmocka_unit_test(the_next_process_takes_the_seat_when_its_holder_is_killed),
         cmocka_unit_test(the_next_process_has_mapped_what_its_holder_uses),
