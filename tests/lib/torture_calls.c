@@ -231,6 +231,7 @@ WRAP(ssize_t, recv, int fd, void *buffer, size_t count, int flags)
 {
     int failure = FAILURE(TORTURE_OF_RECV);
 
+    note_harm(failure);
     if (failure == SHORT && count > 1)
         return REAL(recv)(fd, buffer, 1, flags);
     return FAIL_OR(failure, REAL(recv)(fd, buffer, count, flags));
@@ -240,6 +241,7 @@ WRAP(ssize_t, recvmsg, int fd, struct msghdr *message, int flags)
 {
     int failure = FAILURE(TORTURE_OF_RECVMSG);
 
+    note_harm(failure);
     return FAIL_OR(failure, REAL(recvmsg)(fd, message, flags));
 }
 
@@ -256,6 +258,7 @@ WRAP(ssize_t, sendmsg, int fd, const struct msghdr *message, int flags)
 {
     int failure = FAILURE(TORTURE_OF_SENDMSG);
 
+    note_harm(failure);
     if (failure == SHORT && message->msg_controllen == 0)
         return send_byte(fd, message, flags);
     return FAIL_OR(failure == SHORT ? 0 : failure, REAL(sendmsg)(fd, message, flags));
