@@ -4,6 +4,8 @@
 #include <openssl/crypto.h>
 #include <stdlib.h>
 
+#include "torture.h"
+
 static uint64_t held, count, due; /* due 0: none is to fail */
 static bool has_failed;
 
@@ -18,7 +20,7 @@ static bool is_due(void)
 static void *on_malloc(size_t bytes, const char *file, int line)
 {
     (void)file, (void)line;
-    void *ptr = is_due() ? NULL : malloc(bytes);
+    void *ptr = is_due() ? NULL : torture_malloc(bytes);
 
     held += ptr != NULL;
     return ptr;
@@ -26,7 +28,7 @@ static void *on_malloc(size_t bytes, const char *file, int line)
 
 static void *on_realloc(void *ptr, size_t bytes, const char *file, int line)
 {
-    void *moved = is_due() ? NULL : realloc(ptr, bytes);
+    void *moved = is_due() ? NULL : torture_library_realloc(ptr, bytes);
 
     (void)file, (void)line;
     held += ptr == NULL && moved != NULL;

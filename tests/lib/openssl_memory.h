@@ -5,7 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/** At the start of a program, before OpenSSL is used. False: it was. */
+/** At the start of a program, before OpenSSL is used. False: it was. From then on torture_arm_library reaches
+ * OpenSSL, too. */
 bool openssl_memory_take_over(void);
 /** The fail_at-th allocation from now fails; 0: none. */
 void openssl_memory_fail_at(uint64_t fail_at);

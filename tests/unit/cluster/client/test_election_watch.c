@@ -1,5 +1,6 @@
 /* Observers of an election, before a registry that is played by hand. */
 #include "played_registry.h"
+#include "torture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,7 +139,9 @@ static void on_leader(struct muster_election_watch *watch, const struct muster_r
                        (unsigned)leader->mod_revision);
 }
 
-static enum muster_rc stand_open(struct stand *stand, const struct row *row, uint64_t fail_at)
+/* torture NULL: nothing is refused. */
+static enum muster_rc stand_open(struct stand *stand, const struct row *row,
+                                 struct torture *torture)
 {
     enum muster_rc rc;
 
@@ -147,10 +150,12 @@ static enum muster_rc stand_open(struct stand *stand, const struct row *row, uin
     stand->watch.data = stand;
     played_registry_open(&stand->played, methods, sizeof(methods) / sizeof(methods[0]), stand,
                          NULL);
-    stand->played.test.mem.fail_at = fail_at;
+    if (torture != NULL)
+        torture_arm_limited(torture, &stand->played.test.mem);
     rc = muster_election_watch_start(&stand->watch, stand->played.registry,
                                      (struct muster_bytes){"e", 1}, on_leader);
-    stand->played.test.mem.fail_at = 0;
+    if (torture != NULL)
+        torture_disarm(torture);
     return rc;
 }
 
@@ -190,7 +195,7 @@ static void each_leader_is_shown_once(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct stand stand;
 
-        assert_int_equal(stand_open(&stand, &rows[i], 0), MUSTER_OK);
+        assert_int_equal(stand_open(&stand, &rows[i], NULL), MUSTER_OK);
         test_env_run_until(stand.played.env, is_settled, &stand);
         for (uint64_t end_ns = muster_loop_after_ns(stand.played.env->loop, 10 * MUSTER_NS_PER_MS);
              muster_loop_now_ns(stand.played.env->loop) < end_ns;) /* and nothing more */
@@ -203,19 +208,25 @@ static void each_leader_is_shown_once(void **state)
 }
 
 /* The first allocation is of the watch; without memory for what follows it looks again. */
+static void run_watch(struct torture *torture, const void *data)
+{
+    bool is_first = torture->fail_at == 1;
+    struct stand stand;
+    enum muster_rc rc;
+
+    (void)data;
+    rc = stand_open(&stand, &rows[0], torture);
+    assert_int_equal(rc, is_first ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    if (rc == MUSTER_OK)
+        test_env_run_until(stand.played.env, is_settled, &stand);
+    assert_string_equal(stand.shown, rc == MUSTER_OK ? "5 " : "");
+    stand_close(&stand);
+}
+
 static void want_of_memory_is_told_or_waited_out(void **state)
 {
     (void)state;
-    for (uint64_t fail_at = 1; fail_at <= 6; fail_at++) {
-        struct stand stand;
-        enum muster_rc rc = stand_open(&stand, &rows[0], fail_at);
-
-        assert_int_equal(rc, fail_at == 1 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
-        if (rc == MUSTER_OK)
-            test_env_run_until(stand.played.env, is_settled, &stand);
-        assert_string_equal(stand.shown, rc == MUSTER_OK ? "5 " : "");
-        stand_close(&stand);
-    }
+    torture_run(&(struct torture_scenario){.name = "watch", .run = run_watch});
 }
 
 static bool has_been_answered(void *data)
@@ -229,7 +240,7 @@ static void it_asks_nothing_more_when_the_client_closes(void **state)
     struct stand stand;
 
     (void)state;
-    assert_int_equal(stand_open(&stand, &silent, 0), MUSTER_OK);
+    assert_int_equal(stand_open(&stand, &silent, NULL), MUSTER_OK);
     played_registry_hang_up(&stand.played);
     test_env_run_until(stand.played.env, has_been_answered, &stand);
 

@@ -1,5 +1,6 @@
 /* Leases of a registry client before a registry that is played by hand: they are kept alive, or lost. */
 #include "played_registry.h"
+#include "torture.h"
 
 #include <string.h>
 
@@ -133,22 +134,48 @@ static void a_stream_that_says_nothing_is_left_for_another(void **state)
     played_registry_close(&stand.played);
 }
 
-static void no_memory_for_a_lease_is_told(void **state)
+static void on_outcome(struct muster_registry_lease *lease, enum muster_rc rc)
+{
+    struct leased *leased = lease->data;
+
+    leased->is_granted = rc == MUSTER_OK;
+    leased->is_lost = !leased->is_granted;
+}
+
+static bool has_outcome(void *data)
+{
+    const struct leased *leased = data;
+
+    return leased->is_granted || leased->is_lost;
+}
+
+/* With memory again the next one is granted. */
+static void run_start(struct torture *torture, const void *data)
 {
     struct stand stand;
+    struct leased *first = &stand.leases[0];
+    enum muster_rc rc;
 
-    (void)state;
+    (void)data;
     stand_open(&stand);
-    for (uint64_t fail_at = 1; fail_at <= 3; fail_at++) {
-        stand.played.test.mem.fail_at = fail_at;
-        assert_int_equal(muster_registry_lease_start(&stand.leases[0].lease, stand.played.registry,
-                                                     1, played_registry_soon(&stand.played),
-                                                     on_granted, on_lost),
-                         MUSTER_RESOURCE_EXHAUSTED);
-    }
-    stand.played.test.mem.fail_at = 0;
-    grant_lease(&stand, &stand.leases[0]);
+    first->lease.data = first;
+    torture_arm_limited(torture, &stand.played.test.mem);
+    rc = muster_registry_lease_start(&first->lease, stand.played.registry, 1,
+                                     played_registry_soon(&stand.played), on_outcome, on_lost);
+    torture_disarm(torture);
+    assert_true(rc == MUSTER_OK || (torture->refused > 0 && rc == MUSTER_RESOURCE_EXHAUSTED));
+    if (rc == MUSTER_OK)
+        test_env_run_until(stand.played.env, has_outcome, first);
+    if (torture->refused == 0)
+        assert_true(first->is_granted);
+    grant_lease(&stand, &stand.leases[1]);
     played_registry_close(&stand.played);
+}
+
+static void no_memory_for_a_lease_is_told(void **state)
+{
+    (void)state;
+    torture_run(&(struct torture_scenario){.name = "lease", .run = run_start});
 }
 
 int main(void)
@@ -156,7 +183,7 @@ int main(void)
     const struct CMUnitTest registry_client_lease[] = {
         cmocka_unit_test(a_lease_is_kept_alive_over_a_lost_stream),
         cmocka_unit_test(a_stream_that_says_nothing_is_left_for_another),
-        cmocka_unit_test(no_memory_for_a_lease_is_told),
+        cmocka_unit_test_teardown(no_memory_for_a_lease_is_told, torture_tell),
     };
 
     return cmocka_run_group_tests(registry_client_lease, NULL, NULL);

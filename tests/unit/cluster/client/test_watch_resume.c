@@ -1,5 +1,6 @@
 /* A registry that is played by hand: what the client asks again, and where a watch goes on. */
 #include "played_registry.h"
+#include "torture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -351,26 +352,32 @@ static void operations_on_no_key_are_refused(void **state)
     stand_close(&stand);
 }
 
-/* Each allocation of a start fails in turn; what has started ends. */
+/* What has started ends. */
+static void run_start(struct torture *torture, const void *data)
+{
+    struct stand stand;
+    enum muster_rc rc;
+
+    stand_open(&stand);
+    torture_arm_limited(torture, &stand.played.test.mem);
+    rc = start_op(&stand, *(const enum kind *)data);
+    torture_disarm(torture);
+
+    assert_true(rc == MUSTER_OK || (torture->refused > 0 && rc == MUSTER_RESOURCE_EXHAUSTED));
+    if (rc == MUSTER_OK)
+        test_env_run_until(stand.played.env, test_env_is_true, &stand.is_done);
+    stand_close(&stand);
+}
+
 static void no_memory_to_start_is_told(void **state)
 {
     (void)state;
-    for (enum kind kind = RANGE; kind <= TIME_TO_LIVE; kind++)
-        for (uint64_t fail_at = 1, is_over = 0; is_over == 0; fail_at++) {
-            struct stand stand;
-            enum muster_rc rc;
+    for (enum kind kind = RANGE; kind <= TIME_TO_LIVE; kind++) {
+        char name[16];
 
-            stand_open(&stand);
-            stand.played.test.mem.fail_at = fail_at;
-            rc = start_op(&stand, kind);
-            is_over = stand.played.test.mem.fail_at != 0;
-            stand.played.test.mem.fail_at = 0;
-
-            assert_true(rc == MUSTER_OK || (is_over == 0 && rc == MUSTER_RESOURCE_EXHAUSTED));
-            if (rc == MUSTER_OK)
-                test_env_run_until(stand.played.env, test_env_is_true, &stand.is_done);
-            stand_close(&stand);
-        }
+        (void)snprintf(name, sizeof(name), "start %d", kind);
+        torture_run(&(struct torture_scenario){.name = name, .run = run_start, .data = &kind});
+    }
 }
 
 /* --- Watches --- */

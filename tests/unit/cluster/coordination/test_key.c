@@ -1,6 +1,6 @@
 /* Keys of the coordination service. */
 #include "coordination_scene_play.h"
-#include "test_env.h"
+#include "torture.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -102,28 +102,26 @@ static void ask_key(struct coordination_scene *scene, struct question *question,
 }
 
 /* A task that is told that it failed finds the value that was there. */
+static void run_insert(struct torture *torture, const void *data)
+{
+    struct coordination_scene *scene = *(struct coordination_scene *const *)data;
+    struct question question, check;
+
+    ask_key(scene, &question, MUSTER_COORDINATION_INSERT, "d/k0", "v", 1);
+    assert_int_equal(question.rc, MUSTER_OK);
+    torture_arm_limited(torture, &scene->mem);
+    ask_key(scene, &question, MUSTER_COORDINATION_INSERT, "d/k0", "w", 1);
+    torture_disarm(torture);
+    assert_int_equal(question.rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    ask_key(scene, &check, MUSTER_COORDINATION_GET, "d/k0", NULL, 0);
+    assert_string_equal(check.entries, question.rc == MUSTER_OK ? "d/k0=w;" : "d/k0=v;");
+}
+
 static void without_memory_a_key_keeps_its_value(void **state)
 {
-    struct coordination_scene *fixture = *state;
-    struct question question;
-    unsigned refused = 0;
+    struct coordination_scene *scene = *state;
 
-    ask_key(fixture, &question, MUSTER_COORDINATION_INSERT, "d/k0", "v", 0);
-    question.rc = MUSTER_RESOURCE_EXHAUSTED;
-    for (uint64_t fail_at = 1; question.rc != MUSTER_OK; fail_at++) {
-        struct question check;
-        const char *expected;
-
-        fixture->mem.fail_at = fail_at;
-        ask_key(fixture, &question, MUSTER_COORDINATION_INSERT, "d/k0", "w", 1);
-        fixture->mem.fail_at = 0;
-        assert_true(question.rc == MUSTER_OK || question.rc == MUSTER_RESOURCE_EXHAUSTED);
-        refused += question.rc != MUSTER_OK;
-        expected = question.rc == MUSTER_OK ? "d/k0=w;" : "d/k0=v;";
-        ask_key(fixture, &check, MUSTER_COORDINATION_GET, "d/k0", NULL, 0);
-        assert_string_equal(check.entries, expected);
-    }
-    assert_int_not_equal(refused, 0);
+    torture_run(&(struct torture_scenario){.name = "insert", .run = run_insert, .data = &scene});
 }
 
 static void a_wait_that_is_dropped_leaves_nothing(void **state)

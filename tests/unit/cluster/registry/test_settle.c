@@ -2,6 +2,7 @@
  * own write does not meet an open transaction. Also streams that begin without memory. */
 #include "registry_stand.h"
 #include "scene_case.h"
+#include "torture.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -117,7 +118,7 @@ static void the_write_that_tries_the_disk_gives_room_back_first(void **state)
     assert_true(journal_size(stand) < 50000);
 }
 
-static const struct {
+static const struct stream_row {
     const char *path, *request;
     size_t bytes;
 } streams[] = {
@@ -127,29 +128,34 @@ static const struct {
     {"/etcdserverpb.Maintenance/HashKV", "", 0}, /* answered over several turns, as these */
 };
 
+static unsigned told; /* streams, that memory lacks */
+
+static void run_stream(struct torture *torture, const void *data)
+{
+    const struct stream_row *row = data;
+    struct registry_stand stand;
+    struct rpc_raw *raw;
+    int64_t status;
+
+    registry_stand_open(&stand);
+    raw = rpc_raw_open(&stand.rpc);
+    torture_arm_limited(torture, &stand.rpc.test.mem);
+    call_server(raw, 1, row->path, row->request, row->bytes, FLAG_END_STREAM);
+    torture_disarm(torture);
+    rpc_stand_advance(&stand.rpc, MUSTER_NS_PER_S);
+    status = rpc_raw_status(raw, 1);
+    told += status == MUSTER_UNAVAILABLE || status == MUSTER_RESOURCE_EXHAUSTED;
+    registry_stand_close(&stand);
+}
+
 static void streams_without_memory_are_told_or_go_on(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++) {
-        struct registry_stand stand;
-        unsigned told = 0;
-
-        registry_stand_open(&stand);
-        for (uint64_t fail_at = 1; fail_at <= 40; fail_at++) {
-            struct rpc_raw *raw = rpc_raw_open(&stand.rpc);
-            int64_t status;
-
-            stand.rpc.test.mem.fail_at = fail_at;
-            call_server(raw, 1, streams[i].path, streams[i].request, streams[i].bytes,
-                        FLAG_END_STREAM);
-            stand.rpc.test.mem.fail_at = 0;
-            rpc_stand_advance(&stand.rpc, MUSTER_NS_PER_S);
-            status = rpc_raw_status(raw, 1);
-            told += status == MUSTER_UNAVAILABLE || status == MUSTER_RESOURCE_EXHAUSTED;
-        }
-
+        told = 0;
+        torture_run(&(struct torture_scenario){
+            .name = streams[i].path, .run = run_stream, .data = &streams[i]});
         assert_true(told > 1);
-        registry_stand_close(&stand);
     }
 }
 

@@ -8,6 +8,7 @@
 #include "net/tls/stream_internal.h"
 #include "tests/lib/fake_authority.h"
 #include "tests/lib/tls_pair.h"
+#include "tests/lib/torture.h"
 
 #define DAY_S  (24L * 3600)
 #define SPIFFE "spiffe://test/job/a/task/1"
@@ -508,32 +509,32 @@ static void much_passes_both_ways_at_once(void **state)
 }
 
 /* Whichever allocation of ours fails, both ends hear of it once, and nothing is lost. */
-static void want_of_memory_ends_the_handshake(void **state)
+static void run_handshake(struct torture *torture, const void *data)
 {
     const struct muster_tls_handshake_options server = {.is_server = true, .protocols = "h2"};
     const struct muster_tls_handshake_options client = {.server_name = "localhost",
                                                         .protocols = "h2"};
-    unsigned failed_count = 0;
-    bool has_failed = true;
+    struct meeting meeting;
+    struct tls_pair *pair = &meeting.pair;
+    bool is_ok;
 
+    (void)data;
+    meeting_open(&meeting, &mutual);
+    tls_pair_start(pair, &pair->client, meeting.client, &client, 60 * MUSTER_NS_PER_S);
+    tls_pair_start(pair, &pair->server, meeting.server, &server, 60 * MUSTER_NS_PER_S);
+    torture_arm_limited(torture, &pair->test.mem);
+    tls_pair_wait(pair, &pair->client);
+    tls_pair_wait(pair, &pair->server);
+    torture_disarm(torture);
+    is_ok = pair->client.rc == MUSTER_OK && pair->server.rc == MUSTER_OK;
+    assert_int_equal(is_ok, torture->refused == 0);
+    meeting_close(&meeting);
+}
+
+static void want_of_memory_ends_the_handshake(void **state)
+{
     (void)state;
-    for (uint64_t fail_at = 1; has_failed && fail_at < 100; fail_at++) {
-        struct meeting meeting;
-        struct tls_pair *pair = &meeting.pair;
-
-        meeting_open(&meeting, &mutual);
-        tls_pair_start(pair, &pair->client, meeting.client, &client, 60 * MUSTER_NS_PER_S);
-        tls_pair_start(pair, &pair->server, meeting.server, &server, 60 * MUSTER_NS_PER_S);
-        pair->test.mem.fail_at = fail_at;
-        tls_pair_wait(pair, &pair->client);
-        tls_pair_wait(pair, &pair->server);
-        has_failed = pair->test.mem.fail_at == 0;
-        pair->test.mem.fail_at = 0;
-        failed_count += has_failed;
-        assert_true(!has_failed || pair->client.rc != MUSTER_OK || pair->server.rc != MUSTER_OK);
-        meeting_close(&meeting);
-    }
-    assert_true(failed_count > 3);
+    torture_run(&(struct torture_scenario){.name = "handshake", .run = run_handshake});
 }
 
 int main(void)
@@ -548,7 +549,7 @@ int main(void)
         cmocka_unit_test(strange_clients_are_refused),
         cmocka_unit_test(a_cancelled_handshake_is_called_back_once),
         cmocka_unit_test(much_passes_both_ways_at_once),
-        cmocka_unit_test(want_of_memory_ends_the_handshake),
+        cmocka_unit_test_teardown(want_of_memory_ends_the_handshake, torture_tell),
     };
     int failed_count;
 

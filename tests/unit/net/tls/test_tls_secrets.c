@@ -10,7 +10,7 @@
 #include "tests/lib/fake_authority.h"
 #include "tests/lib/secret_mem.h"
 #include "tests/lib/secret_stack.h"
-#include "tests/lib/test_env.h"
+#include "tests/lib/torture.h"
 
 static struct fake_authority *authority;
 static struct fake_cert ours, others;
@@ -105,21 +105,26 @@ static void the_key_of_a_credential_is_wiped(void **state)
     }
 }
 
+static void run_open(struct torture *torture, const void *data)
+{
+    struct scene *scene = *(struct scene *const *)data;
+    const struct muster_tls_options options = {.cert_file = scene->both, .key_file = scene->both};
+    struct muster_tls *tls = NULL;
+    enum muster_rc rc;
+
+    torture_arm_limited(torture, &scene->test.mem);
+    rc = muster_tls_open(&scene->test.env, &options, &tls, NULL);
+    torture_disarm(torture);
+    assert_int_equal(rc == MUSTER_OK, torture->refused == 0);
+    muster_tls_close(tls);
+    assert_int_equal(scene->memory.leaked_count, 0);
+}
+
 static void a_key_that_does_not_fit_in_is_wiped(void **state)
 {
     struct scene *scene = *state;
 
-    for (uint64_t fail_at = 1; fail_at < 12; fail_at++) {
-        const struct muster_tls_options options = {.cert_file = scene->both,
-                                                   .key_file = scene->both};
-        struct muster_tls *tls = NULL;
-
-        scene->test.mem.fail_at = fail_at;
-        (void)!muster_tls_open(&scene->test.env, &options, &tls, NULL);
-        scene->test.mem.fail_at = 0;
-        muster_tls_close(tls);
-        assert_int_equal(scene->memory.leaked_count, 0);
-    }
+    torture_run(&(struct torture_scenario){.name = "open", .run = run_open, .data = &scene});
 }
 
 /* The key of an authority is in OpenSSL's hands alone. */

@@ -8,6 +8,7 @@
 
 #include "assertion_count.h"
 #include "careful_mem.h"
+#include "torture.h"
 #include "params/publication/manifest.h"
 
 #include <stdio.h>
@@ -451,7 +452,7 @@ static void a_name_that_strangers_send_twice_is_refused(void **state)
     muster_version_manifest_fini(&manifest);
 }
 
-/* One run with the fail-th allocation refused. Returns whether all went well. */
+/* Returns whether all went well. */
 static bool make_pack_and_read(struct muster_mem *mem)
 {
     struct muster_version_manifest manifest, again;
@@ -472,20 +473,24 @@ static bool make_pack_and_read(struct muster_mem *mem)
     return is_ok;
 }
 
-static void a_refused_allocation_leaves_nothing_behind(void **state)
+static void run_manifest(struct torture *torture, const void *data)
 {
     struct muster_mem_limited mem;
-    uint64_t fail_at = 0;
     bool is_ok;
 
+    (void)data;
+    muster_mem_limited_init(&mem, careful_mem(), 0);
+    torture_arm_limited(torture, &mem);
+    is_ok = make_pack_and_read(&mem.mem);
+    torture_disarm(torture);
+    assert_int_equal(is_ok, torture->refused == 0);
+    assert_int_equal(muster_mem_limited_fini(&mem), 0);
+}
+
+static void a_refused_allocation_leaves_nothing_behind(void **state)
+{
     (void)state;
-    do {
-        muster_mem_limited_init(&mem, careful_mem(), 0);
-        mem.fail_at = ++fail_at;
-        is_ok = make_pack_and_read(&mem.mem);
-        assert_int_equal(muster_mem_limited_fini(&mem), 0);
-    } while (!is_ok);
-    assert_int_equal(fail_at, 10); /* four for each manifest, one for the packed form */
+    torture_run(&(struct torture_scenario){.name = "manifest", .run = run_manifest});
 }
 
 int main(void)
@@ -504,7 +509,7 @@ int main(void)
         cmocka_unit_test(a_name_that_is_too_long_is_refused),
         cmocka_unit_test(bytes_of_strangers_are_refused_by_their_part),
         cmocka_unit_test(a_name_that_strangers_send_twice_is_refused),
-        cmocka_unit_test(a_refused_allocation_leaves_nothing_behind),
+        cmocka_unit_test_teardown(a_refused_allocation_leaves_nothing_behind, torture_tell),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,6 +8,7 @@
 
 #include "assertion_count.h"
 #include "careful_mem.h"
+#include "torture.h"
 #include "params/publication/model.h"
 #include "params/publication/tree.h"
 
@@ -215,25 +216,32 @@ static void without_readers_the_publisher_has_no_children(void **state)
     muster_publication_tree_fini(&tree);
 }
 
-static void memory_that_is_refused_leaves_nothing_behind(void **state)
+static const char *const hosts[] = {"a", "b", "a"};
+
+static void run_tree(struct torture *torture, const void *data)
 {
-    static const char *const keys[] = {"a", "b", "a"};
     struct muster_publication_tree tree;
     struct muster_mem_limited mem;
-    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
-    uint64_t fail_at = 0;
+    enum muster_rc rc;
+
+    (void)data;
+    muster_mem_limited_init(&mem, careful_mem(), 0);
+    torture_arm_limited(torture, &mem);
+    rc = muster_publication_tree_init(&mem.mem, 1, hosts, 3, &tree);
+    torture_disarm(torture);
+    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    if (rc == MUSTER_OK)
+        muster_publication_tree_fini(&tree);
+    assert_int_equal(muster_mem_limited_fini(&mem), 0);
+}
+
+static void memory_that_is_refused_leaves_nothing_behind(void **state)
+{
+    struct muster_publication_tree tree;
 
     (void)state;
-    while (rc != MUSTER_OK) {
-        muster_mem_limited_init(&mem, careful_mem(), 0);
-        mem.fail_at = ++fail_at;
-        rc = muster_publication_tree_init(&mem.mem, 1, keys, 3, &tree);
-        if (rc == MUSTER_OK)
-            muster_publication_tree_fini(&tree);
-        assert_int_equal(muster_mem_limited_fini(&mem), 0);
-    }
-    assert_int_equal(fail_at, 6);
-    assert_int_equal(muster_publication_tree_init(careful_mem(), 1, keys,
+    torture_run(&(struct torture_scenario){.name = "tree", .run = run_tree});
+    assert_int_equal(muster_publication_tree_init(careful_mem(), 1, hosts,
                                                   MUSTER_PUBLICATION_READERS_MAX + 1, &tree),
                      MUSTER_RESOURCE_EXHAUSTED);
 }
@@ -486,7 +494,7 @@ int main(void)
         cmocka_unit_test(each_reader_stands_once_in_an_order_where_its_parents_come_first),
         cmocka_unit_test(versions_take_turns_at_the_top),
         cmocka_unit_test(without_readers_the_publisher_has_no_children),
-        cmocka_unit_test(memory_that_is_refused_leaves_nothing_behind),
+        cmocka_unit_test_teardown(memory_that_is_refused_leaves_nothing_behind, torture_tell),
         cmocka_unit_test(a_version_comes_within_1_3_of_the_bound),
         cmocka_unit_test(deaths_cost_little_once_there_is_a_new_list),
         cmocka_unit_test(the_bound_is_known_for_small_cases),

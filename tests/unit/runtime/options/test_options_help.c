@@ -1,5 +1,5 @@
 /* The pages that show an option table, byte by byte. */
-#include "test_env.h"
+#include "torture.h"
 
 #include <string.h>
 
@@ -158,33 +158,37 @@ static void the_table_has_one_line_per_option(void **state)
 }
 
 /* The page, its growth, and the words of a row. */
-static void without_memory_there_is_no_page(void **state)
+struct page_row {
+    const char *name;
+    bool is_table;
+};
+
+static void run_page(struct torture *torture, const void *data)
 {
     const struct muster_options *commands[] = {&options};
-    struct test_env *test = *state;
-    size_t blocks = test->mem.block_count;
+    const struct page_row *row = data;
+    struct test_env test;
+    enum muster_rc rc;
+    char *text = NULL;
+    size_t bytes = 0;
 
-    for (unsigned is_table = 0; is_table < 2; is_table++) {
-        enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
-        unsigned refused = 0;
-        char *text = NULL;
-        size_t bytes = 0;
+    test_env_open(&test);
+    torture_arm_limited(torture, &test.mem);
+    rc = row->is_table ? muster_options_table(commands, 1, test.env.mem, &text, &bytes)
+                       : muster_options_help(&options, test.env.mem, &text, &bytes);
+    torture_disarm(torture);
+    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    assert_int_equal(text != NULL, rc == MUSTER_OK);
+    muster_mem_free(test.env.mem, text);
+    test_env_close(&test);
+}
 
-        for (; rc != MUSTER_OK; refused += rc != MUSTER_OK) {
-            test->mem.fail_at = refused + 1;
-            rc = is_table != 0 ? muster_options_table(commands, 1, test->env.mem, &text, &bytes)
-                               : muster_options_help(&options, test->env.mem, &text, &bytes);
-            if (rc == MUSTER_OK)
-                break;
-            assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
-            assert_null(text);
-            assert_int_equal(test->mem.block_count, blocks);
-        }
-        test->mem.fail_at = 0;
-        assert_true(refused >= 3);
-        muster_mem_free(test->env.mem, text);
-        assert_int_equal(test->mem.block_count, blocks);
-    }
+static void without_memory_there_is_no_page(void **state)
+{
+    static const struct page_row pages[] = {{"help", false}, {"table", true}};
+
+    (void)state;
+    TORTURE_RUN_ROWS(run_page, pages);
 }
 
 int main(void)
@@ -194,7 +198,7 @@ int main(void)
         CASE(the_help_page_shows_every_row),
         CASE(help_is_broken_between_words_at_the_last_column),
         CASE(the_table_has_one_line_per_option),
-        CASE(without_memory_there_is_no_page),
+        cmocka_unit_test_teardown(without_memory_there_is_no_page, torture_tell),
     };
 
     return cmocka_run_group_tests_name("options_help", tests, NULL, NULL);

@@ -10,6 +10,7 @@
 #include "careful_mem.h"
 #include "params_stand.h"
 #include "region_stand.h"
+#include "torture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -335,36 +336,36 @@ static void a_cut_ends_when_its_client_goes_while_it_is_saved(void **state)
 }
 
 /* Memory for the copies of rows that change meanwhile. */
+static void run_marks(struct torture *torture, const void *data)
+{
+    struct scene scene;
+    struct call call;
+
+    (void)data;
+    scene_open(&scene);
+    rows_push(&scene, 0);
+    cut_start(&scene, &call, 0, scene.folder);
+    while (scene.stand.server->cut.state != MUSTER_PARAMS_CUT_MARKING ||
+           scene.stand.server->cut.awaited > 0)
+        test_env_turn(&scene.stand.test.env, 1);
+    torture_arm_limited(torture, &scene.stand.test.mem);
+    test_env_turn(&scene.stand.test.env, 1);
+    torture_disarm(torture);
+    if (cut_await(&scene, &call) != MUSTER_OK) {
+        assert_true(torture->refused > 0);
+        assert_int_equal(call.rc, MUSTER_RESOURCE_EXHAUSTED);
+        assert_non_null(strstr(call.op.error.text, "no memory "));
+    }
+    rows_push(&scene, 1);
+    cut_start(&scene, &call, 0, scene.folder);
+    assert_int_equal(cut_await(&scene, &call), MUSTER_OK);
+    scene_close(&scene);
+}
+
 static void a_cut_without_memory_says_so(void **state)
 {
-    bool is_refused = false;
-
     (void)state;
-    for (uint64_t i = 1; i <= 2 || is_refused; i++) {
-        struct scene scene;
-        struct call call;
-
-        scene_open(&scene);
-        rows_push(&scene, 0);
-        cut_start(&scene, &call, 0, scene.folder);
-        while (scene.stand.server->cut.state != MUSTER_PARAMS_CUT_MARKING ||
-               scene.stand.server->cut.awaited > 0)
-            test_env_turn(&scene.stand.test.env, 1);
-        scene.stand.test.mem.fail_at = i;
-        test_env_turn(&scene.stand.test.env, 1);
-        is_refused = scene.stand.test.mem.fail_at == 0;
-        scene.stand.test.mem.fail_at = 0;
-        if (i == 1)
-            assert_true(is_refused);
-        if (cut_await(&scene, &call) != MUSTER_OK) {
-            assert_int_equal(call.rc, MUSTER_RESOURCE_EXHAUSTED);
-            assert_non_null(strstr(call.op.error.text, "no memory "));
-        }
-        rows_push(&scene, 1);
-        cut_start(&scene, &call, 0, scene.folder);
-        assert_int_equal(cut_await(&scene, &call), MUSTER_OK);
-        scene_close(&scene);
-    }
+    torture_run(&(struct torture_scenario){.name = "marks", .run = run_marks});
 }
 
 static void a_server_that_dies_amid_the_cut_ends_it_with_its_reason(void **state)
@@ -416,7 +417,7 @@ int main(void)
         cmocka_unit_test(a_folder_that_is_not_there_ends_the_cut_alone),
         cmocka_unit_test(a_client_that_comes_amid_the_marks_ends_the_cut),
         cmocka_unit_test(a_cut_ends_when_its_client_goes_while_it_is_saved),
-        cmocka_unit_test(a_cut_without_memory_says_so),
+        cmocka_unit_test_teardown(a_cut_without_memory_says_so, torture_tell),
         cmocka_unit_test(a_server_that_dies_amid_the_cut_ends_it_with_its_reason),
         cmocka_unit_test(wrong_folders_are_refused_at_once),
     };

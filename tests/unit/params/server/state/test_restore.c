@@ -9,6 +9,7 @@
 #include "params_calls.h"
 #include "params_job.h"
 #include "scene_case.h"
+#include "torture.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -198,36 +199,41 @@ static void all_rows_check(const struct params_stand *stand, const struct scene 
     assert_memory_equal(&digest, &scene->digest, sizeof(digest));
 }
 
+static unsigned parts; /* runs in which some tables were there */
+
 /* The first server ends after each of its allocations in turn. */
+static void run_restore(struct torture *torture, const void *data)
+{
+    const struct scene *scene = data;
+    struct params_stand stand;
+    struct muster_error error;
+    enum muster_rc rc;
+
+    seat_open(&stand);
+    torture_arm_limited(torture, &stand.test.mem);
+    rc = alone_open(&stand, scene->folder, &error);
+    torture_disarm(torture);
+    assert_true(rc == MUSTER_OK || torture->refused > 0);
+    if (rc != MUSTER_OK) {
+        const struct muster_params_region_head *head = muster_params_seat_region(stand.seat)->head;
+
+        test_env_turn(&stand.test.env, 8);
+        if (head->restoring == MUSTER_PARAMS_RESTORING_BEGUN) {
+            assert_int_equal(alone_open(&stand, NULL, &error), MUSTER_FAILED_PRECONDITION);
+            assert_non_null(strstr(error.text, "has a part of a cut"));
+            test_env_turn(&stand.test.env, 8);
+            parts += head->table_count > 0;
+        }
+        assert_int_equal(alone_open(&stand, scene->folder, &error), MUSTER_OK);
+    }
+    all_rows_check(&stand, scene);
+    seat_close(&stand);
+}
+
 static void a_part_of_a_cut_is_restored_again(void **state)
 {
-    const struct scene *scene = *state;
-    enum muster_rc rc = MUSTER_UNKNOWN;
-    unsigned parts = 0;
-
-    for (uint64_t i = 1; rc != MUSTER_OK; i++) {
-        struct params_stand stand;
-        struct muster_error error;
-
-        seat_open(&stand);
-        stand.test.mem.fail_at = i;
-        rc = alone_open(&stand, scene->folder, &error);
-        stand.test.mem.fail_at = 0;
-        if (rc != MUSTER_OK) {
-            const struct muster_params_region_head *head = muster_params_seat_region(stand.seat)->head;
-
-            test_env_turn(&stand.test.env, 8);
-            if (head->restoring == MUSTER_PARAMS_RESTORING_BEGUN) {
-                assert_int_equal(alone_open(&stand, NULL, &error), MUSTER_FAILED_PRECONDITION);
-                assert_non_null(strstr(error.text, "has a part of a cut"));
-                test_env_turn(&stand.test.env, 8);
-                parts += head->table_count > 0;
-            }
-            assert_int_equal(alone_open(&stand, scene->folder, &error), MUSTER_OK);
-        }
-        all_rows_check(&stand, scene);
-        seat_close(&stand);
-    }
+    parts = 0;
+    torture_run(&(struct torture_scenario){.name = "restore", .run = run_restore, .data = *state});
     assert_int_not_equal(parts, 0);
 }
 

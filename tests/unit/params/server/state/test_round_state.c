@@ -9,6 +9,7 @@
 #include "params_job.h"
 #include "params_sources.h"
 #include "scene_case.h"
+#include "torture.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -263,35 +264,35 @@ static void rounds_that_are_not_known_are_not_told(void **state)
     assert_int_equal(rounds->open, 6);
 }
 
-/* Each allocation of closing a round fails in turn: it is closed whole a little later. */
+/* It is closed whole a little later. */
+static void run_close(struct torture *torture, const void *data)
+{
+    static struct params_sources scene;
+    struct muster_params_rounds *rounds;
+
+    (void)data;
+    scene_open(&scene);
+    rounds = rounds_of(&scene);
+    sources_push(&scene);
+    scene.stand.server->place = MUSTER_PARAMS_NOWHERE;
+    for (uint32_t source = 0; source < SOURCES; source++)
+        params_sources_tick(&scene, source, 1, source == 0 ? 1 : 3);
+    test_env_turn(&scene.stand.test.env, 20);
+    scene.stand.server->place = 0;
+    torture_arm_limited(torture, &scene.stand.test.mem);
+    muster_params_rounds_look(rounds, false);
+    test_env_turn(&scene.stand.test.env, 2);
+    torture_disarm(torture);
+    means_check(&scene, 1);
+    assert_int_equal(rounds->open, 1);
+    assert_false(rounds->is_behind);
+    params_sources_close(&scene);
+}
+
 static void a_round_without_memory_is_closed_later(void **state)
 {
-    bool is_over = false;
-
     (void)state;
-    for (uint64_t i = 1; !is_over; i++) {
-        static struct params_sources scene;
-        struct muster_params_rounds *rounds;
-        struct muster_mem_limited *mem = &scene.stand.test.mem;
-
-        scene_open(&scene);
-        rounds = rounds_of(&scene);
-        sources_push(&scene);
-        scene.stand.server->place = MUSTER_PARAMS_NOWHERE;
-        for (uint32_t source = 0; source < SOURCES; source++)
-            params_sources_tick(&scene, source, 1, source == 0 ? 1 : 3);
-        test_env_turn(&scene.stand.test.env, 20);
-        scene.stand.server->place = 0;
-        mem->fail_at = i;
-        muster_params_rounds_look(rounds, false);
-        test_env_turn(&scene.stand.test.env, 2);
-        is_over = mem->fail_at != 0;
-        mem->fail_at = 0;
-        means_check(&scene, 1);
-        assert_int_equal(rounds->open, 1);
-        assert_false(rounds->is_behind);
-        params_sources_close(&scene);
-    }
+    torture_run(&(struct torture_scenario){.name = "close", .run = run_close});
 }
 
 /* The decision has its place in a table of its own, and other tables take all that there is. */
@@ -415,7 +416,7 @@ int main(void)
         CASE(a_new_map_applies_what_was_decided_before),
         CASE(a_new_map_decides_the_round_that_is_complete),
         CASE(rounds_that_are_not_known_are_not_told),
-        cmocka_unit_test(a_round_without_memory_is_closed_later),
+        cmocka_unit_test_teardown(a_round_without_memory_is_closed_later, torture_tell),
         CASE(a_server_that_is_not_opened_leaves_its_memory_alone),
         CASE(a_round_whose_decision_cannot_be_kept_stays_open),
         CASE(a_client_that_cannot_be_told_of_a_round_does_not_join),
