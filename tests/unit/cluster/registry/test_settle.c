@@ -128,34 +128,42 @@ static const struct stream_row {
     {"/etcdserverpb.Maintenance/HashKV", "", 0}, /* answered over several turns, as these */
 };
 
-static unsigned told; /* streams, that memory lacks */
+/* The client opens such streams, one after another. */
+struct hungry {
+    const struct stream_row *row;
+    struct registry_stand *stand;
+    unsigned *told; /* streams, that memory lacks */
+};
 
 static void run_stream(struct torture *torture, const void *data)
 {
-    const struct stream_row *row = data;
-    struct registry_stand stand;
-    struct rpc_raw *raw;
+    const struct hungry *hungry = data;
+    struct rpc_stand *rpc = &hungry->stand->rpc;
+    struct rpc_raw *raw = rpc_raw_open(rpc);
     int64_t status;
 
-    registry_stand_open(&stand);
-    raw = rpc_raw_open(&stand.rpc);
-    torture_arm_limited(torture, &stand.rpc.test.mem);
-    call_server(raw, 1, row->path, row->request, row->bytes, FLAG_END_STREAM);
+    torture_arm_limited(torture, &rpc->test.mem);
+    call_server(raw, 1, hungry->row->path, hungry->row->request, hungry->row->bytes,
+                FLAG_END_STREAM);
     torture_disarm(torture);
-    rpc_stand_advance(&stand.rpc, MUSTER_NS_PER_S);
+    rpc_stand_advance(rpc, MUSTER_NS_PER_S);
     status = rpc_raw_status(raw, 1);
-    told += status == MUSTER_UNAVAILABLE || status == MUSTER_RESOURCE_EXHAUSTED;
-    registry_stand_close(&stand);
+    *hungry->told += status == MUSTER_UNAVAILABLE || status == MUSTER_RESOURCE_EXHAUSTED;
 }
 
 static void streams_without_memory_are_told_or_go_on(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++) {
-        told = 0;
+        struct registry_stand stand;
+        unsigned told = 0;
+        const struct hungry hungry = {&streams[i], &stand, &told};
+
+        registry_stand_open(&stand);
         torture_run(&(struct torture_scenario){
-            .name = streams[i].path, .run = run_stream, .data = &streams[i]});
+            .name = streams[i].path, .run = run_stream, .data = &hungry});
         assert_true(told > 1);
+        registry_stand_close(&stand);
     }
 }
 

@@ -1,6 +1,6 @@
 /* Memory that only its owner can write, and the list of it. */
 #include "runtime/system/host_share.h"
-#include "test_env.h"
+#include "torture.h"
 #include "uninstrumented.h"
 
 #include <errno.h>
@@ -531,6 +531,25 @@ static void listeners_hear_of_every_share_and_numbers_are_new(void **state)
     test_env_close(&test);
 }
 
+static void run_share(struct torture *torture, const void *data)
+{
+    struct muster_share *share = NULL;
+    struct test_env test;
+    enum muster_rc rc;
+    int next;
+    (void)data;
+
+    test_env_open(&test);
+    next = next_descriptor();
+    torture_arm_limited(torture, &test.mem);
+    rc = muster_share_new(muster_host_shares(test.env.host), 1, &share);
+    torture_disarm(torture);
+    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    assert_int_equal(share != NULL, rc == MUSTER_OK);
+    assert_int_equal(next_descriptor() == next, rc != MUSTER_OK);
+    test_env_close(&test);
+}
+
 static void without_memory_there_is_no_share(void **state)
 {
     struct test_env test;
@@ -539,13 +558,10 @@ static void without_memory_there_is_no_share(void **state)
     int next;
     (void)state;
 
+    torture_run(&(struct torture_scenario){.name = "share", .run = run_share});
     test_env_open(&test);
     shares = muster_host_shares(test.env.host);
     next = next_descriptor();
-    for (uint64_t at = 1; at <= 2; at++) {
-        test.mem.fail_at = at;
-        assert_int_equal(muster_share_new(shares, 1, &share), MUSTER_RESOURCE_EXHAUSTED);
-    }
     kernel.memfd_failure = ENOSYS;
     assert_int_equal(muster_share_new(shares, 1, &share), MUSTER_UNIMPLEMENTED);
     kernel.memfd_failure = 0;
