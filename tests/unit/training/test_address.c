@@ -380,7 +380,7 @@ static void count_waits(struct muster_log *log, enum muster_log_level level, uin
     waits_told += strcmp(event, "waits_for_registry") == 0;
 }
 
-/* Of what takes a while the program tells, but not again and again. */
+/* The log tells of a search that takes a while, but not again and again. */
 static void a_long_search_is_told_once(void **state)
 {
     static const struct {

@@ -352,7 +352,7 @@ static void operations_on_no_key_are_refused(void **state)
     stand_close(&stand);
 }
 
-/* What has started ends. */
+/* A call that has started ends. */
 static void run_start(struct torture *torture, const void *data)
 {
     struct stand stand;
