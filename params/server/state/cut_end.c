@@ -58,8 +58,10 @@ void muster_params_cut_saving_free(struct muster_params_server_cut *cut)
 
     muster_aside_close(cut->aside);
     cut->aside = NULL;
-    if (cut->saving != NULL)
+    if (cut->saving != NULL) {
         muster_params_snapshot_packing_fini(&cut->saving->packing);
+        muster_mem_free(server->env->mem, cut->saving->kept);
+    }
     muster_mem_free(server->env->mem, cut->saving);
     muster_mem_free(server->env->mem, cut->entries);
     cut->saving = NULL;

@@ -6,12 +6,13 @@
 #include "params/server/core/server_internal.h"
 #include "params/snapshot/snapshot.h"
 
-/* The work of the aside thread: a shard's file on its way to the disk, then the names in the
- * folder. */
+/* The work of the aside thread: files of an earlier cut that are looked for, a shard's file on its way to the disk,
+ * then the names in the folder. The loop makes no call of a file system: it would wait for the disk. */
 struct muster_params_saving {
     struct muster_params_snapshot snapshot;
     struct muster_params_snapshot_packing packing;
     bool is_packing;
+    struct muster_params_saved_shard *kept; /* as cut->kept at first; cut 0: the file is not there */
     char path[MUSTER_PARAMS_SNAPSHOT_PATH_BYTES];
 };
 

@@ -160,13 +160,7 @@ static void shard_step(struct muster_params_server_cut *cut)
 /* The shard is as an earlier cut has saved it. */
 static bool shard_is_kept(const struct muster_params_server_cut *cut)
 {
-    const struct muster_params_saved_shard *kept =
-        cut->kept != NULL ? &cut->kept[cut->shard] : NULL;
-
-    return kept != NULL && kept->cut != 0 && !cut->saving->is_packing &&
-           muster_params_snapshot_has(
-               &cut->saving->snapshot, cut->shard,
-               &(struct muster_params_snapshot_shard){.cut = kept->cut, .bytes = kept->bytes});
+    return cut->kept != NULL && cut->kept[cut->shard].cut != 0 && !cut->saving->is_packing;
 }
 
 /* One shard after another: clients are answered between the turns, and while its file goes to the disk. */
@@ -188,11 +182,62 @@ void muster_params_cut_on_step(struct muster_task *task)
     }
 }
 
+static enum muster_rc kept_find(void *data)
+{
+    const struct muster_params_server_cut *cut = data;
+    struct muster_params_saving *saving = cut->saving;
+
+    for (uint32_t shard = 0; shard < saving->packing.shard_count; shard++) {
+        struct muster_params_saved_shard *kept = &saving->kept[shard];
+
+        if (kept->cut != 0 &&
+            !muster_params_snapshot_has(
+                &saving->snapshot, shard,
+                &(struct muster_params_snapshot_shard){.cut = kept->cut, .bytes = kept->bytes}))
+            kept->cut = 0;
+    }
+    return MUSTER_OK;
+}
+
+static void on_kept_found(void *data, enum muster_rc rc)
+{
+    struct muster_params_server_cut *cut = data;
+
+    MUSTER_ASSERT(rc == MUSTER_OK);
+    for (uint32_t shard = 0; shard < cut->saving->packing.shard_count; shard++)
+        if (cut->saving->kept[shard].cut == 0)
+            cut->kept[shard].cut = 0;
+    muster_task_post(&cut->step, muster_params_cut_server(cut)->env->loop);
+}
+
+/* The thread looks into a copy: a shard may move away meanwhile. False: no memory. */
+static bool kept_begin(struct muster_params_server_cut *cut)
+{
+    struct muster_params_server *server = muster_params_cut_server(cut);
+    uint32_t count = server->region->head->shard_count;
+    struct muster_params_saving *saving = cut->saving;
+
+    if (cut->kept == NULL) {
+        muster_task_post(&cut->step, server->env->loop);
+        return true;
+    }
+    if (strcmp(cut->kept_folder, cut->folder) != 0) {
+        memset(cut->kept, 0, count * sizeof(cut->kept[0]));
+        memcpy(cut->kept_folder, cut->folder, sizeof(cut->folder));
+    }
+    saving->kept = muster_mem_alloc(server->env->mem, count * sizeof(saving->kept[0]));
+    if (saving->kept == NULL)
+        return false;
+    memcpy(saving->kept, cut->kept, count * sizeof(saving->kept[0]));
+    saving->packing.shard_count = count;
+    muster_aside_start(cut->aside, kept_find, on_kept_found, cut);
+    return true;
+}
+
 void muster_params_cut_save(struct muster_params_server_cut *cut)
 {
     struct muster_params_server *server = muster_params_cut_server(cut);
     struct muster_mem *mem = server->env->mem;
-    struct muster_error error;
 
     muster_timer_stop(&cut->deadline);
     muster_params_cut_move(cut, MUSTER_PARAMS_CUT_SAVING);
@@ -202,15 +247,11 @@ void muster_params_cut_save(struct muster_params_server_cut *cut)
     cut->saving = muster_mem_alloc_zero(mem, 1, sizeof(*cut->saving));
     if (cut->entries == NULL || cut->saving == NULL ||
         muster_aside_open(server->env, &cut->aside) != MUSTER_OK) {
-        muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "no memory to save shards");
-        muster_params_cut_end(cut, &error);
+        step_end(cut, "no memory to save shards");
         return;
     }
     cut->saving->snapshot = snapshot_of(cut, server->env);
-    if (cut->kept != NULL && strcmp(cut->kept_folder, cut->folder) != 0) {
-        memset(cut->kept, 0, server->region->head->shard_count * sizeof(cut->kept[0]));
-        memcpy(cut->kept_folder, cut->folder, sizeof(cut->folder));
-    }
     cut->saving->packing.mem = mem;
-    muster_task_post(&cut->step, server->env->loop);
+    if (!kept_begin(cut))
+        step_end(cut, "no memory to save shards");
 }
