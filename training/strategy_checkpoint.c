@@ -102,7 +102,8 @@ static enum muster_rc proposals_decide(struct muster_strategy *strategy, const s
         .wall_ns = all[0].wall_ns,
         .folder = options->folder,
         .keep_count = options->keep_count,
-        .timeout_ns = options->timeout_ns};
+        .timeout_ns = options->timeout_ns,
+        .copy_bytes_max = options->copy_bytes_max};
     uint32_t rank = 0;
     enum muster_rc rc;
 
@@ -126,7 +127,7 @@ static enum muster_rc proposals_decide(struct muster_strategy *strategy, const s
     rc = muster_strategy_saving_start(strategy, &start, &strategy->error);
     if (rc == MUSTER_OK && strategy->updated_step == 0)
         muster_strategy_saving_detach(strategy);
-    return rc;
+    return strategy->state == MUSTER_STRATEGY_FAILED ? strategy->error.rc : rc;
 }
 
 /* *ret_is_begun: it was due. */
@@ -184,9 +185,11 @@ enum muster_rc muster_strategy_update_begin(struct muster_strategy *strategy)
     if (strategy->state == MUSTER_STRATEGY_STEP) {
         strategy->updated_step = strategy->step;
         muster_strategy_saving_detach(strategy);
-    } else if (strategy->state == MUSTER_STRATEGY_FAILED) {
+    }
+    if (strategy->state == MUSTER_STRATEGY_FAILED) {
         rc = strategy->error.rc;
-    } else if (strategy->state != MUSTER_STRATEGY_WAITING) { /* begin brings the members' state */
+    } else if (strategy->state != MUSTER_STRATEGY_STEP &&
+               strategy->state != MUSTER_STRATEGY_WAITING) { /* begin brings the members' state */
         rc = muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
                               "update_begin: call begin first");
     }

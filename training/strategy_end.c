@@ -258,7 +258,7 @@ static void strategy_free(struct muster_strategy *strategy)
     struct muster_env *env = strategy->env;
 
     MUSTER_ASSERT(strategy->node == NULL && strategy->ops_open == 0);
-    MUSTER_ASSERT(strategy->saving.state == MUSTER_SAVING_NONE);
+    muster_strategy_saving_fini(strategy);
     muster_mem_free(env->mem, strategy->schedule.folder);
     muster_mem_free(env->mem, strategy->restore_folder);
     for (size_t i = 0; i < strategy->tensor_count; i++)

@@ -14,6 +14,7 @@
 #define TIMEOUT_NS           (10 * 60 * MUSTER_NS_PER_S)
 #define LOOK_INTERVAL_NS     (5 * MUSTER_NS_PER_MS)
 #define LOOK_INTERVAL_MAX_NS (200 * MUSTER_NS_PER_MS)
+#define DETACH_INTERVAL_NS   (2 * MUSTER_NS_PER_MS)
 
 #define FROM(state) (1u << MUSTER_SAVING_##state)
 
@@ -44,11 +45,13 @@ static void saving_free(struct muster_strategy *strategy)
     struct muster_strategy_saving *saving = &strategy->saving;
 
     muster_timer_stop(&saving->look_timer);
+    muster_timer_stop(&saving->detach_timer);
     muster_aside_close(saving->aside);
+    muster_aside_close(saving->copier);
     muster_checkpoint_writer_free(saving->writer);
     muster_checkpoint_close(saving->checkpoint);
     muster_mem_free(strategy->env->mem, saving->members);
-    saving->aside = NULL;
+    saving->aside = saving->copier = NULL;
     saving->writer = NULL;
     saving->checkpoint = NULL;
     saving->members = NULL;
@@ -84,6 +87,64 @@ void muster_strategy_saving_abandon(struct muster_strategy *strategy, enum muste
     saving_end(strategy, rc, text);
 }
 
+/* --- Copies --- */
+
+static enum muster_rc chunks_copy(void *data)
+{
+    const struct muster_strategy *strategy = data;
+
+    (void)muster_checkpoint_writer_copy(strategy->saving.writer);
+    return MUSTER_OK;
+}
+
+static void on_copied(void *data, enum muster_rc rc)
+{
+    (void)data; /* nobody waits for it: detach copies the rest, too */
+    (void)rc;
+}
+
+static size_t copy_bytes_of(const struct muster_strategy *strategy,
+                            const struct muster_strategy_saving_start *start)
+{
+    uint64_t bytes = strategy->saving.checkpoint->shards[strategy->rank].bytes;
+
+    return (size_t)(start->copy_bytes_max != 0 && start->copy_bytes_max < bytes
+                        ? start->copy_bytes_max
+                        : bytes);
+}
+
+/* Room that is left of an earlier checkpoint is taken, also where it is larger. */
+static enum muster_rc copies_reserve(struct muster_strategy *strategy, size_t bytes)
+{
+    struct muster_huge_memory *copies = &strategy->saving.copies;
+
+    if (copies->capacity >= bytes)
+        return MUSTER_OK;
+    muster_huge_memory_close(copies);
+    return muster_huge_memory_open(strategy->env->mem, bytes, copies);
+}
+
+static bool is_detached(void *data)
+{
+    struct muster_strategy *strategy = data;
+    struct muster_strategy_saving *saving = &strategy->saving;
+
+    if (saving->state == MUSTER_SAVING_NONE || saving->is_detached)
+        return true;
+    saving->running.copied_bytes +=
+        muster_checkpoint_writer_detach(saving->writer, &saving->is_detached);
+    return saving->is_detached;
+}
+
+/* The wait looks again in the turn that ends it. */
+static void on_detach_timer(struct muster_timer *timer)
+{
+    struct muster_strategy *strategy = timer->data;
+
+    muster_timer_start(timer, strategy->env->loop,
+                       muster_loop_after_ns(strategy->env->loop, DETACH_INTERVAL_NS));
+}
+
 void muster_strategy_saving_detach(struct muster_strategy *strategy)
 {
     struct muster_strategy_saving *saving = &strategy->saving;
@@ -92,9 +153,18 @@ void muster_strategy_saving_detach(struct muster_strategy *strategy)
     if (saving->state == MUSTER_SAVING_NONE || saving->is_detached)
         return;
     begun_ns = muster_loop_clock_ns(strategy->env->loop);
-    saving->running.copied_bytes = muster_checkpoint_writer_detach(saving->writer);
+    if (!is_detached(strategy)) {
+        on_detach_timer(&saving->detach_timer);
+        muster_strategy_wait_until(strategy, is_detached, strategy);
+        muster_timer_stop(&saving->detach_timer);
+    }
     saving->running.stall_ns += muster_loop_clock_ns(strategy->env->loop) - begun_ns;
-    saving->is_detached = true;
+}
+
+void muster_strategy_saving_fini(struct muster_strategy *strategy)
+{
+    MUSTER_ASSERT(strategy->saving.state == MUSTER_SAVING_NONE);
+    muster_huge_memory_close(&strategy->saving.copies);
 }
 
 /* --- The others' shards --- */
@@ -253,6 +323,8 @@ static enum muster_rc parts_open(struct muster_strategy *strategy,
                                    (uint32_t)strategy->tensor_count, strategy->size,
                                    &saving->checkpoint);
     if (rc == MUSTER_OK)
+        rc = copies_reserve(strategy, copy_bytes_of(strategy, start));
+    if (rc == MUSTER_OK)
         rc = muster_checkpoint_writer_new(
             &(struct muster_checkpoint_writer_options){.mem = mem,
                                                        .folder = start->folder,
@@ -260,7 +332,10 @@ static enum muster_rc parts_open(struct muster_strategy *strategy,
                                                        .tensors = tensors,
                                                        .tensor_count = strategy->tensor_count,
                                                        .shard = strategy->rank,
-                                                       .shard_count = strategy->size},
+                                                       .shard_count = strategy->size,
+                                                       .copies = saving->copies.bytes,
+                                                       .copy_bytes =
+                                                           copy_bytes_of(strategy, start)},
             &saving->writer);
     muster_mem_free(mem, described);
     muster_mem_free(mem, tensors);
@@ -277,6 +352,7 @@ enum muster_rc muster_strategy_saving_start(struct muster_strategy *strategy,
 
     MUSTER_ASSERT(saving->state == MUSTER_SAVING_NONE);
     muster_timer_init(&saving->look_timer, on_look_timer, strategy);
+    muster_timer_init(&saving->detach_timer, on_detach_timer, strategy);
     saving->rank = strategy->rank;
     saving->keep_count = start->keep_count;
     saving->look_interval_ns = LOOK_INTERVAL_NS;
@@ -295,6 +371,8 @@ enum muster_rc muster_strategy_saving_start(struct muster_strategy *strategy,
         rc = parts_open(strategy, start);
     if (rc == MUSTER_OK)
         rc = muster_aside_open(env, &saving->aside);
+    if (rc == MUSTER_OK)
+        rc = muster_aside_open(env, &saving->copier);
     if (rc != MUSTER_OK) {
         saving_free(strategy);
         saving->failed_id = start->name.id;
@@ -306,5 +384,6 @@ enum muster_rc muster_strategy_saving_start(struct muster_strategy *strategy,
         .step = start->name.step, .bytes = saving->checkpoint->shards[strategy->rank].bytes};
     saving_move(saving, MUSTER_SAVING_WRITES);
     muster_aside_start(saving->aside, shard_write, on_written, strategy);
+    muster_aside_start(saving->copier, chunks_copy, on_copied, strategy);
     return MUSTER_OK;
 }

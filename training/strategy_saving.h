@@ -7,6 +7,8 @@
 #include <muster/strategy_checkpoint.h>
 #include <muster/view.h>
 
+#include "runtime/system/huge_memory.h"
+
 struct muster_aside;
 struct muster_checkpoint_writer;
 struct muster_strategy;
@@ -32,12 +34,14 @@ struct muster_strategy_saving {
     enum muster_strategy_saving_state state;
     struct muster_aside
         *aside; /* NULL without one that is being written, as all down to keep_count */
+    struct muster_aside *copier; /* copies ahead of the disk */
     struct muster_checkpoint_writer *writer;
     struct muster_checkpoint *checkpoint; /* takes its memory from the C library, in the thread */
     struct muster_member *members;        /* by rank */
     uint32_t rank, keep_count;
     uint64_t begun_ns, deadline_ns, look_interval_ns;
-    struct muster_timer look_timer;
+    struct muster_timer look_timer, detach_timer;
+    struct muster_huge_memory copies; /* stays for the next one: its pages are there by then */
     struct muster_strategy_look look;
     bool is_detached;   /* the tensors may change */
     uint64_t failed_id; /* of the last one that this member could not write; 0: none */
@@ -51,16 +55,20 @@ struct muster_strategy_saving_start {
     const char *folder;
     uint32_t keep_count;
     uint64_t timeout_ns;
+    uint64_t copy_bytes_max; /* 0: the shard's */
 };
 /** In the seat, in a step. Errors: of this member; the others are told so the next time. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_saving_start(
     struct muster_strategy *strategy, const struct muster_strategy_saving_start *start,
     struct muster_error *ret_error);
-/** The tensors may change from its return on. */
+/** In the seat. The tensors may change from its return on. It turns the loop where there is no room for copies of all
+ * that is not written yet. */
 void muster_strategy_saving_detach(struct muster_strategy *strategy);
 /** Give it up; waits for a piece of a file that is being written. Without one it does nothing. */
 void muster_strategy_saving_abandon(struct muster_strategy *strategy, enum muster_rc rc,
                                     const char *text);
+/** At the end of the strategy: none is being written. */
+void muster_strategy_saving_fini(struct muster_strategy *strategy);
 /** For waits: none is being written. */
 bool muster_strategy_saving_is_over(void *data);
 

@@ -14,6 +14,8 @@ struct muster_strategy_checkpoint_options {
     const char *folder;  /* all members see it by this path; made if its parent is there; copied */
     uint32_t keep_count; /* whole ones that are kept, this one among them; 0: all */
     uint64_t timeout_ns; /* waiting for the others' shards; 0: 10 min */
+    uint64_t
+        copy_bytes_max; /* memory for what is not written yet when the tensors change; 0: the member's part */
 };
 
 /**
@@ -21,8 +23,10 @@ struct muster_strategy_checkpoint_options {
  * and the first change of a registered tensor (muster_strategy_update_begin). It blocks until all have called it.
  *
  * Each member writes its part by a thread, out of the tensors until update_begin, and out of a copy of the rest
- * afterwards: so much memory is needed, at most. A program that has never called update_begin has all of its part
- * copied here. When a member dies before its part is written, the checkpoint is abandoned, and the earlier ones
+ * afterwards. A second thread copies meanwhile, ahead of the disk, so that little is left to copy in update_begin. The
+ * memory of the copies, as large as the member's part or copy_bytes_max, is kept for the next checkpoint until close;
+ * with less than the part update_begin waits for the disk. A program that has never called update_begin has all of its
+ * part copied here. When a member dies before its part is written, the checkpoint is abandoned, and the earlier ones
  * stay; when it has written it, the others finish.
  *
  * Errors:  FAILED_PRECONDITION (begin first; the tensors have changed; an earlier one is not finished on all members:
@@ -49,9 +53,9 @@ struct muster_strategy_checkpoint_result {
     enum muster_rc rc;
     char text[MUSTER_ERROR_TEXT_BYTES]; /* why it is not whole */
     uint64_t bytes;                     /* this member's part */
-    uint64_t copied_bytes;              /* of these, not written yet when the tensors changed */
-    uint64_t stall_ns;                  /* the program stood still for it */
-    uint64_t duration_ns;               /* until it was whole */
+    uint64_t copied_bytes; /* of these, in update_begin: they were neither written nor copied yet */
+    uint64_t stall_ns;     /* the program stood still for it */
+    uint64_t duration_ns;  /* until it was whole */
 };
 MUSTER_API void muster_strategy_checkpoint_result(
     struct muster_strategy *strategy, struct muster_strategy_checkpoint_result *ret_result);

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -14,8 +13,7 @@
  * back out of the cache hold up all threads of a virtual machine for up to 30 ms, also those of a real-time class, and
  * take two to four times as long (1 GiB; measured): their bytes lie in thousands of places, those of a huge page in
  * one. */
-#define PIECE_BYTES  MUSTER_FILE_PIECE_BYTES
-#define STAGING_HUGE ((size_t)2 << 20) /* the least that the system backs by a huge page */
+#define PIECE_BYTES MUSTER_FILE_PIECE_BYTES
 
 /* Without O_DIRECT: several megabytes that are written back at once hold up others longer than small parts do. */
 #define SYNC_BYTES ((size_t)512 << 10)
@@ -113,16 +111,15 @@ static int staging_write(struct muster_file_writer *writer)
     return 0;
 }
 
-/* The memory is asked for before it is touched: then the system gives a huge page. */
 static int staging_grow(struct muster_file_writer *writer)
 {
-    uint8_t *staging = aligned_alloc(STAGING_HUGE, STAGING_HUGE);
-
-    if (staging == NULL)
+    if (muster_huge_memory_open(muster_mem_system(), MUSTER_HUGE_PAGE_BYTES, &writer->memory) !=
+        MUSTER_OK) {
+        errno = ENOMEM;
         return -1;
-    (void)madvise(staging, STAGING_HUGE, MADV_HUGEPAGE);
-    memcpy(staging, writer->first, writer->used);
-    writer->staging = staging;
+    }
+    memcpy(writer->memory.bytes, writer->first, writer->used);
+    writer->staging = writer->memory.bytes;
     writer->room = PIECE_BYTES;
     return 0;
 }
@@ -130,12 +127,9 @@ static int staging_grow(struct muster_file_writer *writer)
 /* The file may hold a key. */
 static void staging_free(struct muster_file_writer *writer)
 {
+    explicit_bzero(writer->staging, writer->room);
     explicit_bzero(writer->first, sizeof(writer->first));
-    if (writer->staging != writer->first) {
-        explicit_bzero(writer->staging, PIECE_BYTES);
-        free(writer->staging);
-    }
-    writer->staging = NULL;
+    muster_huge_memory_close(&writer->memory);
 }
 
 /* errno says why. */
@@ -154,6 +148,7 @@ enum muster_rc muster_file_writer_open(struct muster_file_writer *writer, const 
     writer->used = 0;
     writer->staging = writer->first;
     writer->room = sizeof(writer->first);
+    writer->memory = (struct muster_huge_memory){.bytes = NULL};
     writer->is_direct = false;
     writer->sys = 0;
     errno = ENAMETOOLONG;

@@ -8,6 +8,8 @@
 #include <muster/base.h>
 #include <muster/status.h>
 
+#include "runtime/system/huge_memory.h"
+
 /** A file of more bytes is written in pieces, from memory that its writer takes from the C library. */
 #define MUSTER_FILE_FIRST_BYTES 4096u
 #define MUSTER_FILE_PIECE_BYTES ((size_t)1 << 20)
@@ -20,11 +22,12 @@ struct muster_file_writer {
     int fd;
     bool is_direct;    /* past the page cache */
     uint64_t at;       /* bytes that the file has */
-    uint8_t *staging;  /* bytes that it does not have yet */
+    uint8_t *staging;  /* bytes that it does not have yet: in first, then in memory */
     size_t used, room; /* of staging */
     const char *path;
     char neighbour[PATH_MAX];
-    uint8_t first[MUSTER_FILE_FIRST_BYTES]; /* staging of a file that has no more */
+    struct muster_huge_memory memory;
+    uint8_t first[MUSTER_FILE_FIRST_BYTES]; /* enough for a small file */
 };
 
 /** Borrows path until the end. After an error nothing is to be undone. */

@@ -63,8 +63,7 @@ RULES = [
      {"runtime/system/memory_anchor.c": "clone|syscall|waitpid", "runtime/system/recorder_system.c": "sigaction", "runtime/loop/loop_libevent.c": "signal", "runtime/system/host_system.c": "syscall", "runtime/loop/time_slice.c": "syscall",
       "runtime/system/host_command.c": r"posix_spawn\w*|waitid|kill", SHARED_MEMORY: r".*"}),
     ("the heap", r"malloc|calloc|realloc|free|strdup|strndup|asprintf|aligned_alloc|posix_memalign|memalign",
-     {"runtime/value/mem.c": "realloc|free",
-      "runtime/system/file_system.c": "aligned_alloc|free"}),  # writes past the page cache are from aligned memory
+     {"runtime/value/mem.c": "realloc|free"}),
 ]
 # Libraries that hand out or take memory of the C library's heap.
 HEAP_OF_LIBRARIES = r"net/tls/(crypto_)?openssl\.c|net/stream/dns_cares\.c|net/h2/session\.c|net/http/\w+\.c|net/page/\w+\.c|cluster/store/store_sqlite\.c"

@@ -17,7 +17,7 @@
 
 struct settings {
     const char *folder;
-    uint64_t bytes, compute_ns, steps, rounds;
+    uint64_t bytes, compute_ns, steps, rounds, copy_max;
     bool is_restore;
 };
 
@@ -54,6 +54,12 @@ static const struct muster_option rows[] = {
      .min = 1,
      .max = 1000,
      .help = "How many checkpoints are made."},
+    {.name = "copy-max",
+     .kind = MUSTER_OPTION_BYTES,
+     .offset = offsetof(struct settings, copy_max),
+     .fallback = "0",
+     .max = UINT64_MAX,
+     .help = "Memory for copies of what is not written yet; 0: as much as a worker's part."},
     {.name = "restore",
      .kind = MUSTER_OPTION_FLAG,
      .offset = offsetof(struct settings, is_restore),
@@ -143,7 +149,9 @@ static void strategy_end(struct bench_checkpoint *bench)
 static enum muster_rc step_do(struct bench_checkpoint *bench, bool is_saved, double *ret_s)
 {
     const struct muster_strategy_checkpoint_options options = {.folder = bench->settings->folder,
-                                                               .keep_count = 1};
+                                                               .keep_count = 1,
+                                                               .copy_bytes_max =
+                                                                   bench->settings->copy_max};
     struct muster_strategy *strategy = bench->strategy;
     double loss = 1, begun_s = now_s();
     struct muster_tensor gradient = {.data = &loss, .count = 1, .dtype = MUSTER_F64};

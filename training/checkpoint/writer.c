@@ -13,14 +13,15 @@
 
 #define CHUNK MUSTER_CHECKPOINT_CHUNK_BYTES
 
-/* Each chunk belongs to one side. Writers: the thread of run, and that of detach. A move away from FREE is by
+/* Each chunk belongs to one thread. Writers: the threads of run, of copy, and of detach. A move away from FREE is by
  * compare-and-swap, so that one of them has it; the store of TAKEN_OVER or COPIED (release) comes behind the copy, and
- * is paired with the other side's load (acquire). */
+ * is paired with the others' loads (acquire). Nobody takes a chunk over that another thread copies: it would read
+ * tensors that the program changes. */
 enum chunk_state {
     CHUNK_FREE,       /* in the tensors */
     CHUNK_READ,       /* run copies it out of the tensors */
     CHUNK_TAKEN_OVER, /* run has it */
-    CHUNK_COPYING,    /* detach copies it */
+    CHUNK_COPYING,    /* copy or detach copies it */
     CHUNK_COPIED,     /* in `copies` */
 };
 
@@ -33,10 +34,12 @@ struct muster_checkpoint_writer {
     struct muster_checkpoint_name name;
     uint64_t chunk_count;
     _Atomic uint8_t *states; /* of chunks */
-    uint8_t *copies;         /* of the shard */
-    uint8_t *staging;        /* of a chunk */
-    uint8_t *hashes;         /* of chunks, and of all */
+    uint8_t *copies;         /* of the chunks from copy_first on */
+    uint64_t copy_first;
+    uint8_t *staging; /* of a chunk */
+    uint8_t *hashes;  /* of chunks, and of all */
     atomic_bool is_cancelled;
+    atomic_bool is_over; /* run has returned (release), and reads no tensor any more */
     struct muster_error error;
     char path[MUSTER_CHECKPOINT_PATH_BYTES];
 };
@@ -66,12 +69,17 @@ static enum muster_rc writer_init(struct muster_checkpoint_writer *writer,
     writer->tensors =
         muster_mem_alloc_zero(mem, options->tensor_count + 1, sizeof(writer->tensors[0]));
     writer->states = muster_mem_alloc_zero(mem, (size_t)writer->chunk_count + 1, 1);
-    writer->copies = muster_mem_alloc(mem, (size_t)writer->head.bytes + 1);
+    writer->copies = options->copies;
+    writer->copy_first = writer->chunk_count;
+    if (options->copy_bytes >= writer->head.bytes)
+        writer->copy_first = 0;
+    else /* the last chunk may be a short one, whose room is a whole one's */
+        writer->copy_first -= options->copy_bytes / CHUNK;
     writer->staging = muster_mem_alloc(mem, CHUNK);
     writer->hashes =
         muster_mem_alloc_zero(mem, (size_t)writer->chunk_count + 1, MUSTER_HASH128_BYTES);
     if (writer->folder == NULL || writer->tensors == NULL || writer->states == NULL ||
-        writer->copies == NULL || writer->staging == NULL || writer->hashes == NULL)
+        writer->staging == NULL || writer->hashes == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     for (size_t i = 0; i < options->tensor_count; i++)
         writer->tensors[i] = options->tensors[i];
@@ -105,7 +113,6 @@ void muster_checkpoint_writer_free(struct muster_checkpoint_writer *writer)
     muster_mem_free(writer->mem, writer->folder);
     muster_mem_free(writer->mem, writer->tensors);
     muster_mem_free(writer->mem, (void *)writer->states);
-    muster_mem_free(writer->mem, writer->copies);
     muster_mem_free(writer->mem, writer->staging);
     muster_mem_free(writer->mem, writer->hashes);
     muster_mem_free(writer->mem, writer);
@@ -153,11 +160,11 @@ static bool chunk_take(struct muster_checkpoint_writer *writer, uint64_t chunk,
     uint8_t expected = CHUNK_FREE;
 
     return atomic_compare_exchange_strong_explicit(&writer->states[chunk], &expected,
-                                                   (uint8_t)state, memory_order_acquire,
+                                                   (uint8_t)state, memory_order_acq_rel,
                                                    memory_order_acquire);
 }
 
-/* The other side is in a copy of one chunk. */
+/* Another thread copies one chunk. */
 static void chunk_await(struct muster_checkpoint_writer *writer, uint64_t chunk,
                         enum chunk_state state)
 {
@@ -165,17 +172,41 @@ static void chunk_await(struct muster_checkpoint_writer *writer, uint64_t chunk,
         (void)sched_yield();
 }
 
-uint64_t muster_checkpoint_writer_detach(struct muster_checkpoint_writer *writer)
+static uint8_t *copy_of(const struct muster_checkpoint_writer *writer, uint64_t chunk)
+{
+    MUSTER_ASSERT(chunk >= writer->copy_first);
+    return writer->copies + (chunk - writer->copy_first) * CHUNK;
+}
+
+/* Run comes from the other end. */
+uint64_t muster_checkpoint_writer_copy(struct muster_checkpoint_writer *writer)
 {
     uint64_t copied = 0;
 
-    for (uint64_t i = writer->chunk_count; i-- > 0;) { /* run comes from the other end */
-        if (chunk_take(writer, i, CHUNK_COPYING)) {
-            chunk_gather(writer, i, writer->copies + i * CHUNK);
-            atomic_store_explicit(&writer->states[i], CHUNK_COPIED, memory_order_release);
-            copied += chunk_bytes(writer, i);
-        }
+    for (uint64_t i = writer->chunk_count; i-- > writer->copy_first;) {
+        if (atomic_load_explicit(&writer->is_over, memory_order_acquire))
+            break;
+        if (!chunk_take(writer, i, CHUNK_COPYING))
+            continue;
+        chunk_gather(writer, i, copy_of(writer, i));
+        atomic_store_explicit(&writer->states[i], CHUNK_COPIED, memory_order_release);
+        copied += chunk_bytes(writer, i);
+    }
+    return copied;
+}
+
+uint64_t muster_checkpoint_writer_detach(struct muster_checkpoint_writer *writer, bool *ret_is_done)
+{
+    uint64_t copied = muster_checkpoint_writer_copy(writer);
+    bool is_over = atomic_load_explicit(&writer->is_over, memory_order_acquire);
+
+    *ret_is_done = true;
+    for (uint64_t i = 0; i < writer->chunk_count; i++) {
         chunk_await(writer, i, CHUNK_READ);
+        chunk_await(writer, i, CHUNK_COPYING);
+        if (!is_over &&
+            atomic_load_explicit(&writer->states[i], memory_order_acquire) == CHUNK_FREE)
+            *ret_is_done = false;
     }
     return copied;
 }
@@ -186,19 +217,23 @@ void muster_checkpoint_writer_cancel(struct muster_checkpoint_writer *writer)
     for (uint64_t i = writer->chunk_count; i-- > 0;) {
         (void)chunk_take(writer, i, CHUNK_COPIED); /* nobody reads it */
         chunk_await(writer, i, CHUNK_READ);
+        chunk_await(writer, i, CHUNK_COPYING);
     }
 }
 
-/* The bytes of a chunk, out of the tensors or of their copies. */
+/* The bytes of a chunk, out of the tensors or of their copies. NULL: the shard is cancelled. */
 static const uint8_t *chunk_fetch(struct muster_checkpoint_writer *writer, uint64_t chunk)
 {
-    if (chunk_take(writer, chunk, CHUNK_READ)) {
+    bool is_read = chunk_take(writer, chunk, CHUNK_READ);
+
+    if (is_read) {
         chunk_gather(writer, chunk, writer->staging);
         atomic_store_explicit(&writer->states[chunk], CHUNK_TAKEN_OVER, memory_order_release);
-        return writer->staging;
     }
     chunk_await(writer, chunk, CHUNK_COPYING);
-    return writer->copies + chunk * CHUNK;
+    if (atomic_load(&writer->is_cancelled))
+        return NULL;
+    return is_read ? writer->staging : copy_of(writer, chunk);
 }
 
 /* --- The file --- */
@@ -209,10 +244,9 @@ static enum muster_rc chunks_write(struct muster_checkpoint_writer *writer,
     enum muster_rc rc = muster_file_writer_add(file, &writer->head, sizeof(writer->head));
 
     for (uint64_t i = 0; i < writer->chunk_count && rc == MUSTER_OK; i++) {
-        const uint8_t *bytes;
+        const uint8_t *bytes = chunk_fetch(writer, i);
 
-        bytes = chunk_fetch(writer, i);
-        if (atomic_load(&writer->is_cancelled))
+        if (bytes == NULL)
             return MUSTER_CANCELLED;
         muster_hash128(bytes, chunk_bytes(writer, i), writer->hashes + i * MUSTER_HASH128_BYTES);
         rc = muster_file_writer_add(file, bytes, chunk_bytes(writer, i));
@@ -235,7 +269,7 @@ static void failure_tell(const struct muster_checkpoint_writer *writer)
                                   strlen(writer->error.text));
 }
 
-enum muster_rc muster_checkpoint_writer_run(struct muster_checkpoint_writer *writer)
+static enum muster_rc shard_write(struct muster_checkpoint_writer *writer)
 {
     struct muster_file_writer file;
     enum muster_rc rc = muster_file_writer_open(&file, writer->path);
@@ -255,5 +289,13 @@ enum muster_rc muster_checkpoint_writer_run(struct muster_checkpoint_writer *wri
         return muster_error_set(&writer->error, rc, "cancelled");
     (void)muster_error_set_sys(&writer->error, rc, file.sys, "cannot write %s", writer->path);
     failure_tell(writer);
+    return rc;
+}
+
+enum muster_rc muster_checkpoint_writer_run(struct muster_checkpoint_writer *writer)
+{
+    enum muster_rc rc = shard_write(writer);
+
+    atomic_store_explicit(&writer->is_over, true, memory_order_release);
     return rc;
 }

@@ -1,7 +1,8 @@
 /* A shard on its way to the disk, by a thread, while the program goes on.
  *
- * The thread takes chunk by chunk out of the tensors, hashes it and writes it. Before the program changes a tensor it
- * calls detach, which copies the chunks that the thread has not taken yet; from then on it takes the copies. */
+ * The thread takes chunk by chunk out of the tensors, from the first on, hashes it and writes it. A second thread
+ * copies chunks ahead of it, from the last on: memory is faster than a disk. Before the program changes a tensor it
+ * calls detach, which copies what neither has taken yet; from then on the thread takes the copies. */
 #ifndef MUSTER_TRAINING_CHECKPOINT_WRITER_H
 #define MUSTER_TRAINING_CHECKPOINT_WRITER_H
 
@@ -17,10 +18,12 @@ struct muster_checkpoint_writer_options {
     const struct muster_tensor *tensors;
     size_t tensor_count;
     uint32_t shard, shard_count;
+    uint8_t *copies;   /* room for copies of chunks */
+    size_t copy_bytes; /* of it: as many whole chunks are copied, at most, or the shard */
 };
 
-/** Copies folder and tensors' descriptions; borrows the tensors' data until detach or free. It takes the memory of
- * the shard, which the system gives only as far as chunks are copied. Gives. Errors: RESOURCE_EXHAUSTED,
+/** Copies folder and tensors' descriptions; borrows the tensors' data until detach or cancel, and copies until free.
+ * Gives. Errors: RESOURCE_EXHAUSTED,
  * INVALID_ARGUMENT (a path that is too long). */
 MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_writer_new(
     const struct muster_checkpoint_writer_options *options,
@@ -35,8 +38,13 @@ MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_writer_run(
 const struct muster_error *muster_checkpoint_writer_error(
     const struct muster_checkpoint_writer *writer);
 
-/** From its return on the tensors may change. Returns the bytes that it had to copy. Idempotent; beside run. */
-uint64_t muster_checkpoint_writer_detach(struct muster_checkpoint_writer *writer);
+/** Copy chunks that run has not taken yet, as far as there is room for copies; beside run, in any thread, also in
+ * several. Returns the bytes that it copied. */
+uint64_t muster_checkpoint_writer_copy(struct muster_checkpoint_writer *writer);
+/** As copy; where *ret_is_done the tensors may change from its return on. Where not, the rest has no room: call it
+ * again later, until run has taken that. Beside run and copy. */
+uint64_t muster_checkpoint_writer_detach(struct muster_checkpoint_writer *writer,
+                                         bool *ret_is_done);
 /** From its return on the tensors may change, and run ends soon with CANCELLED, unless it has ended. Beside run. */
 void muster_checkpoint_writer_cancel(struct muster_checkpoint_writer *writer);
 

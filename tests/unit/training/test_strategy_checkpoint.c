@@ -20,6 +20,7 @@
 
 static struct job_stage stage;
 static char folder[64], other[64];
+static uint64_t copy_bytes_max;
 
 struct trainee {
     struct muster_strategy *strategy;
@@ -89,8 +90,8 @@ static void trainee_train(struct trainee *trainee, uint64_t last)
 static enum muster_rc trainee_save(struct trainee *trainee, const char *where)
 {
     return muster_strategy_checkpoint_start(
-        trainee->strategy,
-        &(struct muster_strategy_checkpoint_options){.folder = where, .keep_count = 2});
+        trainee->strategy, &(struct muster_strategy_checkpoint_options){
+                               .folder = where, .keep_count = 2, .copy_bytes_max = copy_bytes_max});
 }
 
 static void text_check(const struct trainee *trainee, const char *text)
@@ -217,6 +218,42 @@ static void what_was_saved_while_the_step_went_on_is_restored(void **state)
     trainee_commit(&one);
     trainee_close(&one);
     job_stage_close(&stage);
+}
+
+/* Twice: the second one has the memory of the first. */
+static void an_update_waits_for_the_disk_where_copies_have_little_room(void **state)
+{
+    static const uint64_t rows[] = {1, MUSTER_CHECKPOINT_CHUNK_BYTES, 0};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_strategy_checkpoint_result result;
+        struct trainee one;
+
+        copy_bytes_max = rows[i];
+        job_stage_open(&stage, 0, 1);
+        trainee_open(&one, COUNT, NULL);
+        for (uint64_t step = 3; step <= 6; step += 3) {
+            trainee_train(&one, step);
+            trainee_begin(&one);
+            assert_int_equal(trainee_save(&one, folder), MUSTER_OK);
+            trainee_commit(&one);
+            assert_int_equal(muster_strategy_checkpoint_wait(one.strategy), MUSTER_OK);
+            muster_strategy_checkpoint_result(one.strategy, &result);
+            assert_true(rows[i] == 0 || result.copied_bytes <= rows[i]);
+        }
+        trainee_close(&one);
+        trainee_open(&one, COUNT, folder);
+        trainee_begin(&one);
+        assert_int_equal(one.step, 7);
+        trainee_check(&one, 6);
+        trainee_commit(&one);
+        trainee_close(&one);
+        job_stage_close(&stage);
+        folder_delete(folder);
+        assert_int_equal(mkdir(folder, 0700), 0);
+    }
+    copy_bytes_max = 0;
 }
 
 static void the_newest_whole_one_is_taken_and_damage_ends_a_job_that_has_no_other(void **state)
@@ -660,6 +697,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, folders_make, folders_delete)
     const struct CMUnitTest tests[] = {
         CASE(what_was_saved_while_the_step_went_on_is_restored),
+        CASE(an_update_waits_for_the_disk_where_copies_have_little_room),
         CASE(the_newest_whole_one_is_taken_and_damage_ends_a_job_that_has_no_other),
         CASE(without_a_manifest_a_job_begins_with_its_tensors),
         CASE(a_program_with_other_tensors_is_told_which),

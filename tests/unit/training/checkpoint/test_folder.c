@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,79 +139,6 @@ static void a_manifest_says_what_the_state_is(void **state)
 }
 
 /* --- A program that goes on --- */
-
-static void a_detached_shard_has_the_values_of_before(void **state)
-{
-    struct muster_checkpoint_writer *writer = NULL;
-    struct checkpoint_stand stand;
-    struct muster_error error;
-
-    (void)state;
-    checkpoint_stand_open(&stand, careful_mem(), false);
-    checkpoint_stand_fill(&stand, 100);
-    assert_int_equal(
-        muster_checkpoint_writer_new(
-            &(struct muster_checkpoint_writer_options){.mem = careful_mem(),
-                                                       .folder = stand.folder,
-                                                       .name = first,
-                                                       .tensors = stand.tensors,
-                                                       .tensor_count = CHECKPOINT_TENSORS,
-                                                       .shard_count = 1},
-            &writer),
-        MUSTER_OK);
-    assert_int_equal(muster_checkpoint_writer_detach(writer), stand.state_bytes);
-    checkpoint_stand_fill(&stand, 101);
-    assert_int_equal(muster_checkpoint_writer_detach(writer), 0);
-    assert_int_equal(muster_checkpoint_writer_run(writer), MUSTER_OK);
-    muster_checkpoint_writer_free(writer);
-    assert_int_equal(checkpoint_stand_seal(&stand, &first, 1, &error), MUSTER_OK);
-
-    assert_int_equal(checkpoint_stand_load(&stand, stand.folder, &first, &error), MUSTER_OK);
-
-    checkpoint_stand_check(&stand, 100);
-    checkpoint_stand_close(&stand);
-}
-
-static void *writer_thread(void *data)
-{
-    assert_int_equal(muster_checkpoint_writer_run(data), MUSTER_OK);
-    return NULL;
-}
-
-static void a_program_that_detaches_beside_the_thread_spoils_nothing(void **state)
-{
-    (void)state;
-    for (uint32_t round = 0; round < 20; round++) {
-        struct muster_checkpoint_writer *writer = NULL;
-        struct checkpoint_stand stand;
-        struct muster_error error;
-        pthread_t thread;
-
-        checkpoint_stand_open(&stand, muster_mem_system(), false);
-        checkpoint_stand_fill(&stand, 100);
-        assert_int_equal(
-            muster_checkpoint_writer_new(
-                &(struct muster_checkpoint_writer_options){.mem = muster_mem_system(),
-                                                           .folder = stand.folder,
-                                                           .name = first,
-                                                           .tensors = stand.tensors,
-                                                           .tensor_count = CHECKPOINT_TENSORS,
-                                                           .shard_count = 1},
-                &writer),
-            MUSTER_OK);
-        assert_int_equal(pthread_create(&thread, NULL, writer_thread, writer), 0);
-        (void)muster_checkpoint_writer_detach(writer);
-        checkpoint_stand_fill(&stand, 101);
-        assert_int_equal(pthread_join(thread, NULL), 0);
-        muster_checkpoint_writer_free(writer);
-        assert_int_equal(checkpoint_stand_seal(&stand, &first, 1, &error), MUSTER_OK);
-
-        assert_int_equal(checkpoint_stand_load(&stand, stand.folder, &first, &error), MUSTER_OK);
-
-        checkpoint_stand_check(&stand, 100);
-        checkpoint_stand_close(&stand);
-    }
-}
 
 static void a_cancelled_shard_leaves_no_file(void **state)
 {
@@ -639,8 +565,6 @@ int main(void)
         cmocka_unit_test(any_number_of_shards_is_restored_whole),
         cmocka_unit_test(a_part_of_the_state_is_read_alone),
         cmocka_unit_test(a_manifest_says_what_the_state_is),
-        cmocka_unit_test(a_detached_shard_has_the_values_of_before),
-        cmocka_unit_test(a_program_that_detaches_beside_the_thread_spoils_nothing),
         cmocka_unit_test(a_cancelled_shard_leaves_no_file),
         cmocka_unit_test(a_flipped_bit_is_named_wherever_it_is),
         cmocka_unit_test(a_shard_that_is_cut_short_or_missing_is_named),
