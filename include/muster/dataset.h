@@ -70,7 +70,7 @@ struct muster_dataset_options {
     uint32_t replicas_per_worker; /* 0: batches are not cut */
 
     /* Read ahead: bytes of records that wait, or are being read, beside the batch that the program has. */
-    uint64_t prefetch_bytes_max; /* 0: 16 MiB */
+    uint64_t prefetch_bytes_max; /* 0: 4 MiB */
     uint32_t thread_count;       /* 0: 1 */
     bool is_prefetch_off;        /* no threads: records are read in next */
 };

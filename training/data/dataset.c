@@ -8,7 +8,7 @@
 #define BATCH_MAX               (1u << 20)
 #define THREADS_MAX             16u
 #define REPLICAS_MAX            65536u
-#define PREFETCH_BYTES_FALLBACK (16u << 20)
+#define PREFETCH_BYTES_FALLBACK (4u << 20)
 
 static bool has_files(enum muster_dataset_kind kind)
 {

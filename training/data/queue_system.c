@@ -250,7 +250,8 @@ struct muster_data_slot *muster_data_queue_take(struct muster_data_queue *queue)
     slot->state = MUSTER_DATA_SLOT_TAKEN;
     queue->held_bytes -= slot->capacity;
     queue->taken = slot;
-    if (queue->held_bytes > queue->bytes_max)
+    /* Batches beyond the bound are read one by one, and take turns in two buffers. */
+    if (queue->held_bytes > queue->bytes_max && queue->count > 0)
         memory_trim(queue, NULL);
     (void)pthread_mutex_unlock(&queue->mutex);
     return slot;

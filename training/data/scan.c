@@ -9,7 +9,9 @@ enum muster_rc muster_data_window_read(struct muster_data_window *window, uint64
                                        const uint8_t **ret_bytes, size_t *ret_count)
 {
     uint64_t end = window->at + window->count, left = window->reader->bytes - at;
-    size_t wanted = left < window->capacity ? (size_t)left : window->capacity;
+    bool is_far = at > end + window->capacity / 4; /* long records: the next head is as far */
+    size_t most = is_far ? count : window->capacity;
+    size_t wanted = left < most ? (size_t)left : most;
     enum muster_rc rc;
 
     MUSTER_ASSERT(at <= window->reader->bytes && count <= wanted);

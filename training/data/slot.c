@@ -3,6 +3,9 @@
 
 #include <inttypes.h>
 
+#define READ_BYTES_MAX                                                                             \
+    (256u << 10) /* of neighbours by one call: their CRCs find them in the cache */
+
 enum muster_rc muster_data_slot_init(struct muster_data_slot *slot, struct muster_mem *mem,
                                      uint32_t batch)
 {
@@ -71,7 +74,8 @@ static uint32_t neighbours_count(const struct muster_data_slot *slot,
     while (i + count < slot->part.count) {
         const struct muster_data_entry *next = &entries[slot->part.numbers[i + count]];
 
-        if (next->file != last->file || next->at != last->at + last->bytes)
+        if (next->file != last->file || next->at != last->at + last->bytes ||
+            *ret_bytes + next->bytes > READ_BYTES_MAX)
             break;
         *ret_bytes += next->bytes;
         last = next;

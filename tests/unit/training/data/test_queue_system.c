@@ -117,6 +117,23 @@ static void a_batch_beyond_the_bound_is_read_alone(void **state)
     world_close(&world);
 }
 
+static void batches_beyond_the_bound_take_turns_in_two_buffers(void **state)
+{
+    struct world world;
+    uint64_t allocated = 0;
+
+    (void)state;
+    world_open(&world, 1, RECORD_BYTES);
+    for (uint64_t i = 0; i < 8; i++) {
+        assert_true(batch_append(&world, i, 4));
+        batch_take(&world, i);
+        if (i == 1)
+            allocated = world.mem.alloc_count;
+    }
+    assert_int_equal(world.mem.alloc_count, allocated);
+    world_close(&world);
+}
+
 static void equal_batches_take_no_memory_after_the_first_ones(void **state)
 {
     struct world world;
@@ -182,6 +199,7 @@ int main(void)
         cmocka_unit_test(batches_come_in_order_with_and_without_threads),
         cmocka_unit_test(what_waits_stays_within_the_bound),
         cmocka_unit_test(a_batch_beyond_the_bound_is_read_alone),
+        cmocka_unit_test(batches_beyond_the_bound_take_turns_in_two_buffers),
         cmocka_unit_test(equal_batches_take_no_memory_after_the_first_ones),
         cmocka_unit_test(a_flush_forgets_all_but_the_taken_batch),
         cmocka_unit_test(an_open_without_memory_leaves_nothing),
