@@ -43,6 +43,8 @@ struct muster_ring {
     uint64_t tail, head;                    /* as in own, which the other side may have seen by any time */
     uint64_t data_woken, room_woken;        /* the newest sleeps of the other side that were ended */
     bool sleeps_for_data, sleeps_for_room;  /* the other side knows */
+    uint32_t looks, looks_left;             /* turns in which it looks for data before it sleeps */
+    uint32_t sleep_count;                   /* after so few looks as can be */
     struct muster_list writes;
     size_t iov_index, iov_done; /* of the first write: where the next byte is */
     bool is_torn; /* a write that was partly put was taken back: its rest comes before all others */

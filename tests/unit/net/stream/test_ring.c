@@ -292,6 +292,73 @@ static void a_side_that_slept_before_it_was_known_is_woken(void **state)
     scene_close(&scene);
 }
 
+static void abc_receive(struct scene *scene)
+{
+    side_write(scene, "abc");
+    read_begin(scene, 3);
+    read_await(scene);
+    assert_int_equal(scene->read_rc, MUSTER_OK);
+}
+
+static void a_reader_that_has_just_received_looks_before_it_sleeps(void **state)
+{
+    struct scene scene;
+    uint64_t sleeps;
+
+    (void)state;
+    scene_open(&scene);
+    stream_meet(&scene);
+    side_introduce(&scene);
+    abc_receive(&scene);
+    sleeps = atomic_load(&scene.seen->data_sleeps);
+    read_begin(&scene, 3);
+    test_env_turn(&scene.test.env, 4);
+    side_write(&scene, "abc"); /* and nothing wakes it */
+    read_await(&scene);
+    assert_int_equal(atomic_load(&scene.seen->data_sleeps), sleeps);
+    read_begin(&scene, 3);
+    test_env_turn(&scene.test.env, 1000);
+
+    assert_int_equal(atomic_load(&scene.seen->data_sleeps), sleeps + 1);
+    scene_close(&scene);
+}
+
+/* The turns after a receipt in which it looks: as many as what it received before has made worth it. */
+static unsigned looks_count(struct scene *scene)
+{
+    unsigned count = 0;
+    uint64_t sleeps;
+
+    abc_receive(scene);
+    sleeps = atomic_load(&scene->seen->data_sleeps);
+    read_begin(scene, 3);
+    while (atomic_load(&scene->seen->data_sleeps) == sleeps) {
+        test_env_turn(&scene->test.env, 1);
+        assert_true(++count < 1000);
+    }
+    muster_stream_receive_recall(&scene->read, scene->stream);
+    side_wake(scene);
+    return count;
+}
+
+static void looks_in_vain_become_fewer(void **state)
+{
+    struct scene scene;
+    unsigned first, last = 0;
+
+    (void)state;
+    scene_open(&scene);
+    stream_meet(&scene);
+    side_introduce(&scene);
+    first = looks_count(&scene);
+    for (int i = 0; i < 8; i++)
+        last = looks_count(&scene);
+
+    if (last > first / 4)
+        fail_msg("%u turns at first, then %u", first, last);
+    scene_close(&scene);
+}
+
 static void a_reader_says_that_it_sleeps_and_when_there_is_room_again(void **state)
 {
     struct scene scene;
@@ -448,6 +515,8 @@ int main(void)
         cmocka_unit_test(what_was_written_before_a_death_is_read),
         cmocka_unit_test(a_side_is_woken_once_for_each_sleep),
         cmocka_unit_test(a_side_that_slept_before_it_was_known_is_woken),
+        cmocka_unit_test(a_reader_that_has_just_received_looks_before_it_sleeps),
+        cmocka_unit_test(looks_in_vain_become_fewer),
         cmocka_unit_test(a_reader_says_that_it_sleeps_and_when_there_is_room_again),
         cmocka_unit_test(positions_that_cannot_be_end_the_stream),
         cmocka_unit_test(a_tail_that_runs_back_ends_the_stream),
