@@ -129,11 +129,9 @@ struct muster_params_options {
     uint32_t clock_sources;       /* sources of the job that tick, this one among them; 0: it does not */
     uint64_t queue_max_bytes;     /* of keys and values whose pushes are not acknowledged; 0: 64 MiB */
     uint64_t connect_deadline_ns; /* loop time, absolute: when opened comes at the latest */
-    bool no_host_memory; /* all goes over connections also where the server is on this host */
-    /* Messages to servers of this host and user pass through memory that both map, unless TLS or rules of
-     * authorization are in use. It saves the server a seventh of its time; but after some deaths of a server
-     * the client goes on a second later only. */
-    bool has_memory_links;
+    /* All goes over connections also where the server is on this host. Else messages pass through memory that both
+     * map, where the server is of the same user, and neither TLS nor rules of authorization are in use. */
+    bool no_host_memory;
     void *data;
 };
 

@@ -266,7 +266,6 @@ static void params_init(struct muster_params *params, struct muster_env *env,
     muster_list_init(&params->ticks);
     params->options.clock_sources = options->clock_sources;
     params->options.no_host_memory = options->no_host_memory;
-    params->options.has_memory_links = options->has_memory_links && !options->no_host_memory;
     muster_list_init(&params->ways);
     params->way_events = &way_events;
     muster_task_init(&params->look, on_look, params);

@@ -375,7 +375,7 @@ static bool memory_open(struct muster_params_way *way, struct muster_stream **re
     struct muster_env *env = way->params->env;
     int socket = -1;
 
-    return !way->avoids_memory && way->params->options.has_memory_links && env->tls == NULL &&
+    return !way->avoids_memory && !way->params->options.no_host_memory && env->tls == NULL &&
            !muster_incarnation_is_zero(&way->id) && muster_host_shares(env->host) != NULL &&
            muster_params_host_ring_connect(&way->id, &socket) == MUSTER_OK &&
            muster_ring_stream_open(env, socket, ret_stream) == MUSTER_OK;

@@ -145,7 +145,6 @@ struct muster_params *params_stand_source(struct params_stand *stand, const char
                                             .job = "test",
                                             .source = name,
                                             .clock_sources = clock_sources,
-                                            .has_memory_links = stand->has_memory_links,
                                             .connect_deadline_ns = params_stand_deadline(stand),
                                             .data = &clients_outcome};
     struct muster_params *params = NULL;

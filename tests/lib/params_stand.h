@@ -20,7 +20,6 @@ struct params_stand {
     uint16_t port;
     char address[MUSTER_ADDRESS_TEXT_BYTES];
     const struct muster_authorization *authorization; /* of the next server; NULL: none */
-    bool has_memory_links;      /* of the next clients */
     uint64_t receive_max_bytes; /* of the next server; 0: the default */
     unsigned closing;                                 /* asynchronous closes that are awaited */
 };

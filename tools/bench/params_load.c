@@ -125,7 +125,6 @@ static bool link_open(struct bench_params *bench, struct bench_client *client)
         .job = bench->registry != 0 ? BENCH_JOB : NULL,
         .queue_max_bytes = (uint64_t)1 << 40,
         .no_host_memory = strcmp(bench->settings->wire, "tcp") == 0,
-        .has_memory_links = strcmp(bench->settings->wire, "shm") == 0,
         .connect_deadline_ns = now_ns(bench) + PATIENCE_NS};
     struct muster_error error;
 

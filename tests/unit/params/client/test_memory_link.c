@@ -27,7 +27,6 @@ static const struct muster_params_schema counters = {.name = "counters",
 static void scene_open(struct params_stand *stand)
 {
     params_stand_open_seat(stand, SHARDS, (uint64_t)64 << 20);
-    stand->has_memory_links = true;
 }
 
 static unsigned links_count(const struct params_stand *stand, bool are_in_memory)
@@ -85,7 +84,7 @@ static void a_client_keeps_to_connections_where_it_is_told_to(void **state)
     struct params_stand stand;
     bool is_open = false;
     struct muster_params_options options = {
-        .job = "test", .no_host_memory = true, .has_memory_links = true, .data = &is_open};
+        .job = "test", .no_host_memory = true, .data = &is_open};
     struct muster_params *params;
 
     (void)state;
