@@ -44,7 +44,8 @@ class Serve(ParamsCluster):
         self.assertEqual((self.process.returncode, out), (0, ""), err)
         self.assertIn("killed by signal 9", err)
         takes = [line.split("takes=")[1].split()[0] for line in err.splitlines() if "params_seat_taken" in line]
-        self.assertEqual(takes, [str(i + 1) for i in range(len(takes))])
+        # A kill may come between a take and its line.
+        self.assertEqual(takes, sorted(set(takes), key=int))
         self.assertGreater(len(takes), 1)
         self.assertIn(err.count("params_server_open"), range(1, len(takes) + 1))  # a kill may come between the two lines
 
