@@ -254,7 +254,7 @@ static bool play_death(uint32_t victim, unsigned k, uint64_t count, bool is_stop
 static void a_death_leaves_the_mean_of_the_weights_that_count(void **state)
 {
     (void)state;
-    for (uint64_t count = 10; count < COUNT_MAX; count += 140)
+    for (uint64_t count = 10; count < COUNT_MAX; count += 280)
         for (uint32_t victim = 0; victim < 4; victim++) {
             unsigned k = 1;
 
