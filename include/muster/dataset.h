@@ -118,6 +118,19 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_dataset_next(
     struct muster_dataset *dataset, struct muster_dataset_batch *ret_batch,
     struct muster_error *ret_error);
 
+/**
+ * Cut a record of CSV into its fields, without the quotes around them; "" within quotes is one quote.
+ *
+ * Owns:    fields point into row or text, which has room for row->size bytes.
+ * Units:   delimiter is ',' mostly; not a quote.
+ * Errors:  INVALID_ARGUMENT (more fields than fields_max; a quote within a field that does not begin with one, or
+ *          something behind the closing one): the text names the column, from 1.
+ * Source:  RFC 4180 2.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_dataset_row_parse(
+    const struct muster_bytes *row, char delimiter, char *text, struct muster_bytes *ret_fields,
+    size_t fields_max, size_t *ret_count, struct muster_error *ret_error);
+
 /** The place in the data, as a tensor of fixed size (U64, 8 + batch values): saved and restored as any other
  * one. It may be written while no call is under way; the next call goes on from there. Borrowed until close. */
 MUSTER_API struct muster_tensor muster_dataset_position(struct muster_dataset *dataset);
