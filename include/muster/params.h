@@ -42,6 +42,13 @@ enum muster_params_init {
 };
 #define MUSTER_PARAMS_INIT_COUNT (MUSTER_PARAMS_INIT_NORMAL + 1)
 
+/** By which a row has to go for a new one (rows_max). */
+enum muster_params_evict {
+    MUSTER_PARAMS_EVICT_LRU, /* not pushed to for longest, by the clocks of pushes */
+    MUSTER_PARAMS_EVICT_LFU, /* with the fewest pushes; counts are halved as rows are evicted */
+    MUSTER_PARAMS_EVICT_COUNT,
+};
+
 /**
  * A table's description. Immutable, and equal on all clients: another schema under the same name is
  * refused with INVALID_ARGUMENT.
@@ -81,8 +88,9 @@ struct muster_params_schema {
     uint64_t ttl_clocks;  /* a row that was not pushed to for more steps than these, of the slowest source
                            * that ticks, is removed by a later push; below 2^31. 0: none */
     uint64_t rows_max;    /* a new row beyond about as many, or beyond the server's memory, takes the place
-                           * of one that was not pushed to for long. 0: new rows beyond the memory are
-                           * refused; UINT64_MAX: only the memory limits them */
+                           * of another one (evict_by). 0: new rows beyond the memory are refused;
+                           * UINT64_MAX: only the memory limits them */
+    enum muster_params_evict evict_by; /* with rows_max. LFU takes 4 bytes more per row */
     /* The table is one tensor of so many elements, up to 2^40, in blocks of row_elements (1,024 to 16,384;
      * large ones are fastest): muster_params_tensor_start pushes to it and pulls from it. Not by round, and
      * no rows come and go. 0: it has rows. */
@@ -103,6 +111,8 @@ MUSTER_API const char *muster_params_optimizer_name(enum muster_params_optimizer
 /** Errors: NOT_FOUND. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_params_optimizer_parse(const char *name, enum muster_params_optimizer *ret_optimizer);
+/** "lru" or "lfu". Static text, also for another value. */
+MUSTER_API const char *muster_params_evict_name(enum muster_params_evict evict);
 /** Check the description before it is used. Errors: INVALID_ARGUMENT, naming the part. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_params_schema_check(const struct muster_params_schema *schema,

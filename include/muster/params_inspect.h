@@ -24,6 +24,8 @@ struct muster_params_table_state {
     uint32_t row_bytes; /* that a row takes in memory, with the optimizer's state */
     enum muster_dtype wire_dtype;
     enum muster_params_optimizer optimizer;
+    uint64_t rows_max; /* 0: no rows are evicted */
+    enum muster_params_evict evict_by;
     bool has_digest;
     /* It is of the rows of shards that the server leads, whatever their order and shards. */
     uint8_t digest[MUSTER_PARAMS_DIGEST_BYTES];

@@ -35,6 +35,8 @@ static bool table_read(const Muster__Params__V1__Table *table,
         .row_bytes = table->row_bytes,
         .wire_dtype = dtype_of(table->schema->value_type),
         .optimizer = (enum muster_params_optimizer)table->schema->optimizer,
+        .rows_max = table->schema->rows_max,
+        .evict_by = (enum muster_params_evict)table->schema->evict_by,
         .has_digest = table->digest.len != 0};
     if (ret_state->has_digest)
         memcpy(ret_state->digest, table->digest.data, sizeof(ret_state->digest));

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "params/store/count.h"
 #include "params/store/freeze.h"
 #include "params/store/init.h"
 #include "params/store/row.h"
@@ -40,6 +41,27 @@ static struct muster_params_undo *undo_of(struct muster_params_region *region)
     return &region->head->undo;
 }
 
+/* Sums of a clock begin anew, and counts of pushes rise. */
+static void row_prepare(struct muster_params_region *region,
+                        const struct muster_params_update *update, struct muster_params_row *row,
+                        const uint64_t *position)
+{
+    const struct muster_params_store_table *table = update->table;
+
+    if (table->optimizer == MUSTER_PARAMS_CLOCK_SUM && row->clock != update->clock)
+        memset(row->values, 0, table->row_elements * sizeof(row->values[0]));
+    if (muster_params_table_counts(table))
+        muster_params_row_count_push(
+            table, row,
+            muster_params_shard_at(region, table, (uint32_t)(position - update->source->positions))
+                ->age);
+}
+
+static bool rows_are_prepared(const struct muster_params_store_table *table)
+{
+    return table->optimizer == MUSTER_PARAMS_CLOCK_SUM || muster_params_table_counts(table);
+}
+
 /* The order of these stores is the whole of crash safety; recovery reads them in
  * muster_params_undo_restore.
  *
@@ -49,7 +71,7 @@ static struct muster_params_undo *undo_of(struct muster_params_region *region)
 static void row_apply(struct muster_params_region *region,
                       const struct muster_params_update *update, muster_params_apply_fn *apply,
                       struct muster_params_row *row, const float *values, uint64_t *position,
-                      uint64_t position_after)
+                      uint64_t position_after, bool is_prepared)
 {
     struct muster_params_store_table *table = update->table;
     struct muster_params_undo *undo = undo_of(region);
@@ -65,8 +87,8 @@ static void row_apply(struct muster_params_region *region,
     MUSTER_PARAMS_STORE(&undo->position_at, muster_params_offset(region, position));
     __atomic_store_n(&row->version, row->version + 1, __ATOMIC_RELAXED);
     atomic_thread_fence(memory_order_release); /* pairs with the reader's fence before its copy */
-    if (table->optimizer == MUSTER_PARAMS_CLOCK_SUM && row->clock != update->clock)
-        memset(row->values, 0, table->row_elements * sizeof(row->values[0]));
+    if (is_prepared)
+        row_prepare(region, update, row, position);
     apply(table, row->values, row->values + table->row_elements, values);
     row->clock = update->clock;
     __atomic_store_n(&row->version, row->version + 1, __ATOMIC_RELEASE);
@@ -188,6 +210,7 @@ static uint32_t batch_apply(struct muster_params_region *region,
                             const struct muster_params_update *update,
                             muster_params_apply_fn *apply, const struct batch *batch)
 {
+    bool is_prepared = rows_are_prepared(update->table);
     uint32_t refused = 0;
 
     for (uint32_t i = 0; i < batch->count; i++) {
@@ -196,7 +219,7 @@ static uint32_t batch_apply(struct muster_params_region *region,
 
         if (batch->rows[i] != NULL) {
             row_apply(region, update, apply, batch->rows[i], values, batch->positions[i],
-                      batch->after[i]);
+                      batch->after[i], is_prepared);
         } else {
             refused++;
             MUSTER_PARAMS_STORE(batch->positions[i], batch->after[i]);

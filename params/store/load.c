@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "params/store/count.h"
 #include "params/store/freeze.h"
 #include "params/store/row.h"
 
@@ -33,18 +34,32 @@ void muster_params_shard_forget(struct muster_params_region *region, uint32_t sh
         MUSTER_PARAMS_STORE(&muster_params_source_at(region, slot)->positions[shard], 0);
 }
 
+/* The shard is at least as old here as any of its counts. */
+static void shard_age(struct muster_params_region *region,
+                      const struct muster_params_store_table *table, uint32_t number,
+                      const float *values)
+{
+    struct muster_params_shard *shard = muster_params_shard_at(region, table, number);
+    uint32_t count = muster_params_values_count(table, values);
+
+    if (muster_params_count_distance(count, shard->age) < 0)
+        MUSTER_PARAMS_STORE(&shard->age, count >> 16);
+}
+
 enum muster_rc muster_params_row_load(struct muster_params_region *region,
                                       struct muster_params_store_table *table, uint64_t key,
                                       uint32_t clock, const float *values)
 {
     uint64_t hash = muster_params_hash(table->seed, key);
+    uint32_t shard = muster_params_shard_of(hash, region->head->shard_count);
     struct muster_params_row *row = NULL;
     enum muster_rc rc = muster_params_row_make(region, table, key, hash, &row);
 
     if (rc != MUSTER_OK)
         return rc;
-    muster_params_row_keep(region, table,
-                           muster_params_shard_of(hash, region->head->shard_count), row, false);
+    muster_params_row_keep(region, table, shard, row, false);
+    if (muster_params_table_counts(table))
+        shard_age(region, table, shard, values);
     row_write(table, row, clock, values);
     return MUSTER_OK;
 }

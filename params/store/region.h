@@ -26,7 +26,7 @@
 /* --- What is stored: fixed layout, changed only with MUSTER_PARAMS_REGION_VERSION --- */
 
 #define MUSTER_PARAMS_REGION_MAGIC   UINT64_C(0x314e474552535054) /* "TPSREGN1" */
-#define MUSTER_PARAMS_REGION_VERSION 8u
+#define MUSTER_PARAMS_REGION_VERSION 9u
 
 /** A row. The values follow, then the optimizer's state. */
 struct muster_params_row {
@@ -82,6 +82,8 @@ struct muster_params_shard {
     uint32_t free_row;  /* address in granules of the first free row; 0: none */
     uint32_t hand_page; /* where the search for rows to evict goes on; 0: at the first page, … */
     uint32_t hand_row;  /* … at this row */
+    uint32_t age;       /* LFU: how often the counts of the rows were halved, cut to 16 bits */
+    uint32_t evicted;   /* LFU: rows, since age has changed */
     uint32_t reserved;
 };
 
@@ -99,7 +101,8 @@ struct muster_params_store_table {
     uint32_t wire_dtype, optimizer, init;
     float learning_rate, beta1, beta2, epsilon, l1, l2, init_scale;
     uint64_t init_seed;
-    uint32_t is_by_round; /* or MUSTER_PARAMS_ROUND_CARRIED; 0: no */
+    uint16_t is_by_round; /* or MUSTER_PARAMS_ROUND_CARRIED; 0: no */
+    uint16_t evict_by;
     uint32_t is_round_mean, round_quorum;
     uint32_t admit_share; /* of 65,536 keys; 0: all get rows */
     uint64_t round_grace_ns;

@@ -398,7 +398,8 @@ void muster_params_digest_add(struct muster_params_digest *digest,
                               const struct muster_params_store_table *table,
                               const struct muster_params_row *row)
 {
-    size_t bytes = (table->row_elements + table->state_elements) * sizeof(float);
+    size_t counts = muster_params_table_counts(table);
+    size_t bytes = (table->row_elements + table->state_elements - counts) * sizeof(float);
 
     for (uint64_t i = 0; i < 2; i++)
         digest->sums[i] +=

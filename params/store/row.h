@@ -60,7 +60,7 @@ const struct muster_params_row *muster_params_row_turn(
     uint32_t shard);
 
 /** The digest of all rows of a table: the same whatever their order, the shards or the servers, and
- * whatever their versions and clocks. */
+ * whatever their versions, clocks and counts of pushes. */
 struct muster_params_digest {
     uint64_t sums[2];
 };

@@ -71,6 +71,13 @@ enum muster_rc muster_params_optimizer_parse(const char *name,
     return MUSTER_NOT_FOUND;
 }
 
+const char *muster_params_evict_name(enum muster_params_evict evict)
+{
+    return evict == MUSTER_PARAMS_EVICT_LRU   ? "lru"
+           : evict == MUSTER_PARAMS_EVICT_LFU ? "lfu"
+                                              : "unknown";
+}
+
 /* --- Schemas --- */
 
 /* NaN fails every comparison, so each condition says what is right. */
@@ -138,6 +145,14 @@ static enum muster_rc turnover_check(const struct muster_params_schema *schema,
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "table %s: admit_share must be at most %u, got %u", schema->name,
                                 MUSTER_PARAMS_ADMIT_AFTER_MAX, schema->admit_share);
+    if ((uint32_t)schema->evict_by >= MUSTER_PARAMS_EVICT_COUNT)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s: evict_by must be from 0 to %d, got %d", schema->name,
+                                MUSTER_PARAMS_EVICT_COUNT - 1, (int)schema->evict_by);
+    if (schema->evict_by != MUSTER_PARAMS_EVICT_LRU && schema->rows_max == 0)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s: evict_by %s needs rows_max", schema->name,
+                                muster_params_evict_name(schema->evict_by));
     if (schema->ttl_clocks > MUSTER_PARAMS_TTL_CLOCKS_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "table %s: ttl_clocks must be below 2^31, got %llu", schema->name,
@@ -258,7 +273,8 @@ static void table_describe(const struct muster_params_schema *schema,
     snprintf(table->name, sizeof(table->name), "%s", schema->name);
     table->seed = name_seed(table->name);
     table->row_elements = schema->row_elements;
-    table->state_elements = row->states * schema->row_elements + row->row_state;
+    table->state_elements = row->states * schema->row_elements + row->row_state +
+                            (schema->evict_by == MUSTER_PARAMS_EVICT_LFU);
     table->row_stride = round_up(
         (uint32_t)(sizeof(struct muster_params_row) +
                    (table->row_elements + table->state_elements) * sizeof(float)),
@@ -276,7 +292,8 @@ static void table_describe(const struct muster_params_schema *schema,
     table->l2 = schema->l2;
     table->init_scale = schema->init_scale;
     table->init_seed = schema->init_seed;
-    table->is_by_round = schema->is_round_carried ? MUSTER_PARAMS_ROUND_CARRIED : schema->is_by_round;
+    table->is_by_round = (uint16_t)(schema->is_round_carried ? MUSTER_PARAMS_ROUND_CARRIED
+                                                             : schema->is_by_round);
     table->is_round_mean = schema->is_round_mean;
     table->round_quorum = schema->round_quorum;
     table->round_grace_ns = schema->round_grace_ns;
@@ -284,6 +301,7 @@ static void table_describe(const struct muster_params_schema *schema,
     table->admit_share = schema->admit_share;
     table->ttl_clocks = schema->ttl_clocks;
     table->rows_max = schema->rows_max;
+    table->evict_by = (uint16_t)schema->evict_by;
     table->tensor_elements = schema->tensor_elements;
     table->descriptor = 0;
     table->descriptor = muster_hash64(table, sizeof(*table), 0);
@@ -315,6 +333,7 @@ void muster_params_table_schema(const struct muster_params_store_table *table,
         .admit_share = table->admit_share,
         .ttl_clocks = table->ttl_clocks,
         .rows_max = table->rows_max,
+        .evict_by = (enum muster_params_evict)table->evict_by,
         .tensor_elements = table->tensor_elements};
 }
 

@@ -39,6 +39,12 @@ static inline bool muster_params_table_turns(const struct muster_params_store_ta
     return table->admit_after > 0 || table->admit_share > 0 || table->ttl_clocks > 0 || table->rows_max > 0;
 }
 
+/** Whether rows have a count of their pushes, as the last 4 bytes of their state. */
+static inline bool muster_params_table_counts(const struct muster_params_store_table *table)
+{
+    return table->evict_by == MUSTER_PARAMS_EVICT_LFU;
+}
+
 static inline struct muster_params_shard *
 muster_params_shard_at(const struct muster_params_region *region,
                        const struct muster_params_store_table *table, uint32_t shard)

@@ -1,9 +1,11 @@
 /* Admission by a filter that counts pushes to keys without rows, and eviction of the row that was not
- * pushed to for longest, among some that lie side by side. Both look at one shard at a time. */
+ * pushed to for longest, or least often, among some that lie side by side. All look at one shard at a time. */
 #include "params/store/turnover.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
+#include "params/store/count.h"
 #include "params/store/row.h"
 
 #define SAMPLE     16u /* rows of which one is evicted */
@@ -21,6 +23,7 @@ struct turn {
     const uint64_t *keys; /* of the rows that are not applied yet */
     uint32_t key_count;
     uint32_t removals_left;
+    bool has_aged;      /* the shard, since the run began */
     uint32_t pin_count; /* 0: not made yet */
     uint64_t pins[PINS_MAX / 64];
 };
@@ -69,12 +72,12 @@ static bool is_pinned(struct turn *turn, uint64_t key)
 
 /* --- Removal --- */
 
-static void key_turn(struct turn *turn, uint64_t key, bool is_made)
+static void key_turn(struct turn *turn, uint64_t key, enum muster_params_turned_kind kind)
 {
     struct muster_params_turnover *turnover = turn->turnover;
 
     turnover->turned[turnover->count++] =
-        (struct muster_params_turned){.key = key, .shard = turn->shard, .is_made = is_made};
+        (struct muster_params_turned){.key = key, .shard = turn->shard, .kind = kind};
 }
 
 static void row_drop(struct turn *turn, const struct muster_params_row *row)
@@ -84,7 +87,7 @@ static void row_drop(struct turn *turn, const struct muster_params_row *row)
     MUSTER_ASSERT(turn->removals_left > 0);
     turn->removals_left--;
     (void)muster_params_row_remove(turn->region, table_of(turn), key);
-    key_turn(turn, key, false);
+    key_turn(turn, key, MUSTER_PARAMS_TURNED_REMOVED);
 }
 
 /* Clocks are cut to 32 bits: they are compared by their distance. */
@@ -93,10 +96,41 @@ static int32_t clock_distance(uint32_t from, uint32_t to)
     return (int32_t)(to - from);
 }
 
+/* The older one of two rows with equal counts goes. */
+static bool row_goes_before(const struct turn *turn, const struct muster_params_row *row,
+                            const struct muster_params_row *other)
+{
+    const struct muster_params_store_table *table = table_of(turn);
+
+    if (muster_params_table_counts(table)) {
+        uint32_t age = muster_params_shard_at(turn->region, table, turn->shard)->age;
+        uint32_t one = muster_params_count_at(muster_params_row_count(table, row), age);
+        uint32_t two = muster_params_count_at(muster_params_row_count(table, other), age);
+
+        if (one != two)
+            return one < two;
+    }
+    return clock_distance(row->clock, other->clock) > 0;
+}
+
+/* Counts are halved once as many rows were evicted as the shard has: those of rows that are not pushed to any more
+ * fade. A death between these stores has the counts halved an eviction later. */
+static void shard_age(struct turn *turn)
+{
+    struct muster_params_shard *shard =
+        muster_params_shard_at(turn->region, table_of(turn), turn->shard);
+
+    if (++shard->evicted < shard->row_count || shard->evicted < SAMPLE)
+        return;
+    shard->evicted = 0;
+    shard->age = (shard->age + 1) & UINT16_MAX;
+    turn->has_aged = true;
+}
+
 /* False: there is none, or enough were removed for this push. */
 static bool row_evict(struct turn *turn)
 {
-    const struct muster_params_row *oldest = NULL;
+    const struct muster_params_row *first = NULL;
     uint32_t seen = 0;
 
     if (turn->removals_left == 0)
@@ -108,12 +142,14 @@ static bool row_evict(struct turn *turn)
         if (row == NULL || is_pinned(turn, row->key))
             continue;
         seen++;
-        if (oldest == NULL || clock_distance(row->clock, oldest->clock) > 0)
-            oldest = row;
+        if (first == NULL || row_goes_before(turn, row, first))
+            first = row;
     }
-    if (oldest == NULL)
+    if (first == NULL)
         return false;
-    row_drop(turn, oldest);
+    row_drop(turn, first);
+    if (muster_params_table_counts(table_of(turn)))
+        shard_age(turn);
     turn->turnover->evicted++;
     return true;
 }
@@ -196,7 +232,7 @@ static void row_make(struct turn *turn, uint64_t key, uint64_t hash)
     if (rc != MUSTER_OK && table->rows_max > 0 && row_evict(turn))
         rc = muster_params_row_make(turn->region, table, key, hash, &row);
     if (rc == MUSTER_OK)
-        key_turn(turn, key, true);
+        key_turn(turn, key, MUSTER_PARAMS_TURNED_MADE);
     else
         turn->turnover->refused++;
 }
@@ -233,10 +269,14 @@ static void run_turn(struct turn *turn, const struct muster_params_run *run, con
     turn->key_count = run->rows - (uint32_t)applied;
     turn->removals_left = 2 * turn->key_count + 2;
     turn->pin_count = 0;
+    turn->has_aged = false;
     rows_expire(turn);
     for (uint32_t i = 0; i < turn->key_count; i += ROWS_AHEAD)
         keys_look(turn, turn->keys + i,
                   turn->key_count - i < ROWS_AHEAD ? turn->key_count - i : ROWS_AHEAD);
+    if (turn->has_aged)
+        key_turn(turn, muster_params_shard_at(turn->region, update->table, turn->shard)->age,
+                 MUSTER_PARAMS_TURNED_AGED);
 }
 
 void muster_params_turnover_decide(struct muster_params_region *region,
@@ -267,7 +307,12 @@ bool muster_params_turnover_follow(struct muster_params_region *region,
 
     if (source->positions[turned->shard] > sequence << 16)
         return true;
-    if (turned->is_made)
+    if (turned->kind == MUSTER_PARAMS_TURNED_AGED) {
+        MUSTER_PARAMS_STORE(&muster_params_shard_at(region, table, turned->shard)->age,
+                            (uint32_t)turned->key);
+        return true;
+    }
+    if (turned->kind == MUSTER_PARAMS_TURNED_MADE)
         return muster_params_row_make(region, table, turned->key,
                                       muster_params_hash(table->seed, turned->key),
                                       &row) == MUSTER_OK;

@@ -8,11 +8,17 @@
 
 #include "params/store/apply.h"
 
-/** A key that gets a row, or loses it. Travels (COPY_TURNOVER). */
+enum muster_params_turned_kind {
+    MUSTER_PARAMS_TURNED_REMOVED, /* the key loses its row */
+    MUSTER_PARAMS_TURNED_MADE,    /* it gets one */
+    MUSTER_PARAMS_TURNED_AGED,    /* the counts of the shard were halved: key is its age now */
+};
+
+/** A key that gets a row, or loses it, or the age of a shard. Travels (COPY_TURNOVER). */
 struct muster_params_turned {
     uint64_t key;
     uint32_t shard;
-    uint32_t is_made; /* 0: its row is removed */
+    uint32_t kind; /* enum muster_params_turned_kind */
 };
 
 struct muster_params_turnover {
@@ -25,10 +31,10 @@ struct muster_params_turnover {
     uint32_t expired;
 };
 
-/** The most keys that a push of so many rows in so many runs makes or removes rows of. */
+/** The most entries for a push of so many rows in so many runs. */
 static inline size_t muster_params_turned_max(uint32_t row_count, uint32_t run_count)
 {
-    return 3 * (size_t)row_count + 2 * (size_t)run_count;
+    return 3 * (size_t)row_count + 3 * (size_t)run_count;
 }
 
 /** Make and remove rows for a push that is about to be applied. turnover->low_clock and turned are set. */

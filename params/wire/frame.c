@@ -196,6 +196,7 @@ enum muster_rc muster_params_opened_unpack(const void *payload, size_t bytes,
 #define SCHEMA_BY_ROUND   1u
 #define SCHEMA_ROUND_MEAN 2u
 #define SCHEMA_CARRIED    4u
+#define SCHEMA_EVICT_LFU  8u
 
 void muster_params_schema_pack(const struct muster_params_schema *schema,
                                uint8_t ret_bytes[MUSTER_PARAMS_SCHEMA_BYTES])
@@ -216,6 +217,7 @@ void muster_params_schema_pack(const struct muster_params_schema *schema,
     at = put_u32(at, (schema->is_by_round ? SCHEMA_BY_ROUND : 0) |
                          (schema->is_round_mean ? SCHEMA_ROUND_MEAN : 0) |
                          (schema->is_round_carried ? SCHEMA_CARRIED : 0) |
+                         (schema->evict_by == MUSTER_PARAMS_EVICT_LFU ? SCHEMA_EVICT_LFU : 0) |
                          schema->admit_share << 16);
     at = put_u64(at, schema->init_seed);
     at = put_u64(at, schema->round_grace_ns);
@@ -255,7 +257,8 @@ enum muster_rc muster_params_schema_unpack(const void *payload, size_t bytes,
     at = get_bytes(at, &flags, 4);
     ret_schema->admit_share = flags >> 16;
     flags &= UINT16_MAX;
-    if ((flags & ~(SCHEMA_BY_ROUND | SCHEMA_ROUND_MEAN | SCHEMA_CARRIED)) != 0)
+    if ((flags & ~(SCHEMA_BY_ROUND | SCHEMA_ROUND_MEAN | SCHEMA_CARRIED |
+                   SCHEMA_EVICT_LFU)) != 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "message TABLE of parameters has flags %x, which this version does "
                                 "not know",
@@ -263,6 +266,8 @@ enum muster_rc muster_params_schema_unpack(const void *payload, size_t bytes,
     ret_schema->is_by_round = (flags & SCHEMA_BY_ROUND) != 0;
     ret_schema->is_round_mean = (flags & SCHEMA_ROUND_MEAN) != 0;
     ret_schema->is_round_carried = (flags & SCHEMA_CARRIED) != 0;
+    ret_schema->evict_by = (flags & SCHEMA_EVICT_LFU) != 0 ? MUSTER_PARAMS_EVICT_LFU
+                                                           : MUSTER_PARAMS_EVICT_LRU;
     at = get_bytes(at, &ret_schema->init_seed, 8);
     at = get_bytes(at, &ret_schema->round_grace_ns, 8);
     at = get_bytes(at, &ret_schema->round_quorum, 4);

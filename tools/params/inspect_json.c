@@ -76,6 +76,7 @@ static struct muster_json *table_new(const struct inspect_table *table)
 {
     const struct muster_params_table_state *state = &table->state;
     const char *optimizer = muster_params_optimizer_name(state->optimizer);
+    const char *evict_by = muster_params_evict_name(state->evict_by);
     char digest[2 * MUSTER_PARAMS_DIGEST_BYTES + 1];
     struct muster_json *json = muster_json_object_new();
 
@@ -85,6 +86,9 @@ static struct muster_json *table_new(const struct inspect_table *table)
         muster_json_set(json, "row_bytes", number_new(state->row_bytes)) &&
         muster_json_set(json, "dtype", muster_json_text_new(muster_dtype_name(state->wire_dtype))) &&
         muster_json_set(json, "optimizer", muster_json_text_new(optimizer)) &&
+        (state->rows_max == 0 ||
+         (muster_json_set(json, "rows_max", number_new(state->rows_max)) &&
+          muster_json_set(json, "evict_by", muster_json_text_new(evict_by)))) &&
         (!state->has_digest ||
          muster_json_set(json, "digest",
                          muster_json_text_new(muster_hash128_format(state->digest, digest)))))

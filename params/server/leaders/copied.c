@@ -25,7 +25,10 @@ bool muster_params_turned_is_sound(const struct muster_params_server *server,
 {
     uint32_t shard_count = server->region->head->shard_count;
 
-    return turned->is_made <= 1 && turned->shard < shard_count &&
+    if (turned->kind == MUSTER_PARAMS_TURNED_AGED)
+        return turned->shard < shard_count && turned->key <= UINT16_MAX &&
+               muster_params_table_counts(table);
+    return turned->kind <= MUSTER_PARAMS_TURNED_MADE && turned->shard < shard_count &&
            muster_params_key_shard(table, turned->key, shard_count) == turned->shard;
 }
 

@@ -51,6 +51,7 @@ void muster_params_table_describe(const struct muster_params_server *server,
     schema->admit_share = table->admit_share;
     schema->ttl_clocks = table->ttl_clocks;
     schema->rows_max = table->rows_max;
+    schema->evict_by = (Muster__Params__V1__Eviction)table->evict_by;
     schema->tensor_elements = table->tensor_elements;
     schema->is_by_round = table->is_by_round != 0;
     schema->is_round_mean = table->is_round_mean != 0;
@@ -88,6 +89,7 @@ enum muster_rc muster_params_server_table_make(struct muster_params_server *serv
                                                 .admit_share = asked->admit_share,
                                                 .ttl_clocks = asked->ttl_clocks,
                                                 .rows_max = asked->rows_max,
+                                                .evict_by = (enum muster_params_evict)asked->evict_by,
                                                 .tensor_elements = asked->tensor_elements,
                                                 .is_by_round = asked->is_by_round,
                                                 .is_round_mean = asked->is_round_mean,

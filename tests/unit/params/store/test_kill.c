@@ -390,21 +390,19 @@ static void a_row_is_removed_wherever_the_process_is_killed(void **state)
 }
 
 /* Pushes to a table that keeps four rows; each has a clock of its own, so that it is clear which goes. */
-static void evict_work(struct region_stand *stand)
+static void evict_some(struct region_stand *stand, struct muster_params_schema *schema,
+                       uint32_t pushes)
 {
-    struct muster_params_schema schema = region_schema("items", 5, MUSTER_PARAMS_MOMENTUM);
     struct muster_params_source *source = region_source(stand, 1);
-    struct muster_params_turned turned[3 * 2 + 2];
+    struct muster_params_turned turned[3 * 2 + 3];
     static const float values[2 * 5] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
 
-    schema.rows_max = 4;
-    schema.ttl_clocks = 1;
-    for (uint32_t i = 0; i < 6; i++) {
+    for (uint32_t i = 0; i < pushes; i++) {
         const uint64_t keys[] = {2 * i, 2 * i + 1};
         const struct muster_params_run run = {.shard = 0, .rows = 2};
         struct muster_params_turnover turnover = {.low_clock = i < 4 ? UINT64_MAX : i,
                                                   .turned = turned};
-        const struct muster_params_update update = {.table = region_table(stand, &schema),
+        const struct muster_params_update update = {.table = region_table(stand, schema),
                                                     .source = source,
                                                     .sequence = 1 + i,
                                                     .clock = i,
@@ -418,18 +416,50 @@ static void evict_work(struct region_stand *stand)
     }
 }
 
+static void evict_old_work(struct region_stand *stand)
+{
+    struct muster_params_schema schema = region_schema("items", 5, MUSTER_PARAMS_MOMENTUM);
+
+    schema.rows_max = 4;
+    schema.ttl_clocks = 1;
+    evict_some(stand, &schema, 6);
+}
+
+/* The sixteenth row that goes halves the counts. */
+static void evict_rare_work(struct region_stand *stand)
+{
+    struct muster_params_schema schema = region_schema("items", 5, MUSTER_PARAMS_MOMENTUM);
+    struct muster_params_shard *shard;
+
+    schema.rows_max = 4;
+    schema.evict_by = MUSTER_PARAMS_EVICT_LFU;
+    shard = muster_params_shard_at(&stand->region, region_table(stand, &schema), 0);
+    if (shard->age == 0 && shard->evicted < 14)
+        shard->evicted = 14;
+    evict_some(stand, &schema, 4);
+}
+
 static void rows_come_and_go_wherever_the_process_is_killed(void **state)
 {
-    struct region_stand stand;
-    struct kill_counts counts;
+    static const struct {
+        kill_work_fn *work;
+        uint32_t age; /* of the shard */
+    } rows[] = {{evict_old_work, 0}, {evict_rare_work, 1}};
 
     (void)state;
-    region_stand_open(&stand, REGION_BYTES, 1);
-    counts = kill_everywhere(&stand, evict_work);
-    assert_int_equal(stand.region.head->tables[0].row_count, 4);
-    assert_true(counts.states > 600);
-    assert_true(counts.recoveries > 0);
-    region_stand_close(&stand);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct region_stand stand;
+        struct kill_counts counts;
+
+        region_stand_open(&stand, REGION_BYTES, 1);
+        counts = kill_everywhere(&stand, rows[i].work);
+        assert_int_equal(stand.region.head->tables[0].row_count, 4);
+        assert_int_equal(muster_params_shard_at(&stand.region, &stand.region.head->tables[0], 0)->age,
+                         rows[i].age);
+        assert_true(counts.states > 400);
+        assert_true(counts.recoveries > 0);
+        region_stand_close(&stand);
+    }
 }
 
 /* The smaller index has all rows that are removed, the larger one the first of them. */

@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "params/store/count.h"
 #include "params/store/load.h"
 
 #define MIB      ((size_t)1 << 20)
@@ -87,6 +88,32 @@ static void a_row_is_loaded_with_its_state_and_clock(void **state)
     region_stand_close(&scene.stand);
 }
 
+/* Else the counts of a copy would be those of a shard that was never halved. */
+static void a_shard_is_as_old_as_the_counts_of_its_rows(void **state)
+{
+    struct muster_params_schema schema = region_schema("counted", ELEMENTS, MUSTER_PARAMS_ADD);
+    float values[ELEMENTS + 1] = {1, 2, 3};
+    static const struct {
+        uint32_t count, age; /* of the shard, behind the row */
+    } rows[] = {{5u << 16 | 9, 5}, {4u << 16 | 9, 5}, {6u << 16 | 1, 6}};
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, 1);
+    schema.rows_max = 10;
+    schema.evict_by = MUSTER_PARAMS_EVICT_LFU;
+    scene.table = region_table(&scene.stand, &schema);
+    for (uint64_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        memcpy(&values[ELEMENTS], &rows[i].count, sizeof(rows[i].count));
+        assert_int_equal(muster_params_row_load(&scene.stand.region, scene.table, i, 77, values),
+                         MUSTER_OK);
+        assert_int_equal(muster_params_shard_at(&scene.stand.region, scene.table, 0)->age,
+                         rows[i].age);
+        assert_int_equal(muster_params_row_count(scene.table, row_of(&scene, i)), rows[i].count);
+    }
+    region_stand_close(&scene.stand);
+}
+
 static void a_row_whose_copy_was_interrupted_is_forgotten_or_loaded_anew(void **state)
 {
     static const float values[2 * ELEMENTS] = {1, 2, 3, 4, 5, 6};
@@ -133,6 +160,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_forgotten_shard_has_no_rows_and_no_positions),
         cmocka_unit_test(a_row_is_loaded_with_its_state_and_clock),
+        cmocka_unit_test(a_shard_is_as_old_as_the_counts_of_its_rows),
         cmocka_unit_test(a_row_whose_copy_was_interrupted_is_forgotten_or_loaded_anew),
         cmocka_unit_test(recovery_does_not_restore_what_a_copy_has_replaced),
     };

@@ -77,6 +77,9 @@ static void each_wrong_part_of_a_schema_is_named(void **state)
         {SGD(.tensor_elements = 5000, .row_elements = 1024, .rows_max = 5),
          "table t: a tensor has no rounds, admit_after, admit_share, ttl_clocks and rows_max; leave them 0"},
         {SGD(.admit_after = 65536), "table t: admit_after must be at most 65535, got 65536"},
+        {SGD(.rows_max = 5, .evict_by = (enum muster_params_evict)2),
+         "table t: evict_by must be from 0 to 1, got 2"},
+        {SGD(.evict_by = MUSTER_PARAMS_EVICT_LFU), "table t: evict_by lfu needs rows_max"},
         {SGD(.admit_share = 65536), "table t: admit_share must be at most 65535, got 65536"},
         {SGD(.ttl_clocks = UINT64_C(1) << 31),
          "table t: ttl_clocks must be below 2^31, got 2147483648"},
@@ -120,6 +123,7 @@ static void a_schema_at_its_limits_is_right(void **state)
         {"expiring", SGD(.ttl_clocks = (UINT64_C(1) << 31) - 1)},
         {"a tensor", SGD(.tensor_elements = 5000, .row_elements = 1024)},
         {"evicting", SGD(.rows_max = UINT64_MAX)},
+        {"evicting by counts", SGD(.rows_max = 5, .evict_by = MUSTER_PARAMS_EVICT_LFU)},
         {"last init", SGD(.init = MUSTER_PARAMS_INIT_NORMAL, .init_scale = 1)},
     };
 

@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "params/store/count.h"
 #include "params/store/turnover.h"
 
 #define MIB      ((size_t)1 << 20)
@@ -248,6 +249,102 @@ static void new_rows_evict_old_ones_when_the_memory_is_full(void **state)
     }
 }
 
+/* --- Eviction by the counts of pushes --- */
+
+static void keys_push_often(struct scene *scene, uint32_t clock, uint64_t key, uint32_t times)
+{
+    for (uint32_t i = 0; i < times; i++)
+        push_key(scene, clock, key);
+}
+
+static void a_new_row_takes_the_place_of_the_one_with_the_fewest_pushes(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, &(struct muster_params_schema){.rows_max = 10,
+                                                      .evict_by = MUSTER_PARAMS_EVICT_LFU});
+    for (uint64_t key = 0; key < 10; key++)
+        keys_push_often(&scene, key == 6 ? 9 : 1, key, key == 6 ? 2 : 3 + (uint32_t)key);
+    push_key(&scene, 10, 100);
+    assert_null(row_of(&scene, 6)); /* though its clock is the newest */
+    assert_int_equal(scene.turnover.evicted, 1);
+
+    keys_push_often(&scene, 10, 100, 2); /* as often as key 0, later */
+    push_key(&scene, 10, 101);
+    assert_null(row_of(&scene, 0));
+    assert_non_null(row_of(&scene, 100));
+    assert_true(row_of(&scene, 100)->values[0] == 3);
+    region_stand_close(&scene.stand);
+}
+
+/* A row that was pushed to 200 times is as rare as those of four pushes after six halvings, of 16 evictions each. */
+static void counts_of_rows_fade_with_evictions(void **state)
+{
+    uint32_t evicted = 0;
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, &(struct muster_params_schema){.rows_max = 16,
+                                                      .evict_by = MUSTER_PARAMS_EVICT_LFU});
+    keys_push_often(&scene, 5, 0, 200);
+    for (uint64_t key = 1; row_of(&scene, 0) != NULL; key++) {
+        push_key(&scene, 5, key);
+        evicted += scene.turnover.evicted;
+        keys_push_often(&scene, 5, key, 3);
+        assert_true(key < 1000);
+    }
+    assert_in_range(evicted, 5 * 16, 8 * 16);
+    assert_int_equal(scene.table->row_count, 16);
+    region_stand_close(&scene.stand);
+}
+
+static void a_count_stops_at_its_limit_and_is_halved_by_age(void **state)
+{
+    static const struct {
+        uint32_t count, age, pushes;
+    } rows[] = {
+        {7, 0, 7},
+        {UINT16_MAX, 0, UINT16_MAX},
+        {3u << 16 | 9, 3, 9},
+        {3u << 16 | 9, 4, 4},
+        {3u << 16 | UINT16_MAX, 18, 1},
+        {3u << 16 | UINT16_MAX, 19, 0},
+        {UINT32_MAX, 0, UINT16_MAX / 2}, /* ages go round */
+        {5u << 16 | 9, 4, 9},            /* the shard is younger: it was restored */
+    };
+    struct scene scene;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_int_equal(muster_params_count_at(rows[i].count, rows[i].age), rows[i].pushes);
+    scene_open(&scene, &(struct muster_params_schema){.rows_max = 10,
+                                                      .evict_by = MUSTER_PARAMS_EVICT_LFU});
+    keys_push_often(&scene, 1, 7, UINT16_MAX + 5);
+    assert_int_equal(muster_params_row_count(scene.table, row_of(&scene, 7)), UINT16_MAX);
+    region_stand_close(&scene.stand);
+}
+
+static void counts_are_not_in_the_digest(void **state)
+{
+    struct muster_params_digest before, after;
+    struct muster_params_row *row;
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, &(struct muster_params_schema){.rows_max = 10,
+                                                      .evict_by = MUSTER_PARAMS_EVICT_LFU});
+    push_key(&scene, 1, 7);
+    before = muster_params_table_digest(&scene.stand.region, scene.table);
+    row = muster_params_index_find(&scene.stand.region, scene.table,
+                                   muster_params_hash(scene.table->seed, 7), 7);
+    muster_params_row_count_push(scene.table, row, 3);
+    after = muster_params_table_digest(&scene.stand.region, scene.table);
+
+    assert_memory_equal(&before, &after, sizeof(before));
+    region_stand_close(&scene.stand);
+}
+
 /* --- Age --- */
 
 static void a_row_expires_by_the_clock_of_the_slowest_source(void **state)
@@ -283,7 +380,7 @@ static void a_row_expires_by_the_clock_of_the_slowest_source(void **state)
 
 struct pushed {
     uint64_t key;
-    struct muster_params_turned turned[5]; /* of one row */
+    struct muster_params_turned turned[6]; /* of one row */
     uint32_t count;
 };
 
@@ -299,14 +396,13 @@ static void push_follow(struct scene *follower, uint64_t sequence, const struct 
 }
 
 /* From time to time all pushes come again, as over a new link. */
-static void followers_do_the_same_and_what_comes_again_does_nothing(void **state)
+static void check_followers(const struct muster_params_schema *schema)
 {
     static struct pushed pushed[PUSHES];
     struct scene primary, follower;
 
-    (void)state;
-    scene_open(&primary, &(struct muster_params_schema){.rows_max = 5});
-    scene_open(&follower, &(struct muster_params_schema){.rows_max = 5});
+    scene_open(&primary, schema);
+    scene_open(&follower, schema);
     for (uint64_t i = 0; i < PUSHES; i++) {
         pushed[i].key = i * i % 23;
         push_key(&primary, (uint32_t)i, pushed[i].key);
@@ -320,11 +416,24 @@ static void followers_do_the_same_and_what_comes_again_does_nothing(void **state
             const struct muster_params_row *want = row_of(&primary, key);
 
             assert_true((have == NULL) == (want == NULL));
-            assert_true(want == NULL || have->values[0] == want->values[0]);
+            assert_true(want == NULL ||
+                        memcmp(have->values, want->values, schema->evict_by == MUSTER_PARAMS_EVICT_LFU
+                                                               ? 2 * sizeof(float)
+                                                               : sizeof(float)) == 0);
         }
     }
+    assert_int_equal(muster_params_shard_at(&primary.stand.region, primary.table, 0)->age,
+                     muster_params_shard_at(&follower.stand.region, follower.table, 0)->age);
     region_stand_close(&follower.stand);
     region_stand_close(&primary.stand);
+}
+
+static void followers_do_the_same_and_what_comes_again_does_nothing(void **state)
+{
+    (void)state;
+    check_followers(&(struct muster_params_schema){.rows_max = 5});
+    check_followers(
+        &(struct muster_params_schema){.rows_max = 5, .evict_by = MUSTER_PARAMS_EVICT_LFU});
 }
 
 int main(void)
@@ -337,6 +446,10 @@ int main(void)
         cmocka_unit_test(a_new_row_takes_the_place_of_the_one_not_pushed_to_for_longest),
         cmocka_unit_test(rows_of_one_push_do_not_evict_each_other),
         cmocka_unit_test(new_rows_evict_old_ones_when_the_memory_is_full),
+        cmocka_unit_test(a_new_row_takes_the_place_of_the_one_with_the_fewest_pushes),
+        cmocka_unit_test(counts_of_rows_fade_with_evictions),
+        cmocka_unit_test(a_count_stops_at_its_limit_and_is_halved_by_age),
+        cmocka_unit_test(counts_are_not_in_the_digest),
         cmocka_unit_test(a_row_expires_by_the_clock_of_the_slowest_source),
         cmocka_unit_test(followers_do_the_same_and_what_comes_again_does_nothing),
     };

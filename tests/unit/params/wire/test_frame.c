@@ -326,6 +326,8 @@ static void a_schema_is_read_as_it_was_written(void **state)
                                           .is_round_carried = true,
                                           .round_quorum = 9,
                                           .round_grace_ns = 10,
+                                          .rows_max = 12,
+                                          .evict_by = MUSTER_PARAMS_EVICT_LFU,
                                           .tensor_elements = 11},
                                 found;
     uint8_t bytes[MUSTER_PARAMS_SCHEMA_BYTES], again[MUSTER_PARAMS_SCHEMA_BYTES];
@@ -343,6 +345,7 @@ static void a_schema_is_read_as_it_was_written(void **state)
     assert_true(found.is_by_round && found.is_round_mean && found.is_round_carried);
     assert_int_equal(found.round_quorum, 9);
     assert_true(found.round_grace_ns == 10 && found.tensor_elements == 11);
+    assert_true(found.rows_max == 12 && found.evict_by == MUSTER_PARAMS_EVICT_LFU);
     memset(again, 0xff, sizeof(again));
     muster_params_schema_pack(&found, again);
     assert_memory_equal(again, bytes, sizeof(bytes));
@@ -350,10 +353,10 @@ static void a_schema_is_read_as_it_was_written(void **state)
 
     assert_int_equal(muster_params_schema_unpack(bytes, 1, &found, &error),
                      MUSTER_INVALID_ARGUMENT);
-    bytes[108] |= 8; /* flags of a later version */
+    bytes[108] |= 16; /* flags of a later version */
     assert_int_equal(muster_params_schema_unpack(bytes, sizeof(bytes), &found, &error),
                      MUSTER_INVALID_ARGUMENT);
-    bytes[108] &= 7;
+    bytes[108] &= 15;
     bytes[0] = 0x7f;
     assert_int_equal(muster_params_schema_unpack(bytes, sizeof(bytes), &found, &error),
                      MUSTER_INVALID_ARGUMENT);

@@ -60,8 +60,8 @@ SCENE_CASES(struct scene, scene_open, scene_close)
 static void rows_keep(struct scene *scene, uint32_t shard, uint32_t other_shard)
 {
     static const struct muster_params_tail_origin origin = {.number = 0};
-    struct muster_params_turned turned[] = {{.key = 1, .shard = shard, .is_made = 1},
-                                            {.key = 2, .shard = other_shard, .is_made = 1}};
+    struct muster_params_turned turned[] = {{.key = 1, .shard = shard, .kind = MUSTER_PARAMS_TURNED_MADE},
+                                            {.key = 2, .shard = other_shard, .kind = MUSTER_PARAMS_TURNED_MADE}};
 
     assert_true(muster_params_tail_turned(scene->server, &origin, &scene->push, turned, 2));
 }

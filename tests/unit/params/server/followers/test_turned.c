@@ -13,15 +13,16 @@
 #include "params/server/core/server_internal.h"
 #include "params/server/leaders/leader.h"
 
-static const struct muster_params_schema few = {.name = "few",
-                                                .row_elements = 2,
-                                                .wire_dtype = MUSTER_F32,
-                                                .optimizer = MUSTER_PARAMS_ADAGRAD,
-                                                .learning_rate = 0.5f,
-                                                .rows_max = PARAMS_CALLER_SHARDS};
-
-static struct muster_params_table *few_open(struct params_copies *scene)
+static struct muster_params_table *few_open(struct params_copies *scene,
+                                            enum muster_params_evict evict_by)
 {
+    const struct muster_params_schema few = {.name = "few",
+                                             .row_elements = 2,
+                                             .wire_dtype = MUSTER_F32,
+                                             .optimizer = MUSTER_PARAMS_ADAGRAD,
+                                             .learning_rate = 0.5f,
+                                             .rows_max = PARAMS_CALLER_SHARDS,
+                                             .evict_by = evict_by};
     struct muster_params_op op = {.data = scene};
     struct muster_params_table *table = NULL;
 
@@ -87,16 +88,15 @@ static void check_few(const struct params_copies *scene)
     assert_memory_equal(&digests[0], &digests[1], sizeof(digests[0]));
 }
 
-static void rows_go_at_both_servers_alike(void **state)
+static void check_rows_go(enum muster_params_evict evict_by)
 {
     struct muster_params_stats stats[2];
     struct pushes pushes = {.left = 0};
     struct muster_params_table *table;
     struct params_copies scene;
 
-    (void)state;
     params_copies_open(&scene, 2, 2);
-    table = few_open(&scene);
+    table = few_open(&scene, evict_by);
 
     for (uint32_t i = 0; i < PUSHES; i++)
         row_push(&scene, table, &pushes);
@@ -109,17 +109,23 @@ static void rows_go_at_both_servers_alike(void **state)
     params_copies_close(&scene);
 }
 
+static void rows_go_at_both_servers_alike(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < MUSTER_PARAMS_EVICT_COUNT; i++)
+        check_rows_go((enum muster_params_evict)i);
+}
+
 /* Nothing of the pushes is acknowledged: the links end before their acknowledgements are read, which is seen
  * when more is sent over them. All comes again over new links. */
-static void removals_that_come_again_do_nothing(void **state)
+static void check_removals_come_again(enum muster_params_evict evict_by)
 {
     struct pushes pushes = {.left = 0};
     struct muster_params_table *table;
     struct params_copies scene;
 
-    (void)state;
     params_copies_open(&scene, 2, 2);
-    table = few_open(&scene);
+    table = few_open(&scene, evict_by);
     params_copies_pause(&scene, true);
     for (uint32_t i = 0; i < PUSHES; i++)
         row_push(&scene, table, &pushes);
@@ -135,6 +141,13 @@ static void removals_that_come_again_do_nothing(void **state)
 
     check_few(&scene);
     params_copies_close(&scene);
+}
+
+static void removals_that_come_again_do_nothing(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < MUSTER_PARAMS_EVICT_COUNT; i++)
+        check_removals_come_again((enum muster_params_evict)i);
 }
 
 int main(void)

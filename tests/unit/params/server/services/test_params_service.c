@@ -475,14 +475,33 @@ static void a_table_is_made_once_and_described(void **state)
     params_caller_leave(&scene);
 }
 
+static void rows_of_a_table_go_by_the_counts_of_their_pushes(void **state)
+{
+    Muster__Params__V1__Schema schema = params_caller_schema("cache"),
+                               other = params_caller_schema("cache");
+    struct params_caller scene;
+    struct params_answer made;
+
+    (void)state;
+    params_caller_enter(&scene);
+    schema.rows_max = other.rows_max = 100;
+    schema.evict_by = MUSTER__PARAMS__V1__EVICTION__EVICTION_LFU;
+    made = params_caller_ask_table(&scene, &schema);
+
+    assert_int_equal(made.rc, MUSTER_OK);
+    assert_int_equal(params_caller_ask_table(&scene, &other).rc, MUSTER_INVALID_ARGUMENT);
+    assert_true(params_caller_ask_table(&scene, &schema).descriptor == made.descriptor);
+    params_caller_leave(&scene);
+}
+
 static void a_wrong_schema_makes_no_table(void **state)
 {
-    Muster__Params__V1__Schema schemas[6];
+    Muster__Params__V1__Schema schemas[7];
     struct params_caller scene;
 
     (void)state;
     params_caller_enter(&scene);
-    for (size_t i = 0; i < 6; i++)
+    for (size_t i = 0; i < 7; i++)
         schemas[i] = params_caller_schema("wrong");
     schemas[0].value_type = (Muster__Params__V1__ValueType)3;
     schemas[1].optimizer = (Muster__Params__V1__Optimizer)-1;
@@ -490,7 +509,8 @@ static void a_wrong_schema_makes_no_table(void **state)
     schemas[3].name = (char *)(uintptr_t) "wr\x1bong";
     schemas[4].row_elements = 16385;
     schemas[5].beta1 = 0.5f;
-    for (size_t i = 0; i < 6; i++)
+    schemas[6].evict_by = (Muster__Params__V1__Eviction)1; /* without rows_max */
+    for (size_t i = 0; i < 7; i++)
         assert_int_equal(params_caller_ask_table(&scene, &schemas[i]).rc, MUSTER_INVALID_ARGUMENT);
     assert_int_equal(params_caller_ask_table(&scene, NULL).rc, MUSTER_INVALID_ARGUMENT);
 
@@ -512,6 +532,7 @@ int main(void)
         cmocka_unit_test(a_wrong_pull_is_refused),
         cmocka_unit_test(a_wrong_source_is_not_opened),
         cmocka_unit_test(a_table_is_made_once_and_described),
+        cmocka_unit_test(rows_of_a_table_go_by_the_counts_of_their_pushes),
         cmocka_unit_test(a_wrong_schema_makes_no_table),
     };
 
