@@ -191,12 +191,14 @@ static void batch_hash(const struct muster_params_region *region,
 static void batch_make_rows(struct muster_params_region *region,
                             const struct muster_params_update *update, struct batch *batch)
 {
+    bool makes_rows = !update->makes_no_rows && !muster_params_table_turns(update->table);
+
     for (uint32_t i = 0; i < batch->count; i++) {
         uint64_t key = update->keys[batch->rows_at[i]];
         struct muster_params_row *row =
             muster_params_index_find(region, update->table, batch->hashes[i], key);
 
-        if (row == NULL && !muster_params_table_turns(update->table) &&
+        if (row == NULL && makes_rows &&
             muster_params_row_make(region, update->table, key, batch->hashes[i], &row) != MUSTER_OK)
             row = NULL;
         batch->rows[i] = row;

@@ -18,6 +18,7 @@ struct muster_params_update {
     const struct muster_params_run *runs; /* of different shards */
     const uint64_t *keys;                 /* the rows of all runs: each of its run's shard */
     const float *values; /* row_elements per key, as the optimizer takes them; alignment of 4 */
+    bool makes_no_rows;  /* those that it is to have are there (turnover.h) */
 };
 
 /** The outcome of a push. */

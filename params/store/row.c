@@ -215,6 +215,32 @@ enum muster_rc muster_params_row_make(struct muster_params_region *region,
     return MUSTER_OK;
 }
 
+/* Bytes of the larger index that is not there yet, and that these rows would have it begun. */
+static uint64_t index_bytes(const struct muster_params_store_table *table, uint64_t rows)
+{
+    bool is_growing = table->index_state > 1;
+    uint32_t bits = table->index[(table->index_state & 1) ^ is_growing].bits;
+    uint64_t slots = UINT64_C(1) << bits, bytes = 0;
+
+    for (; rows >= slots / 2; slots *= 2)
+        bytes += 2 * slots * sizeof(uint64_t);
+    return bytes;
+}
+
+/* Only memory that was never used counts, for it lies together. */
+bool muster_params_rows_may_lack(const struct muster_params_region *region,
+                                 const struct muster_params_store_table *table, uint32_t row_count,
+                                 uint32_t shard_count)
+{
+    const struct muster_params_region_head *head = region->head;
+    uint64_t pages = row_count / table->rows_per_page + (uint64_t)shard_count + 1;
+    uint64_t bytes = pages * table->page_bytes + index_bytes(table, table->row_count + row_count);
+    uint64_t segments = bytes / MUSTER_PARAMS_SEGMENT_BYTES + 3; /* begun ones, of rows and two indexes */
+
+    return region->segments_used + segments > region->segments_max ||
+           head->segment_end + segments > head->segment_count;
+}
+
 /* --- Removal --- */
 
 /* The row takes leave of mapped readers first: those that have found it wait, or search again. */

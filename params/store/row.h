@@ -14,6 +14,12 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_row_make(struct muster_params_reg
                                                         uint64_t key, uint64_t hash,
                                                         struct muster_params_row **ret_row);
 
+/** Whether muster_params_row_make may be short of memory for some of so many new rows, in so many shards. It may say
+ * so too early. */
+bool muster_params_rows_may_lack(const struct muster_params_region *region,
+                                 const struct muster_params_store_table *table, uint32_t row_count,
+                                 uint32_t shard_count);
+
 /** The key has no row any more, and the memory of its row is for the next row of the shard. False: it
  * had none. */
 bool muster_params_row_remove(struct muster_params_region *region,

@@ -254,8 +254,9 @@ static void keys_look(struct turn *turn, const uint64_t *keys, uint32_t count)
     }
 }
 
-/* Rows of the run that are applied already were looked at then: only those behind them are now. */
-static void run_turn(struct turn *turn, const struct muster_params_run *run, const uint64_t *keys)
+/* Rows of the run that are applied already were looked at then: only those behind them are now. False: there are
+ * none. */
+static bool run_begin(struct turn *turn, const struct muster_params_run *run, const uint64_t *keys)
 {
     const struct muster_params_update *update = turn->update;
     uint64_t position, applied;
@@ -263,10 +264,19 @@ static void run_turn(struct turn *turn, const struct muster_params_run *run, con
     turn->shard = muster_params_run_shard(run);
     position = update->source->positions[turn->shard];
     if (position >> 16 > update->sequence)
-        return;
+        return false;
     applied = position >> 16 == update->sequence ? position & UINT16_MAX : 0;
     turn->keys = keys + applied;
     turn->key_count = run->rows - (uint32_t)applied;
+    return true;
+}
+
+static void run_turn(struct turn *turn, const struct muster_params_run *run, const uint64_t *keys)
+{
+    const struct muster_params_update *update = turn->update;
+
+    if (!run_begin(turn, run, keys))
+        return;
     turn->removals_left = 2 * turn->key_count + 2;
     turn->pin_count = 0;
     turn->has_aged = false;
@@ -297,6 +307,37 @@ void muster_params_turnover_decide(struct muster_params_region *region,
 }
 
 /* --- Followers --- */
+
+static void run_count(struct turn *turn, const struct muster_params_run *run, const uint64_t *keys)
+{
+    const struct muster_params_store_table *table = table_of(turn);
+
+    if (!run_begin(turn, run, keys))
+        return;
+    for (uint32_t i = 0; i < turn->key_count; i++) {
+        uint64_t key = turn->keys[i], hash = hash_of(turn, key);
+
+        if (muster_params_index_find(turn->region, table, hash, key) == NULL &&
+            key_is_of_share(table, key))
+            (void)key_is_admitted(turn, hash); /* it would have a row if the primary had admitted it */
+    }
+}
+
+void muster_params_turnover_count(struct muster_params_region *region,
+                                  const struct muster_params_update *update)
+{
+    struct turn turn; /* without pins */
+    uint32_t row = 0;
+
+    if (update->table->admit_after == 0)
+        return;
+    turn.region = region;
+    turn.update = update;
+    for (uint32_t i = 0; i < update->run_count; i++) {
+        run_count(&turn, &update->runs[i], update->keys + row);
+        row += update->runs[i].rows;
+    }
+}
 
 bool muster_params_turnover_follow(struct muster_params_region *region,
                                    struct muster_params_store_table *table,

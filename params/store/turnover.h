@@ -41,6 +41,10 @@ static inline size_t muster_params_turned_max(uint32_t row_count, uint32_t run_c
 void muster_params_turnover_decide(struct muster_params_region *region,
                                    const struct muster_params_update *update,
                                    struct muster_params_turnover *turnover);
+/** Count the push to keys without rows, as its primary does: a copy that takes over goes on with its own counts.
+ * Nothing of the push is applied yet, and what it turns was followed. */
+void muster_params_turnover_count(struct muster_params_region *region,
+                                  const struct muster_params_update *update);
 /** Do what a primary has decided about one key, for the push of this source and sequence. False: there
  * was no memory for a row. */
 MUSTER_MUST_CHECK bool muster_params_turnover_follow(struct muster_params_region *region,

@@ -61,7 +61,8 @@ enum muster_params_message {
  * a stream of changes, in header.epoch the number of the primary's map. */
 enum muster_params_copy_message {
     MUSTER_PARAMS_COPY_SOURCE = 64, /* payload: copied_source; header.offset: the primary's slot,
-                                     * header.descriptor: its clock as the store has it */
+                                     * header.descriptor: its clock as the store has it, header.phase: the newest
+                                     * generation of it that a process is known to have */
     MUSTER_PARAMS_COPY_TABLE,       /* payload: schema; header.phase: the primary's number */
     MUSTER_PARAMS_COPY_PUSH,        /* as PUSH, with the slot and the number of the primary */
     MUSTER_PARAMS_COPY_MARK,        /* nothing but its place in the stream */
@@ -95,6 +96,9 @@ enum muster_params_copy_message {
 #define MUSTER_PARAMS_COPY_IS_TURNED 1u
 /* … and of COPY_PUSH: nothing of it is applied, but its source is not new to its shards any more. */
 #define MUSTER_PARAMS_COPY_IS_REFUSED 2u
+/* … likewise: it makes no rows but those of the COPY_TURNOVER before it, as always in tables whose rows come and go,
+ * and in others while the primary's memory is short. */
+#define MUSTER_PARAMS_COPY_IS_TOLD 4u
 /* header.flags of COPY_SOURCE: the source has a name, and is kept. */
 #define MUSTER_PARAMS_COPY_IS_NAMED 1u
 /* … : its client is connected to the primary, or has lost its link and may come back. */

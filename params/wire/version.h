@@ -3,6 +3,6 @@
 #define MUSTER_PARAMS_VERSION_H
 
 /* Both ends must have the same; it changes with the messages. */
-#define MUSTER_PARAMS_MESSAGES_VERSION 4u
+#define MUSTER_PARAMS_MESSAGES_VERSION 5u
 
 #endif

@@ -24,6 +24,7 @@ struct muster_params_push {
     uint32_t row_count;
     bool is_copy;    /* of another server, which has decided about its rows */
     bool is_refused; /* it is not applied, but the next push of its source to these shards is not the first */
+    bool is_told;    /* its rows are made before it, or are refused: turnover.h */
     bool is_adopted; /* of another copy's tail: it is not for followers yet */
 };
 

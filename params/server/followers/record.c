@@ -117,7 +117,8 @@ struct muster_params_record *muster_params_filtered_record(
                                  push->dtype));
     if (record == NULL)
         return NULL;
-    record->frame.header.flags = push->is_refused ? MUSTER_PARAMS_COPY_IS_REFUSED : 0;
+    record->frame.header.flags = (push->is_refused ? MUSTER_PARAMS_COPY_IS_REFUSED : 0) |
+                                 (push->is_told ? MUSTER_PARAMS_COPY_IS_TOLD : 0);
     record->frame.header.offset = push->sequence;
     record->frame.header.descriptor = push->table->descriptor;
     record->source_begin = push->slot;

@@ -101,7 +101,8 @@ bool muster_params_leader_push(struct muster_params_leader *leader,
                                        .values = frame.values,
                                        .dtype = (enum muster_dtype)frame.dtype,
                                        .row_count = frame.row_count,
-                                       .is_refused = header->flags == MUSTER_PARAMS_COPY_IS_REFUSED,
+                                       .is_refused = (header->flags & MUSTER_PARAMS_COPY_IS_REFUSED) != 0,
+                                       .is_told = (header->flags & MUSTER_PARAMS_COPY_IS_TOLD) != 0,
                                        .is_copy = true};
     if (push.source == NULL || header->descriptor != push.table->descriptor || push.sequence == 0 ||
         push.sequence > MUSTER_PARAMS_SEQUENCE_MAX ||
@@ -134,7 +135,7 @@ bool muster_params_leader_turnover(struct muster_params_leader *leader,
     struct muster_params_push push;
 
     if (table == NULL || source == NULL || header->descriptor != table->descriptor ||
-        !muster_params_table_turns(table) || header->offset == 0 ||
+        header->offset == 0 ||
         header->offset > MUSTER_PARAMS_SEQUENCE_MAX || header->payload_bytes % sizeof(turned) != 0)
         return false;
     for (uint32_t at = 0; at < header->payload_bytes; at += sizeof(turned)) {

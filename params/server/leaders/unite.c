@@ -88,7 +88,7 @@ static bool turned_adopt(struct muster_params_server *server, const struct muste
         (struct muster_params_turned *)(void *)(payload + MUSTER_PARAMS_TAIL_HEAD_BYTES);
     uint32_t count = (uint32_t)(bytes / sizeof(*turned));
 
-    if (bytes % sizeof(*turned) != 0 || !muster_params_table_turns(push->table))
+    if (bytes % sizeof(*turned) != 0)
         return false;
     for (uint32_t i = 0; i < count; i++) {
         if (!muster_params_turned_is_sound(server, push->table, &turned[i]))
@@ -133,6 +133,7 @@ static bool tail_adopt(struct muster_params_server *server,
 {
     struct muster_params_push push = {.is_refused =
                                           (header->flags & MUSTER_PARAMS_COPY_IS_REFUSED) != 0,
+                                      .is_told = (header->flags & MUSTER_PARAMS_COPY_IS_TOLD) != 0,
                                       .is_copy = true,
                                       .is_adopted = true};
     uint32_t bytes = header->payload_bytes - (uint32_t)MUSTER_PARAMS_TAIL_HEAD_BYTES;

@@ -7,6 +7,7 @@
 
 #include "params/server/followers/change.h"
 #include "params/store/load.h"
+#include "params/store/row.h"
 #include "params/wire/range.h"
 
 #define MEASURED_PUSH 64u /* one of so many is timed */
@@ -150,7 +151,8 @@ static struct muster_params_update update_of(const struct muster_params_push *pu
                                          .run_count = push->run_count,
                                          .runs = push->runs,
                                          .keys = push->keys,
-                                         .values = values};
+                                         .values = values,
+                                         .makes_no_rows = push->is_told};
 }
 
 static void push_store(struct muster_params_server *server,
@@ -185,17 +187,20 @@ static enum muster_rc turning_apply(struct muster_params_server *server,
                                     const struct muster_params_push *push, const float *values,
                                     struct muster_params_pushed *ret_pushed)
 {
-    const struct muster_params_update update = update_of(push, values);
+    struct muster_params_push told = *push;
+    struct muster_params_update update;
     size_t turned_max = muster_params_turned_max(push->row_count, push->run_count);
     struct muster_params_turnover turnover = {.low_clock = server->clocks.low,
                                               .turned = turned_of(server, turned_max)};
     struct muster_params_forward forward;
 
+    told.is_told = true;
+    update = update_of(&told, values);
     if (turnover.turned == NULL ||
-        muster_params_forward_prepare(server, push, turned_max, &forward) != MUSTER_OK)
+        muster_params_forward_prepare(server, &told, turned_max, &forward) != MUSTER_OK)
         return MUSTER_RESOURCE_EXHAUSTED;
     muster_params_turnover_decide(server->region, &update, &turnover);
-    muster_params_forward_send(server, push, &forward, turnover.turned, turnover.count);
+    muster_params_forward_send(server, &told, &forward, turnover.turned, turnover.count);
     push_store(server, &update, ret_pushed);
     server->stats.unadmitted_rows += ret_pushed->refused - turnover.refused;
     server->stats.evicted_rows += turnover.evicted;
@@ -214,10 +219,25 @@ static enum muster_rc plain_apply(struct muster_params_server *server,
     if (muster_params_forward_prepare(server, push, 0, &forward) != MUSTER_OK)
         return MUSTER_RESOURCE_EXHAUSTED;
     muster_params_forward_send(server, push, &forward, NULL, 0);
+    if (push->is_copy)
+        muster_params_turnover_count(server->region, &update);
     push_store(server, &update, ret_pushed);
-    if (muster_params_table_turns(push->table)) /* what the primary did not make is no loss */
-        ret_pushed->refused = 0;
+    if (push->is_told || muster_params_table_turns(push->table))
+        ret_pushed->refused = 0; /* what the primary did not make is no loss */
     return MUSTER_OK;
+}
+
+/* Copies may have more memory than the primary: where a row may be refused, they make those that it has made, as they
+ * always do in tables whose rows come and go. */
+static bool rows_are_told(const struct muster_params_server *server,
+                          const struct muster_params_push *push)
+{
+    if (push->is_copy)
+        return false;
+    return muster_params_table_turns(push->table) ||
+           (!muster_list_is_empty(&server->followers) &&
+            muster_params_rows_may_lack(server->region, push->table, push->row_count,
+                                        push->run_count));
 }
 
 /* A run that its source does not mark as its first keeps the sequence forgotten. */
@@ -276,7 +296,6 @@ static enum muster_rc push_apply(struct muster_params_server *server,
                                  const struct muster_params_push *push,
                                  struct muster_params_pushed *ret_pushed)
 {
-    bool is_turning = muster_params_table_turns(push->table) && !push->is_copy;
     const float *values = push->values;
     enum muster_rc rc;
 
@@ -290,8 +309,8 @@ static enum muster_rc push_apply(struct muster_params_server *server,
         values = wide;
     }
     clock_note(push); /* before the rows: a process that dies in between has them applied again */
-    rc = is_turning ? turning_apply(server, push, values, ret_pushed)
-                    : plain_apply(server, push, values, ret_pushed);
+    rc = rows_are_told(server, push) ? turning_apply(server, push, values, ret_pushed)
+                                     : plain_apply(server, push, values, ret_pushed);
     if (rc != MUSTER_OK)
         return rc;
     if (push->sequence > push->source->pushed)

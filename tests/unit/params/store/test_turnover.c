@@ -395,6 +395,19 @@ static void push_follow(struct scene *follower, uint64_t sequence, const struct 
                 1, NULL);
 }
 
+static void push_count(struct scene *copy, uint64_t sequence, uint64_t key)
+{
+    const struct muster_params_run run = {.shard = 0, .rows = 1};
+    const struct muster_params_update update = {.table = copy->table,
+                                                .source = copy->source,
+                                                .sequence = sequence,
+                                                .run_count = 1,
+                                                .runs = &run,
+                                                .keys = &key};
+
+    muster_params_turnover_count(&copy->stand.region, &update);
+}
+
 /* From time to time all pushes come again, as over a new link. */
 static void check_followers(const struct muster_params_schema *schema)
 {
@@ -428,6 +441,27 @@ static void check_followers(const struct muster_params_schema *schema)
     region_stand_close(&primary.stand);
 }
 
+/* The copy counts what its primary has counted, and admits the key with the push with which the primary would have. */
+static void a_copy_that_takes_over_goes_on_counting(void **state)
+{
+    const struct pushed pushed = {.key = 7};
+    struct scene copy;
+
+    (void)state;
+    scene_open(&copy, &(struct muster_params_schema){.admit_after = 3});
+    for (uint64_t sequence = 1; sequence <= 2; sequence++) {
+        push_count(&copy, sequence, pushed.key);
+        push_follow(&copy, sequence, &pushed);
+        push_count(&copy, sequence, pushed.key); /* comes again: does not count */
+    }
+    copy.sequence = 2;
+    push_key(&copy, 0, 8);
+    assert_null(row_of(&copy, 8));
+    push_key(&copy, 0, 7);
+    assert_non_null(row_of(&copy, 7));
+    region_stand_close(&copy.stand);
+}
+
 static void followers_do_the_same_and_what_comes_again_does_nothing(void **state)
 {
     (void)state;
@@ -451,6 +485,7 @@ int main(void)
         cmocka_unit_test(a_count_stops_at_its_limit_and_is_halved_by_age),
         cmocka_unit_test(counts_are_not_in_the_digest),
         cmocka_unit_test(a_row_expires_by_the_clock_of_the_slowest_source),
+        cmocka_unit_test(a_copy_that_takes_over_goes_on_counting),
         cmocka_unit_test(followers_do_the_same_and_what_comes_again_does_nothing),
     };
 

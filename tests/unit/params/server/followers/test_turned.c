@@ -13,6 +13,19 @@
 #include "params/server/core/server_internal.h"
 #include "params/server/leaders/leader.h"
 
+static struct muster_params_table *table_open(struct params_copies *scene,
+                                              const struct muster_params_schema *schema)
+{
+    struct muster_params_op op = {.data = scene};
+    struct muster_params_table *table = NULL;
+
+    assert_int_equal(muster_params_table_start(&op, scene->params, schema, &table,
+                                               params_copies_deadline(scene), params_copies_on_op),
+                     MUSTER_OK);
+    params_copies_await(scene);
+    return table;
+}
+
 static struct muster_params_table *few_open(struct params_copies *scene,
                                             enum muster_params_evict evict_by)
 {
@@ -23,14 +36,8 @@ static struct muster_params_table *few_open(struct params_copies *scene,
                                              .learning_rate = 0.5f,
                                              .rows_max = PARAMS_CALLER_SHARDS,
                                              .evict_by = evict_by};
-    struct muster_params_op op = {.data = scene};
-    struct muster_params_table *table = NULL;
 
-    assert_int_equal(muster_params_table_start(&op, scene->params, &few, &table,
-                                               params_copies_deadline(scene), params_copies_on_op),
-                     MUSTER_OK);
-    params_copies_await(scene);
-    return table;
+    return table_open(scene, &few);
 }
 
 #define PUSHES 60u
@@ -150,11 +157,112 @@ static void removals_that_come_again_do_nothing(void **state)
         check_removals_come_again((enum muster_params_evict)i);
 }
 
+/* --- One row at a time --- */
+
+static bool is_led_by_first(const struct params_copies *scene, const char *name, uint64_t key)
+{
+    const struct muster_params_server *server = scene->job.members[0].server;
+    const struct muster_params_store_table *table =
+        muster_params_table_find(server->region, name);
+    uint32_t shard = muster_params_shard_of(muster_params_hash(table->seed, key),
+                                            PARAMS_CALLER_SHARDS);
+
+    return muster_params_server_leads(server, shard, server->map->epoch);
+}
+
+/* The outcome of a push of one row. */
+static enum muster_rc one_push(struct params_copies *scene, struct muster_params_table *table,
+                               uint64_t key)
+{
+    static float values[16384] = {1};
+    const struct muster_params_rows rows = {&key, values, 1};
+    struct muster_params_op op = {.data = scene};
+
+    assert_int_equal(muster_params_push_start(&op, table, &rows, params_copies_deadline(scene),
+                                              params_copies_on_op),
+                     MUSTER_OK);
+    test_env_run_until(scene->job.env, test_env_is_true, &scene->is_done);
+    scene->is_done = false;
+    return scene->rc;
+}
+
+static bool row_is_at(const struct params_copies *scene, uint32_t member, const char *name,
+                      uint64_t key)
+{
+    const struct muster_params_region *region = scene->job.members[member].server->region;
+    const struct muster_params_store_table *table = muster_params_table_find(region, name);
+
+    return muster_params_index_find(region, table, muster_params_hash(table->seed, key), key) !=
+           NULL;
+}
+
+/* Two pushes to one key: with the third it has its row, whoever leads then. */
+static void pushes_to_keys_without_rows_count_at_the_next_primary(void **state)
+{
+    const struct muster_params_schema late = {.name = "late",
+                                              .row_elements = 2,
+                                              .wire_dtype = MUSTER_F32,
+                                              .optimizer = MUSTER_PARAMS_ADD,
+                                              .admit_after = 3};
+    struct muster_params_table *table;
+    struct params_copies scene;
+    uint64_t key = 1;
+
+    (void)state;
+    params_copies_open(&scene, 2, 2);
+    table = table_open(&scene, &late);
+    while (!is_led_by_first(&scene, "late", key))
+        key++;
+    assert_int_equal(one_push(&scene, table, key), MUSTER_OK);
+    assert_int_equal(one_push(&scene, table, key), MUSTER_OK);
+    assert_false(row_is_at(&scene, 0, "late", key));
+
+    params_job_member_close(&scene.job, 0);
+    assert_int_equal(one_push(&scene, table, key), MUSTER_OK);
+    assert_true(row_is_at(&scene, 1, "late", key));
+    params_copies_close(&scene);
+}
+
+/* The first server may use hardly more memory than it has in use, the other one all of its own. */
+static void a_copy_with_more_memory_makes_no_row_that_its_primary_refused(void **state)
+{
+    const struct muster_params_schema wide = {.name = "wide",
+                                              .row_elements = 16384,
+                                              .wire_dtype = MUSTER_F32,
+                                              .optimizer = MUSTER_PARAMS_ADD};
+    struct muster_params_table *table;
+    uint32_t made = 0, refused = 0;
+    struct params_copies scene;
+
+    (void)state;
+    params_copies_open(&scene, 2, 2);
+    table = table_open(&scene, &wide);
+    scene.job.members[0].server->region->segments_max =
+        scene.job.members[0].server->region->segments_used + 1;
+    for (uint64_t key = 1; key < 1000 && refused < 4; key++) {
+        enum muster_rc rc;
+
+        if (!is_led_by_first(&scene, "wide", key))
+            continue;
+        rc = one_push(&scene, table, key);
+        assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
+        made += rc == MUSTER_OK;
+        refused += rc != MUSTER_OK;
+        for (uint32_t i = 0; i < 2; i++)
+            assert_true(row_is_at(&scene, i, "wide", key) == (rc == MUSTER_OK));
+    }
+    assert_true(made > 0);
+    assert_int_equal(refused, 4);
+    params_copies_close(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_go_at_both_servers_alike),
         cmocka_unit_test(removals_that_come_again_do_nothing),
+        cmocka_unit_test(pushes_to_keys_without_rows_count_at_the_next_primary),
+        cmocka_unit_test(a_copy_with_more_memory_makes_no_row_that_its_primary_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
