@@ -140,6 +140,8 @@ struct muster_params_source {
     uint64_t rounds;     /* that it has completed */
     double round_weight; /* of the newest of them */
     uint64_t pushed;     /* sequence number of the newest push that is applied whole */
+    uint32_t confirmed;  /* the newest generation that a process is known to have got; others may be void */
+    uint32_t reserved;
     uint64_t positions[];
 };
 

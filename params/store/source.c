@@ -246,10 +246,26 @@ enum muster_rc muster_params_source_open(struct muster_params_region *region,
     return source_keep(region, &intent, ret_slot);
 }
 
+void muster_params_source_confirm(struct muster_params_region *region, uint64_t slot,
+                                  uint64_t generation)
+{
+    struct muster_params_source *source = muster_params_source_at(region, slot);
+
+    if ((uint32_t)generation > source->confirmed)
+        MUSTER_PARAMS_STORE(&source->confirmed, (uint32_t)generation);
+}
+
+/* A server that was the home, and does not know yet that another one is, raises the generation for processes that
+ * never hear of it. The home gives the same numbers to others. */
+static bool is_void(const struct muster_params_source *source,
+                    const struct muster_params_opener *opener)
+{
+    return opener->home_is_elsewhere && (uint32_t)opener->generation >= source->confirmed;
+}
+
 /* A home that was one no longer may have raised the generation for the process that asks now: it goes on there. */
-enum muster_rc muster_params_source_adopt(struct muster_params_region *region,
-                                          const struct muster_params_opener *opener,
-                                          uint64_t *ret_slot)
+static enum muster_rc source_take(struct muster_params_region *region,
+                                  const struct muster_params_opener *opener, uint64_t *ret_slot)
 {
     const struct muster_params_source *source;
     struct muster_params_intent intent = intent_of(region, opener, &source);
@@ -259,9 +275,24 @@ enum muster_rc muster_params_source_adopt(struct muster_params_region *region,
     if (source != NULL && (is_of_process(source, opener->process) ||
                            (uint32_t)source->generation == (uint32_t)opener->generation))
         return source_go_on(region, source, &intent, ret_slot);
-    if (source != NULL && (uint32_t)source->generation > (uint32_t)opener->generation)
-        return MUSTER_ABORTED;
+    if (source != NULL && (uint32_t)source->generation > (uint32_t)opener->generation) {
+        if (!is_void(source, opener))
+            return MUSTER_ABORTED;
+        /* Links of a void generation with the same number stay refused. */
+        intent.total += (source->generation & ~(uint64_t)UINT32_MAX) + GENERATION_LINK;
+    }
     return source_keep(region, &intent, ret_slot);
+}
+
+enum muster_rc muster_params_source_adopt(struct muster_params_region *region,
+                                          const struct muster_params_opener *opener,
+                                          uint64_t *ret_slot)
+{
+    enum muster_rc rc = source_take(region, opener, ret_slot);
+
+    if (rc == MUSTER_OK)
+        muster_params_source_confirm(region, *ret_slot, opener->generation);
+    return rc;
 }
 
 enum muster_rc muster_params_source_learn(struct muster_params_region *region,
@@ -270,12 +301,15 @@ enum muster_rc muster_params_source_learn(struct muster_params_region *region,
 {
     const struct muster_params_source *source =
         muster_params_source_find(region, &opener->id, ret_slot);
+    uint32_t generation = source != NULL ? (uint32_t)source->generation : 0;
 
-    if (source != NULL && (is_of_process(source, opener->process) ||
-                           (source->flags & MUSTER_PARAMS_SOURCE_FORGOTTEN) != 0 ||
-                           (uint32_t)source->generation >= (uint32_t)opener->generation))
+    if (source != NULL &&
+        (is_of_process(source, opener->process) ||
+         (source->flags & MUSTER_PARAMS_SOURCE_FORGOTTEN) != 0 ||
+         generation == (uint32_t)opener->generation ||
+         (generation > (uint32_t)opener->generation && !is_void(source, opener))))
         return MUSTER_OK;
-    return muster_params_source_adopt(region, opener, ret_slot);
+    return source_take(region, opener, ret_slot);
 }
 
 enum muster_rc muster_params_source_reopen(struct muster_params_region *region,

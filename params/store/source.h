@@ -20,6 +20,8 @@ struct muster_params_opener {
     uint64_t process;             /* a number that no other process has; 0: not known */
     uint32_t link;                /* the process counts its links */
     bool is_named;                /* the source is kept when its processes are gone */
+    bool home_is_elsewhere;       /* another server gives generations: those that this one gave are void, unless
+                                   * they are confirmed */
 };
 
 /**
@@ -43,9 +45,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_source_reopen(
     struct muster_params_region *region, const struct muster_params_opener *opener,
     uint64_t *ret_slot);
 /**
- * The source as another server knows it: a slot for a new one, and this generation.
+ * The source as another server knows it: a slot for a new one, and this generation, which the process has got.
  *
- * Errors: RESOURCE_EXHAUSTED, ABORTED (a younger process has opened it here), FAILED_PRECONDITION
+ * Errors: RESOURCE_EXHAUSTED, ABORTED (a younger process has opened it), FAILED_PRECONDITION
  * (it was forgotten here), UNAVAILABLE (as muster_params_source_open).
  */
 MUSTER_MUST_CHECK enum muster_rc muster_params_source_adopt(
@@ -53,13 +55,16 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_source_adopt(
     uint64_t *ret_slot);
 /**
  * The source as its primary knows it: as muster_params_source_adopt, but links that have opened it here
- * in this generation, or a later one, or for the same process, go on.
+ * in this generation, or a later one that is not void, or for the same process, go on.
  *
  * Errors: RESOURCE_EXHAUSTED.
  */
 MUSTER_MUST_CHECK enum muster_rc muster_params_source_learn(
     struct muster_params_region *region, const struct muster_params_opener *opener,
     uint64_t *ret_slot);
+/** A process has this generation of the source. */
+void muster_params_source_confirm(struct muster_params_region *region, uint64_t slot,
+                                  uint64_t generation);
 /** Drop its positions of shards that have a bit; its process may not go on. */
 void muster_params_source_forget(struct muster_params_region *region, uint64_t slot,
                                  const uint8_t *shards);

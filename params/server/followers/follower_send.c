@@ -48,6 +48,7 @@ static bool source_tell(struct muster_params_follower *follower, uint64_t slot)
         .type = MUSTER_PARAMS_COPY_SOURCE,
         .flags = source_flags(source),
         .payload_bytes = MUSTER_PARAMS_COPIED_SOURCE_BYTES,
+        .phase = source->confirmed,
         .offset = slot,
         .descriptor = source->clock};
     uint8_t bytes[MUSTER_PARAMS_COPIED_SOURCE_BYTES];

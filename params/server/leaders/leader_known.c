@@ -4,6 +4,7 @@
 #include "params/server/state/absent.h"
 #include "params/server/state/clock.h"
 #include "params/server/state/rows.h"
+#include "params/wire/hash.h"
 
 bool muster_params_leader_leads(const struct muster_params_leader *leader, uint32_t shard)
 {
@@ -23,6 +24,13 @@ void muster_params_leader_drop_slot(struct muster_params_leader *leader, uint64_
     if (leader->slots[slot] != MUSTER_PARAMS_SLOT_UNKNOWN)
         (void)muster_params_server_clock_refer(leader->server, leader->slots[slot], false);
     leader->slots[slot] = MUSTER_PARAMS_SLOT_UNKNOWN;
+}
+
+static bool home_is_led(const struct muster_params_leader *leader,
+                        const struct muster_incarnation *source)
+{
+    return muster_params_leader_leads(
+        leader, muster_params_source_home(source, leader->server->region->head->shard_count));
 }
 
 bool muster_params_leader_source(struct muster_params_leader *leader,
@@ -53,11 +61,13 @@ bool muster_params_leader_source(struct muster_params_leader *leader,
     opener = (struct muster_params_opener){.id = source.open.source,
                                            .generation = source.open.generation,
                                            .process = source.open.process,
+                                           .home_is_elsewhere = home_is_led(leader, &source.open.source),
                                            .is_named =
                                                (header->flags & MUSTER_PARAMS_COPY_IS_NAMED) != 0};
     if (muster_params_source_learn(server->region, &opener, &slot) != MUSTER_OK ||
         !muster_params_server_clock_refer(server, slot, true))
         return false;
+    muster_params_source_confirm(server->region, slot, header->phase);
     muster_params_leader_drop_slot(leader, header->offset);
     leader->slots[header->offset] = slot;
     if ((header->flags & MUSTER_PARAMS_COPY_IS_LINKED) != 0)

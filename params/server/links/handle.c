@@ -32,10 +32,13 @@ static enum muster_rc source_open(struct muster_params_client *client,
                                   struct muster_error *ret_error)
 {
     struct muster_params_server *server = client->server;
+    uint32_t home = muster_params_source_home(&open->source, server->region->head->shard_count);
     const struct muster_params_opener opener = {.id = open->source,
                                                 .generation = open->generation,
                                                 .process = open->process,
                                                 .link = open->link,
+                                                .home_is_elsewhere = !muster_params_server_leads(
+                                                    server, home, server->map->epoch),
                                                 .is_named = open->name[0] != '\0'};
     enum muster_rc rc;
 

@@ -41,10 +41,21 @@ void muster_params_waiting_free(struct muster_params_waiting *waiting)
     muster_mem_free(&server->pool.mem, waiting);
 }
 
+/* From now on its process is known to have the generation. Other servers hear of it from the process itself. */
+static void opening_confirm(const struct muster_params_client *client)
+{
+    struct muster_params_region *region = client->server->region;
+
+    if (muster_params_source_at(region, client->slot)->generation == client->generation)
+        muster_params_source_confirm(region, client->slot, client->generation);
+}
+
 static bool waiting_answer(struct muster_params_waiting *waiting)
 {
     struct muster_params_answer *answer = waiting->answer;
 
+    if (waiting->request.type == MUSTER_PARAMS_OPEN)
+        opening_confirm(waiting->client);
     waiting->client->is_told |= waiting->request.type == MUSTER_PARAMS_OPEN;
     if (answer == NULL)
         return muster_params_acknowledge(waiting->client, &waiting->ack);

@@ -209,6 +209,68 @@ static void a_process_that_comes_again_is_not_taken_for_a_younger_one(void **sta
     region_stand_close(&stand);
 }
 
+/* The home has moved, and this server does not know: each of three processes opens the source here, is killed, and
+ * never hears of its generation. The home gives the first of these numbers to another process. */
+static void generations_that_a_former_home_has_given_are_void(void **state)
+{
+    struct muster_params_opener opener = {.id = {{1}}, .process = 1}, late;
+    struct region_stand stand;
+    uint64_t slot, of_first = 0;
+
+    (void)state;
+    region_stand_open(&stand, 16 * MIB, 1);
+    assert_int_equal(muster_params_source_open(&stand.region, &opener, &slot), MUSTER_OK);
+    muster_params_source_confirm(&stand.region, slot, 1);
+    for (opener.process = 2; opener.process < 5; opener.process++) {
+        assert_int_equal(muster_params_source_open(&stand.region, &opener, &slot), MUSTER_OK);
+        if (opener.process == 2)
+            of_first = muster_params_source_at(&stand.region, slot)->generation;
+    }
+    assert_int_equal((uint32_t)muster_params_source_at(&stand.region, slot)->generation, 4);
+
+    opener.generation = 2;
+    opener.process = 9;
+    assert_int_equal(muster_params_source_adopt(&stand.region, &opener, &slot), MUSTER_ABORTED);
+    opener.home_is_elsewhere = true;
+    assert_int_equal(muster_params_source_adopt(&stand.region, &opener, &slot), MUSTER_OK);
+    assert_int_equal((uint32_t)muster_params_source_at(&stand.region, slot)->generation, 2);
+    assert_true(muster_params_source_at(&stand.region, slot)->generation != of_first);
+
+    late = (struct muster_params_opener){
+        .id = opener.id, .generation = 1, .process = 1, .home_is_elsewhere = true};
+    assert_int_equal(muster_params_source_adopt(&stand.region, &late, &slot), MUSTER_ABORTED);
+    region_stand_close(&stand);
+}
+
+/* A copy hears from the home which generation counts: it has given others itself while it was the home. */
+static void the_home_tells_its_copies_which_generation_counts(void **state)
+{
+    static const struct {
+        uint32_t confirmed, told;
+        bool is_home; /* that tells */
+        uint32_t generation; /* then */
+    } rows[] = {{1, 2, true, 2}, {1, 2, false, 4}, {3, 2, true, 4}, {1, 6, true, 6}, {1, 6, false, 6}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_params_opener opener = {.id = {{1}}};
+        struct region_stand stand;
+        uint64_t slot;
+
+        region_stand_open(&stand, 16 * MIB, 1);
+        for (opener.process = 1; opener.process < 5; opener.process++)
+            assert_int_equal(muster_params_source_open(&stand.region, &opener, &slot), MUSTER_OK);
+        muster_params_source_confirm(&stand.region, slot, rows[i].confirmed);
+        opener.process = 9;
+        opener.generation = rows[i].told;
+        opener.home_is_elsewhere = rows[i].is_home;
+        assert_int_equal(muster_params_source_learn(&stand.region, &opener, &slot), MUSTER_OK);
+        assert_int_equal((uint32_t)muster_params_source_at(&stand.region, slot)->generation,
+                         rows[i].generation);
+        region_stand_close(&stand);
+    }
+}
+
 static void source_forget(struct region_stand *stand, uint64_t slot)
 {
     uint8_t shards[1] = {0xff};
@@ -369,6 +431,8 @@ int main(void)
         cmocka_unit_test(each_opening_raises_the_generation),
         cmocka_unit_test(further_links_of_a_process_raise_the_generation_until_a_younger_one_comes),
         cmocka_unit_test(a_process_that_comes_again_is_not_taken_for_a_younger_one),
+        cmocka_unit_test(generations_that_a_former_home_has_given_are_void),
+        cmocka_unit_test(the_home_tells_its_copies_which_generation_counts),
         cmocka_unit_test(slots_that_are_free_are_used_again),
         cmocka_unit_test(the_process_of_a_forgotten_source_is_not_let_in_again),
         cmocka_unit_test(sources_beyond_the_limit_are_refused),
