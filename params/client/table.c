@@ -25,6 +25,7 @@ static bool servers_ask(struct muster_params *params, bool *ret_is_whole)
 void muster_params_tables_on_ask(struct muster_task *task)
 {
     struct muster_params *params = task->data;
+    uint32_t asked = params->table_count; /* the program may start more tables from a callback below */
     struct muster_error error;
     bool is_whole;
 
@@ -34,7 +35,7 @@ void muster_params_tables_on_ask(struct muster_task *task)
     MUSTER_LIST_EACH (&params->tables, table, struct muster_params_table, node) {
         struct muster_params_op *op = table->opening;
 
-        if (op == NULL)
+        if (op == NULL || table->index >= asked)
             continue;
         table->opening = NULL;
         op->opens = NULL;
