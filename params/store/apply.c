@@ -48,7 +48,8 @@ static void row_prepare(struct muster_params_region *region,
 {
     const struct muster_params_store_table *table = update->table;
 
-    if (table->optimizer == MUSTER_PARAMS_CLOCK_SUM && row->clock != update->clock)
+    if (table->optimizer == MUSTER_PARAMS_CLOCK_SUM &&
+        (row->clock != MUSTER_PARAMS_ROW_UNPUSHED ? row->clock : 0) != update->clock)
         memset(row->values, 0, table->row_elements * sizeof(row->values[0]));
     if (muster_params_table_counts(table))
         muster_params_row_count_push(

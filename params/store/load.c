@@ -29,6 +29,7 @@ void muster_params_shard_forget(struct muster_params_region *region, uint32_t sh
     MUSTER_PARAMS_STORE(&region->head->undo.position_before, UINT64_MAX);
     for (uint32_t i = 0; i < region->head->table_count; i++)
         muster_params_rows_remove(region, &region->head->tables[i], shard);
+    MUSTER_PARAMS_STORE(&region->head->removals[shard], 0);
     region->head->lacking[shard / 8] &= (uint8_t) ~(1u << shard % 8);
     for (uint64_t slot = 0; slot < region->head->source_count; slot++)
         MUSTER_PARAMS_STORE(&muster_params_source_at(region, slot)->positions[shard], 0);
@@ -67,6 +68,12 @@ enum muster_rc muster_params_row_load(struct muster_params_region *region,
 void muster_params_shard_lacks(struct muster_params_region *region, uint32_t shard)
 {
     region->head->lacking[shard / 8] |= (uint8_t)(1u << shard % 8);
+}
+
+void muster_params_removals_load(struct muster_params_region *region, uint32_t shard,
+                                 uint32_t removals)
+{
+    MUSTER_PARAMS_STORE(&region->head->removals[shard], removals);
 }
 
 void muster_params_position_load(struct muster_params_source *source, uint32_t shard,

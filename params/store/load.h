@@ -19,6 +19,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_row_load(struct muster_params_reg
                                                         const float *values);
 /** There was no memory for all rows of the shard. Ends with muster_params_shard_forget. */
 void muster_params_shard_lacks(struct muster_params_region *region, uint32_t shard);
+/** So many rows of the shard were removed by its primaries. */
+void muster_params_removals_load(struct muster_params_region *region, uint32_t shard,
+                                 uint32_t removals);
 /** So much of the source's pushes to the shard is in the rows. */
 void muster_params_position_load(struct muster_params_source *source, uint32_t shard,
                                  uint64_t position);

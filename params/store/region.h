@@ -35,11 +35,14 @@ struct muster_params_row {
      * (release), read by mapped readers (acquire) before and after they copy the values. It never goes
      * back, also when the row is given to another key. */
     uint32_t version;
-    /* The clock of the newest push, cut to 32 bits: decides eviction. In a free row: the address of the next
-     * free one of the shard. */
+    /* The clock of the newest push, cut to 32 bits: decides eviction. Before the first push:
+     * MUSTER_PARAMS_ROW_UNPUSHED. In a free row: the address of the next free one of the shard. */
     uint32_t clock;
     float values[];
 };
+
+/* Copies may not know of the row: its server may have died before it told them. */
+#define MUSTER_PARAMS_ROW_UNPUSHED UINT32_MAX
 
 /** Some rows of one shard of one table; `used` is stored after the rows that it counts. */
 struct muster_params_page {
@@ -183,7 +186,7 @@ struct muster_params_intent {
     uint32_t table;
     uint32_t shard; /* SOURCE, SOURCE_FREE: free slots after */
     uint32_t page; /* REUSE, REMOVE: address of the row in granules; SOURCE: the first free slot after, + 1 */
-    uint32_t segment, run; /* SOURCE: run is the source's flags */
+    uint32_t segment, run; /* SOURCE: run is the source's flags; REMOVE: removals of the shard after */
     uint64_t key; /* SOURCE: the process */
     /* ROW: rows of the page before; GROW: bits; SOURCE: the slot; SOURCES: which of them; REUSE: the
      * next free row; REMOVE: the slot of the index that is to be closed, or UINT64_MAX. */
@@ -221,6 +224,8 @@ struct muster_params_region_head {
     struct muster_params_undo undo;
     /* A bit for each shard that lacks rows of its primary, for want of memory, until it is copied anew. */
     uint8_t lacking[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];
+    /* Rows of each shard that a primary has decided to remove: equal at all copies. */
+    uint32_t removals[MUSTER_PARAMS_SHARD_COUNT_MAX];
     uint32_t source_segments[MUSTER_PARAMS_SOURCE_SEGMENTS_MAX];
     uint32_t source_buckets[MUSTER_PARAMS_SOURCE_BUCKETS]; /* slot + 1 of the first source; 0: none */
     struct muster_params_store_table tables[MUSTER_PARAMS_TABLES_MAX];

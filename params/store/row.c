@@ -110,7 +110,7 @@ void muster_params_row_complete(struct muster_params_region *region,
     muster_params_row_keep(region, table, intent->shard, row, true);
     row->key = intent->key;
     row->version = 0;
-    row->clock = 0;
+    row->clock = MUSTER_PARAMS_ROW_UNPUSHED;
     muster_params_init_values(table, intent->key, row->values);
     memset(row->values + table->row_elements, 0, table->state_elements * sizeof(float));
     MUSTER_PARAMS_STORE(&page_at(region, intent->page)->used, (uint16_t)(intent->count + 1));
@@ -142,7 +142,7 @@ void muster_params_reuse_complete(struct muster_params_region *region,
     atomic_thread_fence(memory_order_release); /* pairs with the reader's fence before its copy */
     MUSTER_PARAMS_STORE(&shard->free_row, (uint32_t)intent->count);
     row->key = intent->key;
-    row->clock = 0;
+    row->clock = MUSTER_PARAMS_ROW_UNPUSHED;
     muster_params_init_values(table, intent->key, row->values);
     memset(row->values + table->row_elements, 0, table->state_elements * sizeof(float));
     __atomic_store_n(&row->version, version + 1, __ATOMIC_RELEASE);
@@ -258,6 +258,7 @@ void muster_params_remove_complete(struct muster_params_region *region,
     muster_params_index_remove(region, table, row);
     MUSTER_PARAMS_STORE(&shard->row_count, intent->total);
     MUSTER_PARAMS_STORE(&table->row_count, intent->table_rows);
+    MUSTER_PARAMS_STORE(&region->head->removals[intent->shard], intent->run);
     if (shard->free_row != intent->page) {
         row->clock = shard->free_row;
         MUSTER_PARAMS_STORE(&shard->free_row, intent->page);
@@ -265,8 +266,9 @@ void muster_params_remove_complete(struct muster_params_region *region,
     MUSTER_PARAMS_STORE(&table->removal_count, count + 1);
 }
 
-bool muster_params_row_remove(struct muster_params_region *region,
-                              struct muster_params_store_table *table, uint64_t key)
+/* removals: so many more of the shard were decided by a primary. */
+static bool row_remove(struct muster_params_region *region,
+                       struct muster_params_store_table *table, uint64_t key, uint32_t removals)
 {
     uint64_t hash = muster_params_hash(table->seed, key);
     uint32_t shard = muster_params_shard_of(hash, region->head->shard_count);
@@ -276,6 +278,7 @@ bool muster_params_row_remove(struct muster_params_region *region,
         .table = muster_params_table_number(region, table),
         .shard = shard,
         .key = key,
+        .run = region->head->removals[shard] + removals,
         .count = UINT64_MAX,
         .total = muster_params_shard_at(region, table, shard)->row_count - 1,
         .table_rows = table->row_count - 1};
@@ -287,6 +290,18 @@ bool muster_params_row_remove(struct muster_params_region *region,
     muster_params_remove_complete(region, &region->head->intent);
     muster_params_intent_end(region);
     return true;
+}
+
+bool muster_params_row_remove(struct muster_params_region *region,
+                              struct muster_params_store_table *table, uint64_t key)
+{
+    return row_remove(region, table, key, 0);
+}
+
+bool muster_params_row_drop(struct muster_params_region *region,
+                            struct muster_params_store_table *table, uint64_t key)
+{
+    return row_remove(region, table, key, 1);
 }
 
 /* A row may be under change without being free: a death has interrupted its copy (load.c). */

@@ -25,6 +25,10 @@ bool muster_params_rows_may_lack(const struct muster_params_region *region,
 bool muster_params_row_remove(struct muster_params_region *region,
                               struct muster_params_store_table *table, uint64_t key);
 
+/** The same by decision of the shard's primary: all copies count it. */
+bool muster_params_row_drop(struct muster_params_region *region,
+                            struct muster_params_store_table *table, uint64_t key);
+
 /** The shard has no rows any more. */
 void muster_params_rows_remove(struct muster_params_region *region,
                                struct muster_params_store_table *table, uint32_t shard);

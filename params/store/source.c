@@ -355,9 +355,17 @@ void muster_params_source_free(struct muster_params_region *region, uint64_t slo
     muster_params_intent_end(region);
 }
 
+/* A removal that some copies have not heard of, because their primary died, makes them differ. */
+static uint64_t removals_digest(const struct muster_params_region *region, uint32_t shard)
+{
+    uint32_t removals = region->head->removals[shard];
+
+    return removals != 0 ? muster_hash64(&removals, sizeof(removals), shard) : 0;
+}
+
 uint64_t muster_params_positions_digest(const struct muster_params_region *region, uint32_t shard)
 {
-    uint64_t sum = 0;
+    uint64_t sum = removals_digest(region, shard);
 
     for (uint64_t slot = 0; slot < region->head->source_count; slot++) {
         const struct muster_params_source *source = muster_params_source_at(region, slot);
@@ -374,7 +382,8 @@ void muster_params_positions_digests(const struct muster_params_region *region,
 {
     uint32_t shard_count = region->head->shard_count;
 
-    memset(ret_digests, 0, shard_count * sizeof(*ret_digests));
+    for (uint32_t shard = 0; shard < shard_count; shard++)
+        ret_digests[shard] = removals_digest(region, shard);
     for (uint64_t slot = 0; slot < region->head->source_count; slot++) {
         const struct muster_params_source *source = muster_params_source_at(region, slot);
 

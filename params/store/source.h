@@ -75,7 +75,7 @@ uint32_t muster_params_source_live(const struct muster_params_region *region);
 /** The process has opened the source before. */
 bool muster_params_source_is_of(const struct muster_params_region *region,
                                 const struct muster_params_opener *opener);
-/** The digest of all positions of a shard that are not 0, whatever the slots of their sources. */
+/** The digest of all positions of a shard that are not 0, whatever the slots of their sources, and of its removals. */
 uint64_t muster_params_positions_digest(const struct muster_params_region *region, uint32_t shard);
 /** The same of all shards, in one passage over the sources. */
 void muster_params_positions_digests(const struct muster_params_region *region,

@@ -86,7 +86,7 @@ static void row_drop(struct turn *turn, const struct muster_params_row *row)
 
     MUSTER_ASSERT(turn->removals_left > 0);
     turn->removals_left--;
-    (void)muster_params_row_remove(turn->region, table_of(turn), key);
+    (void)muster_params_row_drop(turn->region, table_of(turn), key);
     key_turn(turn, key, MUSTER_PARAMS_TURNED_REMOVED);
 }
 
@@ -237,6 +237,19 @@ static void row_make(struct turn *turn, uint64_t key, uint64_t hash)
         turn->turnover->refused++;
 }
 
+/* A row without a push may be one that a process has made which died before it told copies: they are told again. */
+static void key_look(struct turn *turn, uint64_t key, uint64_t hash)
+{
+    const struct muster_params_store_table *table = table_of(turn);
+    const struct muster_params_row *row =
+        muster_params_index_find(turn->region, table, hash, key);
+
+    if (row != NULL && row->clock == MUSTER_PARAMS_ROW_UNPUSHED)
+        key_turn(turn, key, MUSTER_PARAMS_TURNED_MADE);
+    else if (row == NULL && key_is_of_share(table, key) && key_is_admitted(turn, hash))
+        row_make(turn, key, hash);
+}
+
 static void keys_look(struct turn *turn, const uint64_t *keys, uint32_t count)
 {
     const struct muster_params_store_table *table = table_of(turn);
@@ -247,11 +260,8 @@ static void keys_look(struct turn *turn, const uint64_t *keys, uint32_t count)
         hashes[i] = hash_of(turn, keys[i]);
         __builtin_prefetch(muster_params_index_slot(turn->region, index, hashes[i]));
     }
-    for (uint32_t i = 0; i < count; i++) {
-        if (muster_params_index_find(turn->region, table, hashes[i], keys[i]) == NULL &&
-            key_is_of_share(table, keys[i]) && key_is_admitted(turn, hashes[i]))
-            row_make(turn, keys[i], hashes[i]);
-    }
+    for (uint32_t i = 0; i < count; i++)
+        key_look(turn, keys[i], hashes[i]);
 }
 
 /* Rows of the run that are applied already were looked at then: only those behind them are now. False: there are
@@ -357,6 +367,6 @@ bool muster_params_turnover_follow(struct muster_params_region *region,
         return muster_params_row_make(region, table, turned->key,
                                       muster_params_hash(table->seed, turned->key),
                                       &row) == MUSTER_OK;
-    (void)muster_params_row_remove(region, table, turned->key);
+    (void)muster_params_row_drop(region, table, turned->key);
     return true;
 }

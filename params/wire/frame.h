@@ -70,7 +70,7 @@ enum muster_params_copy_message {
     MUSTER_PARAMS_COPY_POSITIONS,   /* header.phase: the shard; payload: copied_position[] */
     MUSTER_PARAMS_COPY_ROWS, /* header.phase: the shard, header.chunk: the primary's table; payload:
                               * copied_row[] with values and state */
-    MUSTER_PARAMS_COPY_END,  /* header.phase: the shard */
+    MUSTER_PARAMS_COPY_END,  /* header.phase: the shard, header.offset: rows of it that were removed */
     MUSTER_PARAMS_COPY_TURNOVER, /* rows that come and go with the COPY_PUSH behind it. header.offset: its
                                   * sequence, header.phase: the primary's slot of its source,
                                   * header.chunk: the primary's table; payload: turned[] */

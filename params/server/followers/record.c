@@ -279,6 +279,16 @@ static void rows_append(struct shard_copy *copy, struct muster_params_copy_curso
     cursor->row = (struct muster_params_row_cursor){.page = 0};
 }
 
+static bool end_append(struct shard_copy *copy)
+{
+    struct muster_params_record *record = copy_append(copy, MUSTER_PARAMS_COPY_END, 0);
+
+    if (record == NULL)
+        return false;
+    record->frame.header.offset = copy->server->region->head->removals[copy->shard];
+    return true;
+}
+
 /* Rows that are pushed to before they are copied are pushed to at the follower, too, and written over. */
 bool muster_params_copy_piece(struct muster_params_server *server,
                               struct muster_params_copy_cursor *cursor,
@@ -294,8 +304,8 @@ bool muster_params_copy_piece(struct muster_params_server *server,
         positions_append(&copy, cursor);
     else if (cursor->table < head->table_count)
         rows_append(&copy, cursor);
-    else if (copy_append(&copy, MUSTER_PARAMS_COPY_END, 0) != NULL)
-        cursor->is_over = true;
+    else
+        cursor->is_over = end_append(&copy);
     if (copy.is_short) {
         muster_params_records_free(server, ret_records);
         return false;

@@ -115,7 +115,7 @@ static const struct copy_row {
     [AT(BEGIN)] = {muster_params_leader_begin, 0},
     [AT(POSITIONS)] = {muster_params_leader_positions, MUSTER_FRAME_PAYLOAD_MAX},
     [AT(ROWS)] = {muster_params_leader_rows, MUSTER_FRAME_PAYLOAD_MAX},
-    [AT(END)] = {nothing_handle, 0},
+    [AT(END)] = {muster_params_leader_end, 0},
     [AT(TURNOVER)] = {muster_params_leader_turnover, MUSTER_FRAME_PAYLOAD_MAX},
     [AT(CHECK)] = {muster_params_leader_check, 0},
     [AT(FORGET)] = {muster_params_leader_forget, 0},

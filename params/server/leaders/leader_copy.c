@@ -74,6 +74,20 @@ bool muster_params_leader_rows(struct muster_params_leader *leader,
     return true;
 }
 
+bool muster_params_leader_end(struct muster_params_leader *leader,
+                              const struct muster_frame_header *header, uint8_t *payload)
+{
+    struct muster_params_server *server = leader->server;
+
+    (void)payload;
+    if (header->phase >= server->region->head->shard_count || header->offset > UINT32_MAX)
+        return false;
+    if (muster_params_leader_leads(leader, header->phase))
+        muster_params_removals_load(server->region, header->phase, (uint32_t)header->offset);
+    server->has_digests = false;
+    return true;
+}
+
 bool muster_params_leader_differs(struct muster_params_leader *leader, uint32_t shard)
 {
     const struct muster_frame_header answer = {.channel = MUSTER_FRAME_PARAMS,

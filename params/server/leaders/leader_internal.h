@@ -58,7 +58,8 @@ bool muster_params_leader_full(struct muster_params_leader *leader, uint32_t sha
 /* --- leader_copy.c --- */
 
 muster_params_leader_fn muster_params_leader_begin, muster_params_leader_positions,
-    muster_params_leader_rows, muster_params_leader_check, muster_params_leader_forget;
+    muster_params_leader_rows, muster_params_leader_check, muster_params_leader_forget,
+    muster_params_leader_end;
 /** Tell it that the copy of the shard is not as its own. As muster_params_leader_full. */
 bool muster_params_leader_differs(struct muster_params_leader *leader, uint32_t shard);
 

@@ -162,7 +162,7 @@ static void a_new_row_has_its_initial_values_and_no_state(void **state)
     assert_memory_equal(row->values, values, sizeof(values));
     assert_memory_equal(row->values + 6, zeroes, sizeof(zeroes));
     assert_int_equal(row->version, 0);
-    assert_int_equal(row->clock, 0);
+    assert_int_equal(row->clock, MUSTER_PARAMS_ROW_UNPUSHED);
     region_stand_close(&stand);
 }
 
@@ -284,7 +284,7 @@ static void a_removed_row_is_not_visited_and_its_memory_is_used_again(void **sta
 
     assert_ptr_equal(again, row);
     assert_int_equal(again->key, key);
-    assert_int_equal(again->clock, 0);
+    assert_int_equal(again->clock, MUSTER_PARAMS_ROW_UNPUSHED);
     assert_true(again->version > version && again->version % 2 == 0);
     muster_params_init_values(table, key, values);
     assert_memory_equal(again->values, values, sizeof(values));

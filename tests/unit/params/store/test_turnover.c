@@ -470,6 +470,67 @@ static void followers_do_the_same_and_what_comes_again_does_nothing(void **state
         &(struct muster_params_schema){.rows_max = 5, .evict_by = MUSTER_PARAMS_EVICT_LFU});
 }
 
+/* --- A primary that dies before it has told its copies --- */
+
+static void decide_key(struct scene *scene, uint64_t sequence, uint32_t clock, uint64_t key)
+{
+    const struct muster_params_run run = {.shard = 0, .rows = 1};
+    const struct muster_params_update update = {.table = scene->table,
+                                                .source = scene->source,
+                                                .sequence = sequence,
+                                                .clock = clock,
+                                                .run_count = 1,
+                                                .runs = &run,
+                                                .keys = &key};
+
+    muster_params_turnover_decide(&scene->stand.region, &update, &scene->turnover);
+}
+
+static void a_row_that_copies_may_not_know_is_told_again(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, &(struct muster_params_schema){.rows_max = 10});
+    for (uint32_t i = 0; i < 2; i++) { /* the second time by the next process */
+        decide_key(&scene, 1, 0, 7);
+        assert_int_equal(scene.turnover.count, 1);
+        assert_int_equal(scene.turned[0].kind, MUSTER_PARAMS_TURNED_MADE);
+        assert_true(scene.turned[0].key == 7);
+    }
+    push_key(&scene, 0, 7);
+    push_key(&scene, 0, 7);
+    assert_int_equal(scene.turnover.count, 0);
+    assert_true(row_of(&scene, 7)->values[0] == 2);
+    region_stand_close(&scene.stand);
+}
+
+static void a_copy_that_has_not_heard_of_a_removal_differs(void **state)
+{
+    static const struct pushed made[] = {
+        {.key = 1, .turned = {{.key = 1, .kind = MUSTER_PARAMS_TURNED_MADE}}, .count = 1}};
+    struct scene primary, copy;
+
+    (void)state;
+    scene_open(&primary, &(struct muster_params_schema){.rows_max = 1});
+    scene_open(&copy, &(struct muster_params_schema){.rows_max = 1});
+    push_key(&primary, 0, 1);
+    push_follow(&copy, 1, &made[0]);
+    assert_true(muster_params_positions_digest(&primary.stand.region, 0) ==
+                muster_params_positions_digest(&copy.stand.region, 0));
+
+    decide_key(&primary, 2, 1, 2); /* takes the place of 1 */
+    assert_true(muster_params_positions_digest(&primary.stand.region, 0) !=
+                muster_params_positions_digest(&copy.stand.region, 0));
+    for (uint32_t i = 0; i < primary.turnover.count; i++)
+        assert_true(muster_params_turnover_follow(&copy.stand.region, copy.table, copy.source, 2,
+                                                  &primary.turned[i]));
+    assert_true(muster_params_positions_digest(&primary.stand.region, 0) ==
+                muster_params_positions_digest(&copy.stand.region, 0));
+    region_stand_close(&copy.stand);
+    region_stand_close(&primary.stand);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -486,6 +547,8 @@ int main(void)
         cmocka_unit_test(counts_are_not_in_the_digest),
         cmocka_unit_test(a_row_expires_by_the_clock_of_the_slowest_source),
         cmocka_unit_test(a_copy_that_takes_over_goes_on_counting),
+        cmocka_unit_test(a_row_that_copies_may_not_know_is_told_again),
+        cmocka_unit_test(a_copy_that_has_not_heard_of_a_removal_differs),
         cmocka_unit_test(followers_do_the_same_and_what_comes_again_does_nothing),
     };
 

@@ -93,6 +93,9 @@ static void check_few(const struct params_copies *scene)
         digests[i] = muster_params_table_digest(region, table);
     }
     assert_memory_equal(&digests[0], &digests[1], sizeof(digests[0]));
+    assert_memory_equal(scene->job.members[0].server->region->head->removals,
+                        scene->job.members[1].server->region->head->removals,
+                        PARAMS_CALLER_SHARDS * sizeof(uint32_t));
 }
 
 static void check_rows_go(enum muster_params_evict evict_by)
@@ -155,6 +158,30 @@ static void removals_that_come_again_do_nothing(void **state)
     (void)state;
     for (uint32_t i = 0; i < MUSTER_PARAMS_EVICT_COUNT; i++)
         check_removals_come_again((enum muster_params_evict)i);
+}
+
+/* It is told how many rows were removed: else it would differ when it is asked next. */
+static void a_server_that_comes_knows_of_removals(void **state)
+{
+    struct pushes pushes = {.left = 0};
+    struct muster_params_table *table;
+    struct params_copies scene;
+    uint32_t removals = 0;
+
+    (void)state;
+    params_copies_open(&scene, 1, 2);
+    table = few_open(&scene, MUSTER_PARAMS_EVICT_LRU);
+    for (uint32_t i = 0; i < PUSHES; i++)
+        row_push(&scene, table, &pushes);
+    test_env_run_until(scene.job.env, are_done, &pushes);
+    for (uint32_t i = 0; i < PARAMS_CALLER_SHARDS; i++)
+        removals += scene.job.members[0].server->region->head->removals[i];
+    assert_true(removals > 20);
+
+    params_copies_join(&scene, 1);
+    test_env_run_until(scene.job.env, params_copies_are_two, &scene);
+    check_few(&scene);
+    params_copies_close(&scene);
 }
 
 /* --- One row at a time --- */
@@ -261,6 +288,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_go_at_both_servers_alike),
         cmocka_unit_test(removals_that_come_again_do_nothing),
+        cmocka_unit_test(a_server_that_comes_knows_of_removals),
         cmocka_unit_test(pushes_to_keys_without_rows_count_at_the_next_primary),
         cmocka_unit_test(a_copy_with_more_memory_makes_no_row_that_its_primary_refused),
     };
