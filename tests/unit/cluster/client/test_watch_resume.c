@@ -373,7 +373,7 @@ static void no_memory_to_start_is_told(void **state)
 {
     (void)state;
     for (enum kind kind = RANGE; kind <= TIME_TO_LIVE; kind++) {
-        char name[16];
+        char name[24];
 
         (void)snprintf(name, sizeof(name), "start %d", kind);
         torture_run(&(struct torture_scenario){.name = name, .run = run_start, .data = &kind});
