@@ -7,7 +7,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
+
+#include <muster/hash.h>
 
 /* A large file goes to the disk in pieces, past the page cache where the system can (O_DIRECT). Pages that are written
  * back out of the cache hold up all threads of a virtual machine for up to 30 ms, also those of a real-time class, and
@@ -139,9 +142,28 @@ static enum muster_rc writer_fail(struct muster_file_writer *writer)
     return muster_rc_from_errno(writer->sys);
 }
 
-/* The name holds the PID, so that two writers do not share the file. */
+/* Containers have the same process numbers, and hosts may share a folder. */
+static uint64_t host_digest(void)
+{
+    struct utsname host;
+    struct stat numbers;
+    uint32_t space = 0;
+
+    if (stat("/proc/self/ns/pid", &numbers) == 0)
+        space = (uint32_t)numbers.st_ino;
+    return uname(&host) == 0 ? muster_hash64(host.nodename, strlen(host.nodename), space) : space;
+}
+
+bool muster_file_neighbour_format(const char *path, char ret_neighbour[PATH_MAX])
+{
+    return snprintf(ret_neighbour, PATH_MAX, "%s.%ld-%08x.new", path, (long)getpid(),
+                    (unsigned)host_digest()) < PATH_MAX;
+}
+
 enum muster_rc muster_file_writer_open(struct muster_file_writer *writer, const char *path)
 {
+    bool has_name = muster_file_neighbour_format(path, writer->neighbour);
+
     writer->fd = -1;
     writer->path = path;
     writer->at = 0;
@@ -152,8 +174,7 @@ enum muster_rc muster_file_writer_open(struct muster_file_writer *writer, const 
     writer->is_direct = false;
     writer->sys = 0;
     errno = ENAMETOOLONG;
-    if (snprintf(writer->neighbour, sizeof(writer->neighbour), "%s.%ld.new", path, (long)getpid()) <
-        (int)sizeof(writer->neighbour))
+    if (has_name)
         writer->fd = open(writer->neighbour, O_WRONLY | O_CLOEXEC | O_CREAT | O_TRUNC, 0644);
     return writer->fd >= 0 ? MUSTER_OK : writer_fail(writer);
 }

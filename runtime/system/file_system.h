@@ -42,6 +42,10 @@ MUSTER_MUST_CHECK enum muster_rc muster_file_writer_finish(struct muster_file_wr
 /** The other end: nothing is left of what was added. */
 void muster_file_writer_abandon(struct muster_file_writer *writer);
 
+/** The file that a writer of this process makes beside the path: no other process has it, also not one with the same
+ * number in another container, or on another host with another name. False: it is too long. */
+bool muster_file_neighbour_format(const char *path, char ret_neighbour[PATH_MAX]);
+
 /** All bytes into a descriptor. -1: errno says why not. */
 int muster_file_write_all(int fd, const void *bytes, size_t count);
 

@@ -13,7 +13,7 @@ enum muster_checkpoint_file {
     MUSTER_CHECKPOINT_MANIFEST, /* NAME.manifest */
     MUSTER_CHECKPOINT_SHARD,    /* NAME.shard-00001-of-00003 */
     MUSTER_CHECKPOINT_FAILED,   /* NAME.failed-00001: why a member has not written its shard */
-    MUSTER_CHECKPOINT_PART,     /* any of these that is not finished, NAME.… .PID.new */
+    MUSTER_CHECKPOINT_PART,     /* any of these that is not finished, NAME.… .PID-HOST.new */
 };
 
 /** The kind of a file of a folder, and the checkpoint that it belongs to. False: it belongs to none. */

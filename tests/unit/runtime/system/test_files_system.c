@@ -15,7 +15,10 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <unistd.h>
+
+#include "runtime/system/file_system.h"
 
 /* Calls that fail once: an errno; -1: nothing is done, and 0 returned; 0: none. */
 static struct {
@@ -110,6 +113,15 @@ int rename(const char *from, const char *to)
     return call_fails(&failing.rename, &result)
                ? (int)result
                : (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+static const char *node = "node";
+
+int uname(struct utsname *ret_name)
+{
+    *ret_name = (struct utsname){.sysname = "Linux"};
+    snprintf(ret_name->nodename, sizeof(ret_name->nodename), "%s", node);
+    return 0;
 }
 
 static unsigned globfree_count;
@@ -436,13 +448,13 @@ static void a_process_without_standard_input_has_files(void **state)
 /* The neighbour of a process that died while it wrote, and that had this one's number. */
 static void what_a_write_left_behind_is_written_over(void **state)
 {
-    char neighbour[128];
+    char neighbour[PATH_MAX];
     struct stat status;
     mode_t before = umask(0);
     int fd;
 
     (void)state;
-    snprintf(neighbour, sizeof(neighbour), "%s.%ld.new", path, (long)getpid());
+    assert_true(muster_file_neighbour_format(path, neighbour));
     fd = open(neighbour, O_WRONLY | O_CREAT, 0644);
     assert_int_equal(write(fd, "left behind", 11), 11);
     close(fd);
@@ -456,6 +468,27 @@ static void what_a_write_left_behind_is_written_over(void **state)
     assert_int_equal(stat(path, &status), 0);
     assert_int_equal(status.st_mode, S_IFREG | 0644);
     (void)umask(before);
+}
+
+/* Containers count their processes from 1. */
+static void writers_of_two_hosts_with_equal_process_numbers_do_not_share_a_file(void **state)
+{
+    static const char *const nodes[] = {"one", "two"};
+    static const char *const texts[] = {"the text of one", "that of two"};
+    struct muster_file_writer writers[2];
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        node = nodes[i];
+        assert_int_equal(muster_file_writer_open(&writers[i], path), MUSTER_OK);
+        assert_int_equal(muster_file_writer_add(&writers[i], texts[i], strlen(texts[i])),
+                         MUSTER_OK);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(muster_file_writer_finish(&writers[i]), MUSTER_OK);
+        check_content(texts[i], strlen(texts[i]));
+    }
+    assert_int_equal(count_files(), 1);
 }
 
 static void files_of_a_pattern_are_counted(void **state)
@@ -491,6 +524,7 @@ int main(void)
         CASE(a_path_that_is_too_long_is_refused),
         CASE(a_process_without_standard_input_has_files),
         CASE(what_a_write_left_behind_is_written_over),
+        CASE(writers_of_two_hosts_with_equal_process_numbers_do_not_share_a_file),
         CASE(files_of_a_pattern_are_counted),
     };
 
