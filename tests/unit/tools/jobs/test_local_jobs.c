@@ -117,6 +117,20 @@ static void the_file_of_a_dead_launcher_goes(void **state)
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
+static void what_is_not_a_file_holds_nobody_up(void **state)
+{
+    char path[128];
+
+    (void)state;
+    path_of(getppid(), path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_false(is_shown(getppid()));
+    assert_int_equal(unlink(path), 0);
+
+    assert_int_equal(symlink("/etc/passwd", path), 0);
+    assert_false(is_shown(getppid()));
+}
+
 static void a_folder_into_which_others_write_is_not_read(void **state)
 {
     (void)state;
@@ -137,6 +151,7 @@ int main(void)
         CASE(as_many_jobs_are_listed_as_there_is_room_for),
         CASE(the_longest_endpoint_is_read_whole),
         CASE(the_file_of_a_dead_launcher_goes),
+        CASE(what_is_not_a_file_holds_nobody_up),
         CASE(a_folder_into_which_others_write_is_not_read),
     };
 

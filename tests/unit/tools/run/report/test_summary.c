@@ -236,6 +236,34 @@ static void the_first_failure_is_named(void **state)
     check_json(rows, sizeof(rows) / sizeof(rows[0]));
 }
 
+static void the_first_failure_is_reported_whole(void **state)
+{
+    struct scene *scene = *state;
+    struct run_task *task = &scene->tasks[1];
+
+    assert_int_equal(setenv("TZ", "UTC", 1), 0);
+    scene->run.exit_code = scene->run.failed_code = 3;
+    scene->run.failed = task;
+    scene->run.settings.restarts_max = 5;
+    task->wait_status = 3;
+    task->restarts = 2;
+    task->ended_wall_ns = UINT64_C(1700000000) * MUSTER_NS_PER_S;
+    strcpy(task->output->last_lines[0], "first");
+    strcpy(task->output->last_lines[1], "second");
+    task->output->last_line_count = 2;
+
+    run_summary_print(&scene->run);
+
+    assert_non_null(strstr(told, "  task       worker:1 (rank 1)\n"));
+    assert_non_null(strstr(told, "  pid        101\n"
+                                 "  ended      ended by 3, exit code of this run 3\n"
+                                 "  time       2023-11-14 22:13:20 +0000\n"
+                                 "  restarts   2 of 5 used\n"
+                                 "  last output\n"
+                                 "    first\n"
+                                 "    second\n"));
+}
+
 static void people_are_told_steps_and_seconds(void **state)
 {
     struct scene *scene = *state;
@@ -277,6 +305,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(the_summary_has_all_keys),
         CASE(the_first_failure_is_named),
+        CASE(the_first_failure_is_reported_whole),
         CASE(people_are_told_steps_and_seconds),
         CASE(a_run_that_was_stopped_tells_its_steps),
         CASE(a_summary_that_cannot_be_written_is_told),
