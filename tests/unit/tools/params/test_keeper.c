@@ -1,12 +1,19 @@
 /* The keeper of a seat, in a process of its own. */
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static pid_t play_waitpid(pid_t child, int *ret_status, int options);
+static pid_t play_fork(void);
+static int play_sigtimedwait(const sigset_t *set, siginfo_t *ret_info, const struct timespec *time);
 #define waitpid(child, ret_status, options) play_waitpid(child, ret_status, options)
+#define fork()                              play_fork()
+#define sigtimedwait(set, ret_info, time)   play_sigtimedwait(set, ret_info, time)
 #include "tools/params/keeper.c"
 #undef waitpid
+#undef fork
+#undef sigtimedwait
 
 #include "test_env.h"
 
@@ -22,6 +29,44 @@ static pid_t play_waitpid(pid_t child, int *ret_status, int options)
     if (reaped > 0 && late_signal != 0)
         (void)kill(getpid(), late_signal);
     return reaped;
+}
+
+/* Of the first two children so many are killed once both are there; 0: nothing of this is played. */
+static unsigned kill_count;
+static pid_t forked[8];
+static unsigned fork_count, forks_at_pause;
+
+static void child_kill(pid_t child)
+{
+    siginfo_t info;
+
+    (void)kill(child, SIGKILL);
+    (void)waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT);
+}
+
+static pid_t play_fork(void)
+{
+    pid_t child = fork();
+
+    if (child <= 0 || kill_count == 0)
+        return child;
+    forked[fork_count++] = child;
+    for (unsigned i = 0; fork_count == 2 && i < kill_count; i++)
+        child_kill(forked[i]);
+    if (fork_count == 2 + kill_count)
+        (void)kill(getpid(), SIGTERM);
+    return child;
+}
+
+/* The pause is over at once. */
+static int play_sigtimedwait(const sigset_t *set, siginfo_t *ret_info, const struct timespec *time)
+{
+    if (kill_count == 0 || time == NULL || time->tv_nsec == 0)
+        return sigtimedwait(set, ret_info, time);
+    if (forks_at_pause == 0)
+        forks_at_pause = fork_count;
+    errno = EAGAIN;
+    return -1;
 }
 
 static int serve_nothing(struct keeper *keeper)
@@ -67,10 +112,55 @@ static void late_signal_leaves_the_exit_code(void **state)
     }
 }
 
+static int serve_until_killed(struct keeper *keeper)
+{
+    while (keeper != NULL)
+        pause();
+    return EXIT_OF_CHILD;
+}
+
+static const struct {
+    const char *name;
+    unsigned killed, forks_at_pause;
+} deaths[] = {
+    {"one of two: the other one is left alone first", 1, 2},
+    {"both: others come at once", 2, 0},
+};
+
+/* What the processor does after a death is the work of the spare, which takes the server's place. */
+static void a_spare_is_replaced_after_a_pause(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(deaths) / sizeof(deaths[0]); i++) {
+        struct keeper keeper = {
+            .serve = serve_until_killed, .name = deaths[i].name, .has_spare = true};
+        struct muster_error error;
+        int status = 0;
+        pid_t process;
+
+        assert_int_equal(keeper_init(&keeper, &error), MUSTER_OK);
+        process = fork();
+        if (process == 0) {
+            kill_count = deaths[i].killed;
+            if (keeper_run(&keeper) != EXIT_OK)
+                _exit(100);
+            _exit((int)forks_at_pause);
+        }
+        assert_true(process > 0);
+
+        assert_int_equal(waitpid(process, &status, 0), process);
+
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != (int)deaths[i].forks_at_pause)
+            fail_msg("%s: status %x", deaths[i].name, (unsigned)status);
+        keeper_fini(&keeper);
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(late_signal_leaves_the_exit_code),
+        cmocka_unit_test(a_spare_is_replaced_after_a_pause),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
