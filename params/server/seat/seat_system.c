@@ -66,14 +66,17 @@ static size_t round_up(uint64_t bytes)
 }
 
 /* Each huge page must hold a small one first: the kernel collapses only pages that exist. Where it
- * does not, the pages stay small, and only a death takes longer. */
+ * does not, the pages stay small, and only a death takes longer. What they hold is kept. */
 static void seat_commit(void *data, void *memory, size_t bytes)
 {
     struct muster_params_seat *seat = data;
     size_t first = (size_t)((uint8_t *)memory - seat->region_memory) / MUSTER_PARAMS_SEGMENT_BYTES;
 
-    for (size_t i = 0; i < bytes; i += MUSTER_PARAMS_SEGMENT_BYTES)
-        ((volatile uint8_t *)memory)[i] = 0;
+    for (size_t i = 0; i < bytes; i += MUSTER_PARAMS_SEGMENT_BYTES) {
+        volatile uint8_t *page = (uint8_t *)memory + i;
+
+        *page = *page;
+    }
     (void)madvise(memory, bytes, MADV_COLLAPSE);
     for (size_t i = first; i < first + bytes / MUSTER_PARAMS_SEGMENT_BYTES; i++)
         atomic_fetch_or_explicit(&head_of(seat)->committed[i / 64], (uint64_t)1 << i % 64,
@@ -207,6 +210,8 @@ enum muster_rc muster_params_seat_new(const struct muster_params_seat_options *o
         muster_params_seat_free(seat);
         return rc;
     }
+    /* A process that takes the seat reads the head whole: a kilobyte per segment. */
+    seat_commit(seat, seat->region_memory, muster_params_region_bytes_used(&region));
     *ret_seat = seat;
     return MUSTER_OK;
 }

@@ -31,7 +31,7 @@ static pid_t play_waitpid(pid_t child, int *ret_status, int options)
     return reaped;
 }
 
-/* Of the first two children so many are killed once both are there; 0: nothing of this is played. */
+/* So many of the first two children are killed once both are there; 0: nothing of this is played. */
 static unsigned kill_count;
 static pid_t forked[8];
 static unsigned fork_count, forks_at_pause;
@@ -127,7 +127,7 @@ static const struct {
     {"both: others come at once", 2, 0},
 };
 
-/* What the processor does after a death is the work of the spare, which takes the server's place. */
+/* The processor belongs to the spare after a death: it takes the place of the server. */
 static void a_spare_is_replaced_after_a_pause(void **state)
 {
     (void)state;
