@@ -55,6 +55,8 @@ struct muster_params_clocks_state {
     bool has_low; /* false: there are none */
     uint64_t low, high;
     struct muster_incarnation slowest; /* a source that is at low; zero: none is known */
+    /* The name of that source, where it has one and a link to the server that has answered; "": not known. */
+    char slowest_name[MUSTER_PARAMS_NAME_BYTES];
     uint32_t known, expected;          /* low is 0 until so many are known */
 };
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "params/wire/frame.h"
 #include "proto/params.muster.h"
 
 struct question {
@@ -41,6 +42,13 @@ static bool table_read(const Muster__Params__V1__Table *table,
     if (ret_state->has_digest)
         memcpy(ret_state->digest, table->digest.data, sizeof(ret_state->digest));
     return true;
+}
+
+static bool name_read(const char *name, char ret_name[MUSTER_PARAMS_NAME_BYTES])
+{
+    memset(ret_name, 0, MUSTER_PARAMS_NAME_BYTES);
+    memcpy(ret_name, name, strnlen(name, MUSTER_PARAMS_NAME_BYTES));
+    return muster_params_name_is_valid(ret_name);
 }
 
 static bool head_read(const Muster__Params__V1__InspectResponse *response,
@@ -115,7 +123,8 @@ static bool job_read(const Muster__Params__V1__InspectResponse *response,
                                                                  .high = clocks->high,
                                                                  .known = clocks->known,
                                                                  .expected = clocks->expected};
-        is_valid = is_valid && id_read(&clocks->slowest, true, &inspection->clocks.slowest);
+        is_valid = is_valid && id_read(&clocks->slowest, true, &inspection->clocks.slowest) &&
+                   name_read(clocks->slowest_name, inspection->clocks.slowest_name);
     }
     inspection->cut = (struct muster_params_cut_told){.folder = NULL};
     if (response->cut != NULL)

@@ -198,7 +198,7 @@ class Door(unittest.TestCase):
         self.stranger.Push(self.push(source, 1, clock=7))
         shown = json.loads(self.inspect("--json", "--digest", "items", "5", str(2 ** 63 + 1), "0x10").stdout)
         self.assertEqual(shown["shards"], 256)
-        self.assertEqual(shown["sources"], {"open": 1, "clock_low": None, "clock_high": None, "slowest": None})
+        self.assertEqual(shown["sources"], {"open": 1, "clock_low": None, "clock_high": None, "slowest": None, "slowest_name": None})
         self.assertEqual([shown[key] for key in ("map_epoch", "replicas", "short_shards", "moves", "cuts")], [1, 1, 0, [], []])
         server, table = shown["servers"][0], shown["tables"][0]
         self.assertEqual((server["address"], server["rows"], server["pushes"], server["pushed_rows"]), (self.address, 2, 1, 2))
@@ -215,7 +215,7 @@ class Door(unittest.TestCase):
         source = self.open_table()
         self.stranger.Tick(pb.TickRequest(source=source, clock=4, sources=1))
         self.assertEqual(json.loads(self.inspect("--json").stdout)["sources"],
-                         {"open": 1, "clock_low": 4, "clock_high": 4, "slowest": source.id.hex()})
+                         {"open": 1, "clock_low": 4, "clock_high": 4, "slowest": source.id.hex(), "slowest_name": None})
         self.assertIn(f"clocks: 4 to 4, 1 of 1 sources have ticked, slowest {source.id.hex()}", self.inspect().stdout)
 
     def test_inspect_shows_what_happens_now(self):

@@ -78,7 +78,8 @@ static void clocks_add(struct inspect_job *job, const struct muster_params_clock
 {
     uint64_t high = clocks->high > job->clocks.high ? clocks->high : job->clocks.high;
 
-    if (clocks->has_low && (!job->clocks.has_low || clocks->low < job->clocks.low))
+    if (clocks->has_low && (!job->clocks.has_low || clocks->low < job->clocks.low ||
+                            (clocks->low == job->clocks.low && job->clocks.slowest_name[0] == '\0')))
         job->clocks = *clocks;
     job->clocks.high = high;
 }

@@ -141,7 +141,11 @@ static struct muster_json *sources_new(const struct inspect_job *job)
         muster_json_set(json, "clock_high",
                         clocks->has_low ? number_new(clocks->high) : muster_json_null_new()) &&
         muster_json_set(json, "slowest",
-                        has_slowest ? muster_json_text_new(slowest) : muster_json_null_new()))
+                        has_slowest ? muster_json_text_new(slowest) : muster_json_null_new()) &&
+        muster_json_set(json, "slowest_name",
+                        has_slowest && clocks->slowest_name[0] != '\0'
+                            ? muster_json_text_new(clocks->slowest_name)
+                            : muster_json_null_new()))
         return json;
     muster_json_free(json);
     return NULL;

@@ -95,9 +95,9 @@ static void job_print(const struct inspect_job *job)
     if (clocks->has_low)
         printf("clocks: %" PRIu64 " to %" PRIu64 ", %u of %u sources have ticked, slowest %s\n",
                clocks->low, clocks->high, clocks->known, clocks->expected,
-               muster_incarnation_is_zero(&clocks->slowest)
-                   ? "not known"
-                   : muster_incarnation_format(&clocks->slowest, slowest));
+               clocks->slowest_name[0] != '\0'                ? clocks->slowest_name
+               : muster_incarnation_is_zero(&clocks->slowest) ? "not known"
+                                                              : muster_incarnation_format(&clocks->slowest, slowest));
     for (uint32_t i = 0; i < job->cut_count; i++)
         printf("cut: %s, %" PRIu64 " bytes\n", job->cuts[i].folder, job->cuts[i].bytes);
 }

@@ -215,6 +215,7 @@ struct muster_params_client {
     bool is_open;                           /* it has named its source */
     bool is_told;                           /* OPENED has left: other messages may, too */
     uint64_t slot;                          /* of the source */
+    char name[MUSTER_PARAMS_NAME_BYTES];    /* for people; "": none */
     uint64_t generation;                    /* that the source had when this link named it */
     const uint8_t *stage; /* memory of the client, to read from; NULL: none */
     uint8_t *payload;                       /* of the message that is being received */

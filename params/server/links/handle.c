@@ -109,6 +109,7 @@ bool muster_params_handle_open(struct muster_params_client *client,
         return muster_params_moved(client, header);
     if (source_open(client, header, &open, &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
+    memcpy(client->name, open.name, sizeof(client->name));
     return opened_answer(client, header, home);
 }
 

@@ -137,6 +137,31 @@ static void the_map_and_the_clocks_are_told(void **state)
     params_caller_leave(&caller);
 }
 
+static void the_slowest_source_is_named_while_it_has_a_link(void **state)
+{
+    const struct muster_params_inspect_options options = {.table = NULL};
+    const struct muster_incarnation id = muster_params_source_id("worker:0");
+    struct params_caller caller;
+    struct muster_params *worker;
+    struct muster_error error;
+    struct told told;
+
+    (void)state;
+    params_caller_enter(&caller);
+    assert_int_equal(params_caller_ask_tick(&caller, 7, 2).rc, MUSTER_OK);
+    worker = params_stand_source(&caller.stand, "worker:0", 2);
+    assert_int_equal(params_stand_tick(&caller.stand, worker, 3, 1, &error), MUSTER_OK);
+
+    told = inspect_ask(&caller.stand.test.env, caller.channel, options);
+    assert_int_equal(told.inspection.clocks.low, 3);
+    assert_string_equal(told.inspection.clocks.slowest_name, "worker:0");
+    assert_int_equal(params_stand_leave(&caller.stand, worker), MUSTER_OK);
+    told = inspect_ask(&caller.stand.test.env, caller.channel, options);
+    assert_true(muster_incarnation_is_equal(&told.inspection.clocks.slowest, &id));
+    assert_string_equal(told.inspection.clocks.slowest_name, "");
+    params_caller_leave(&caller);
+}
+
 static void digests_of_parts_join_to_that_of_the_whole(void **state)
 {
     uint8_t digest[MUSTER_PARAMS_DIGEST_BYTES] = {255, 255, 255, 255, 255, 255, 255, 255, 1};
@@ -172,17 +197,21 @@ static const struct harm {
     bool lacks_schema;
     size_t id_bytes, server_bytes, slowest_bytes; /* 0: there is none, which is right but for a server */
     enum muster_rc rc;
+    const char *slowest_name; /* NULL: "" */
 } harms[] = {
-    {"nothing", 16, 16, false, 16, 16, 16, MUSTER_OK},
-    {"no digest", 16, 0, false, 16, 16, 16, MUSTER_OK},
-    {"a short incarnation", 15, 16, false, 16, 16, 16, MUSTER_INTERNAL},
-    {"no incarnation", 0, 16, false, 16, 16, 16, MUSTER_INTERNAL},
-    {"a long digest", 16, 17, false, 16, 16, 16, MUSTER_INTERNAL},
-    {"a table without a schema", 16, 16, true, 16, 16, 16, MUSTER_INTERNAL},
-    {"no ids", 16, 16, false, 0, 16, 0, MUSTER_OK},
-    {"a short id of itself", 16, 16, false, 15, 16, 16, MUSTER_INTERNAL},
-    {"a server without an id", 16, 16, false, 16, 0, 16, MUSTER_INTERNAL},
-    {"a long id of a source", 16, 16, false, 16, 16, 17, MUSTER_INTERNAL},
+    {"nothing", 16, 16, false, 16, 16, 16, MUSTER_OK, NULL},
+    {"no digest", 16, 0, false, 16, 16, 16, MUSTER_OK, NULL},
+    {"a short incarnation", 15, 16, false, 16, 16, 16, MUSTER_INTERNAL, NULL},
+    {"no incarnation", 0, 16, false, 16, 16, 16, MUSTER_INTERNAL, NULL},
+    {"a long digest", 16, 17, false, 16, 16, 16, MUSTER_INTERNAL, NULL},
+    {"a table without a schema", 16, 16, true, 16, 16, 16, MUSTER_INTERNAL, NULL},
+    {"no ids", 16, 16, false, 0, 16, 0, MUSTER_OK, NULL},
+    {"a short id of itself", 16, 16, false, 15, 16, 16, MUSTER_INTERNAL, NULL},
+    {"a server without an id", 16, 16, false, 16, 0, 16, MUSTER_INTERNAL, NULL},
+    {"a long id of a source", 16, 16, false, 16, 16, 17, MUSTER_INTERNAL, NULL},
+    {"a name that would change the terminal", 16, 16, false, 16, 16, 16, MUSTER_INTERNAL, "a\033[2J"},
+    {"a long name", 16, 16, false, 16, 16, 16, MUSTER_INTERNAL,
+     "a234567890b234567890c234567890d234567890e234567890f234567890g234"},
 };
 
 static void on_request(struct muster_rpc *rpc, const Muster__Params__V1__InspectRequest *request)
@@ -202,6 +231,8 @@ static void on_request(struct muster_rpc *rpc, const Muster__Params__V1__Inspect
     muster__params__v1__clocks__init(&clocks);
     clocks.slowest.data = bytes;
     clocks.slowest.len = harm->slowest_bytes;
+    if (harm->slowest_name != NULL)
+        clocks.slowest_name = (char *)(uintptr_t)harm->slowest_name;
     muster__params__v1__table__init(&table);
     table.schema = harm->lacks_schema ? NULL : &schema;
     table.digest.data = bytes;
@@ -290,6 +321,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_and_rows_are_told),
         cmocka_unit_test(the_map_and_the_clocks_are_told),
+        cmocka_unit_test(the_slowest_source_is_named_while_it_has_a_link),
         cmocka_unit_test(digests_of_parts_join_to_that_of_the_whole),
         cmocka_unit_test(a_table_that_is_not_there_is_told),
         cmocka_unit_test(a_malformed_answer_is_an_error),
