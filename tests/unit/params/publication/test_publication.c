@@ -8,6 +8,7 @@
 
 #include "publication_stand.h"
 #include "scene_case.h"
+#include "torture.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -306,37 +307,38 @@ static void wait_ends_when_it_is_cancelled(void **state)
 }
 
 /* Memory may end at its first request, and nobody is told: it goes on by itself. */
-static void reader_without_memory_for_its_request_asks_again(void **state)
+static void run_reader(struct torture *torture, const void *data)
 {
-    struct publication_stand *stand = *state;
-    struct muster_mem_limited *mem = &stand->registry.test.mem;
-    struct muster_publication *publication = publication_stand_publish(stand);
+    struct publication_stand *stand = *(struct publication_stand *const *)data;
     struct muster_address listen;
     const struct muster_reader_options options = {.name = PUBLICATION_STAND_NAME,
                                                   .job = "test",
                                                   .registry = stand->registry.endpoints,
                                                   .listen = &listen,
                                                   .data = stand};
+    struct muster_reader *reader = NULL;
     struct muster_error error;
-    bool is_refused = false;
+    enum muster_rc rc;
 
-    publication_stand_commit(stand, publication, 1, 0);
     assert_int_equal(muster_address_parse("127.0.0.1:0", &listen, &error), MUSTER_OK);
-    for (uint64_t i = 1; !is_refused; i++) {
-        struct muster_reader *reader = NULL;
-        enum muster_rc rc;
+    torture_arm_limited(torture, &stand->registry.test.mem);
+    rc = muster_reader_open(stand->reader_env, &options, NULL, &reader, &error);
+    torture_disarm(torture);
+    assert_true(rc == MUSTER_OK || (torture->refused > 0 && rc == MUSTER_RESOURCE_EXHAUSTED));
+    if (rc != MUSTER_OK)
+        return;
+    stand->readers[0] = reader;
+    publication_stand_await(stand, reader, 1);
+    publication_stand_check(reader, 1, 1);
+    publication_stand_leave(stand, reader);
+}
 
-        mem->fail_at = i;
-        rc = muster_reader_open(stand->reader_env, &options, NULL, &reader, &error);
-        is_refused = mem->fail_at == 0 && rc == MUSTER_OK;
-        mem->fail_at = 0;
-        assert_true(is_refused || rc == MUSTER_RESOURCE_EXHAUSTED);
-        if (is_refused) {
-            stand->readers[0] = reader;
-            publication_stand_await(stand, reader, 1);
-            publication_stand_check(reader, 1, 1);
-        }
-    }
+static void reader_without_memory_for_its_request_asks_again(void **state)
+{
+    struct publication_stand *stand = *state;
+
+    publication_stand_commit(stand, publication_stand_publish(stand), 1, 0);
+    torture_run(&(struct torture_scenario){.name = "reader", .run = run_reader, .data = &stand});
 }
 
 static bool is_denied(void *data)
