@@ -229,6 +229,27 @@ static void a_client_that_ticks_is_not_forgotten(void **state)
     params_scene_close(&scene);
 }
 
+/* The server may have forgotten by then that it has applied it. */
+static void a_push_without_an_answer_for_half_the_lease_ends(void **state)
+{
+    struct params_scene scene = {.source_lease_ns = 20 * SECOND};
+
+    (void)state;
+    params_scene_open(&scene, 1);
+    sim_pause(scene.servers[0].node);
+    params_scene_push(&scene, 600 * SECOND);
+    assert_true(sim_run_for(scene.world, 12 * SECOND));
+    sim_kill(scene.servers[0].node);
+    params_scene_serve(&scene, 0);
+    assert_true(sim_run_until(scene.world, params_scene_is_done, &scene, 30 * SECOND));
+
+    assert_int_equal(scene.rc, MUSTER_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(scene.text, "for 10 s"));
+    scene.is_done = false;
+    params_scene_compare(&scene, 1);
+    params_scene_close(&scene);
+}
+
 /* Its push was applied, and the answer was lost. */
 static void a_client_that_comes_back_after_its_lease_does_not_push_twice(void **state)
 {
@@ -472,6 +493,7 @@ int main(void)
         cmocka_unit_test(slots_of_clients_that_have_gone_are_used_again),
         cmocka_unit_test(a_client_that_pushed_to_one_shard_alone_is_forgotten),
         cmocka_unit_test(a_client_that_ticks_is_not_forgotten),
+        cmocka_unit_test(a_push_without_an_answer_for_half_the_lease_ends),
         cmocka_unit_test(a_client_that_comes_back_after_its_lease_does_not_push_twice),
         cmocka_unit_test(a_replica_without_memory_leaves_the_shards_that_it_lacks_rows_of),
         cmocka_unit_test(a_shard_is_copied_in_pieces_of_a_mebibyte),
