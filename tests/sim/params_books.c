@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tests/sim/params_cuts.h"
+#include "tests/sim/params_turnover.h"
 
 static int vectors_compare(const uint64_t *a, const uint64_t *b, uint32_t count,
                            bool *ret_is_ordered)
@@ -118,6 +119,14 @@ static void pull_check_before(const struct params_slot *slot, uint32_t place,
     }
 }
 
+/* Pushes to a key that gets no row change nothing. */
+static void absent_check(struct params_cast *cast, uint32_t row, const float *values)
+{
+    for (uint32_t i = 0; i < cast->source_count; i++)
+        if (values[i] != 0)
+            sim_fail(cast->world, "row %" PRIu32 " is not admitted, and has pushes", row);
+}
+
 void params_books_pulled(struct params_slot *slot)
 {
     struct params_cast *cast = slot->client->life->cast;
@@ -127,6 +136,10 @@ void params_books_pulled(struct params_slot *slot)
         uint64_t vector[PARAMS_SOURCES_MAX] = {0};
         uint64_t *seen = cast->rows[slot->rows[i]].seen;
 
+        if (!params_turnover_has_row(cast, slot->rows[i])) {
+            absent_check(cast, slot->rows[i], values);
+            continue;
+        }
         for (uint32_t j = 0; j < cast->source_count; j++) {
             vector[j] = (uint64_t)values[j];
             if ((float)vector[j] != values[j])
@@ -163,7 +176,8 @@ void params_books_waited(const struct params_slot *slot)
     for (uint32_t place = 0; place < slot->count; place++, values += cast->source_count) {
         const struct params_row_book *book = &cast->rows[slot->rows[place]];
 
-        for (uint32_t i = 0; i < cast->source_count; i++) {
+        for (uint32_t i = 0;
+             i < cast->source_count && params_turnover_has_row(cast, slot->rows[place]); i++) {
             uint64_t least = 0;
 
             for (uint64_t step = 0; step < slot->clock; step++)

@@ -8,12 +8,14 @@
 
 #include "params/client/client_internal.h"
 #include "tests/sim/params_cuts.h"
+#include "tests/sim/params_turnover.h"
 #include "tests/sim/sim_internal.h"
 
 #define ROWS_PER_OP 6u
 /* The queue is checked by the rows of a turn; their messages have heads, too. */
 #define QUEUE_HEADS_BYTES                                                                          \
-    (2 * sizeof(struct muster_params_request) + PARAMS_SLOTS * sizeof(struct muster_params_part))
+    (3 * sizeof(struct muster_params_request) +                                                    \
+     (PARAMS_SLOTS + PARAMS_FEW_PUSHED) * sizeof(struct muster_params_part))
 #define CUT_RARITY  8u /* acts of source 0 between its cuts */
 #define CLOSE_NS    (30 * MUSTER_NS_PER_S)
 #define PATIENCE_NS (3600 * MUSTER_NS_PER_S)
@@ -36,7 +38,7 @@ static uint64_t client_draw(struct params_client *client, uint64_t bound)
 
 /* --- Operations --- */
 
-static bool life_may_be_refused(const struct params_life *life)
+bool params_life_may_be_refused(const struct params_life *life)
 {
     return life->is_superseded || life->is_contested;
 }
@@ -53,7 +55,7 @@ static bool end_is_allowed(const struct params_slot *slot, enum muster_rc rc)
     if (rc == MUSTER_DEADLINE_EXCEEDED)
         return slot->is_hasty;
     if (rc == MUSTER_ABORTED)
-        return life_may_be_refused(slot->client->life);
+        return params_life_may_be_refused(slot->client->life);
     if (rc == MUSTER_FAILED_PRECONDITION) /* the push that a shard lacks was refused elsewhere */
         return act_pushes(slot->act) && slot->client->life->is_superseded;
     return rc == MUSTER_OK;
@@ -161,7 +163,7 @@ static void slot_begin(struct params_slot *slot)
     for (uint32_t i = 0; i < slot->count && act_pushes(slot->act); i++)
         slot->values[i * life->cast->source_count + life->source->element] = 1;
     rc = slot_start(slot);
-    if (rc == MUSTER_FAILED_PRECONDITION && life_may_be_refused(life))
+    if (rc == MUSTER_FAILED_PRECONDITION && params_life_may_be_refused(life))
         client->is_refused = true;
     else if (rc != MUSTER_OK && !(rc == MUSTER_RESOURCE_EXHAUSTED && act_pushes(slot->act)))
         sim_fail(life->cast->world, "%s: a %s is refused: %s", life->name, act_name(slot->act),
@@ -251,6 +253,8 @@ static void on_act(struct muster_timer *timer)
         return;
     for (uint64_t i = client_draw(client, 6); i > 0; i--)
         client_begin(client);
+    if (client->life->cast->is_turning)
+        params_turnover_act(client);
     if (client_draw(client, 60) == 0)
         client_cancel(client);
     if (client->life->cast->is_ticking && client->life->step + 1 < PARAMS_STEPS_MAX &&
@@ -272,7 +276,7 @@ static void on_table(struct muster_params_op *op, enum muster_rc rc)
     struct params_client *client = op->data;
 
     client->is_ready = true;
-    if (rc != MUSTER_OK && life_may_be_refused(client->life))
+    if (rc != MUSTER_OK && params_life_may_be_refused(client->life))
         client->is_refused = true;
     else if (rc != MUSTER_OK)
         sim_fail(client->life->cast->world, "%s: its table does not open: %s", client->life->name,
@@ -282,6 +286,8 @@ static void on_table(struct muster_params_op *op, enum muster_rc rc)
     else {
         if (client->life->cast->is_ticking && client->life->step > 0)
             client_tick(client, client->life->step); /* pushes before a tick are of no step */
+        if (client->life->cast->is_turning)
+            params_turnover_open(client);
         muster_timer_start(&client->timer, client->env->loop,
                            muster_loop_now_ns(client->env->loop));
     }
@@ -303,7 +309,8 @@ static void on_opened(struct muster_params *params, enum muster_rc rc)
     struct muster_params_schema schema = {.name = "counts",
                                           .row_elements = life->cast->source_count,
                                           .wire_dtype = MUSTER_F32,
-                                          .optimizer = MUSTER_PARAMS_ADD};
+                                          .optimizer = MUSTER_PARAMS_ADD,
+                                          .admit_share = life->cast->admit_share};
 
     if (rc == MUSTER_OK) {
         life->was_opened = true;
@@ -316,7 +323,7 @@ static void on_opened(struct muster_params *params, enum muster_rc rc)
     if (rc == MUSTER_OK)
         return;
     client->is_ready = client->is_refused = true;
-    if (!life_may_be_refused(life))
+    if (!params_life_may_be_refused(life))
         sim_fail(life->cast->world, "%s is not connected: %s", life->name,
                  muster_params_error(params)->text);
 }
@@ -418,7 +425,7 @@ static void on_closed(struct muster_params *params, enum muster_rc rc)
     struct params_client *client = muster_params_data(params);
 
     client->params = NULL;
-    if (rc != MUSTER_OK && !life_may_be_refused(client->life))
+    if (rc != MUSTER_OK && !params_life_may_be_refused(client->life))
         sim_fail(client->life->cast->world, "%s: its client closes with %s", client->life->name,
                  muster_rc_text(rc));
 }

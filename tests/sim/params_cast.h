@@ -13,6 +13,7 @@
 #define PARAMS_QUEUE_MAX_BYTES 1024u
 #define PARAMS_STEPS_MAX       64u /* that a source ticks */
 #define PARAMS_STALENESS_MAX   2u
+#define PARAMS_FEW_PUSHED      3u /* rows of a push to the second table */
 
 struct params_cast;
 struct params_cuts;
@@ -83,6 +84,11 @@ struct params_client {
     struct params_slot slots[PARAMS_SLOTS];
     uint32_t busy_count;
     bool is_ready, has_looked, has_retired, is_refused;
+    /* The second table, in plays with rows that come and go. */
+    struct muster_params_table *few;
+    struct muster_params_op few_op; /* its opening, then its pushes, one at a time */
+    uint64_t few_keys[PARAMS_FEW_PUSHED];
+    bool has_few, few_is_busy;
 };
 
 struct params_cast {
@@ -99,6 +105,10 @@ struct params_cast {
     uint32_t replace_permille;
     uint32_t lives_max; /* of a source, by replacement */
     bool is_ticking;    /* sources tick, and pulls wait for clocks; then all are named */
+    bool is_turning;    /* rows come and go (params_turnover.h) */
+    uint32_t admit_share; /* of the table of the books */
+    enum muster_params_evict few_evict_by;
+    uint64_t few_ttl_clocks;
     bool is_ending;
     struct params_cuts *cuts;  /* that source 0 asks for; NULL: none */
     struct sim_host *cut_host; /* of source 0, in such plays */
@@ -107,6 +117,8 @@ struct params_cast {
 
 /* --- Processes (params_cast.c) --- */
 
+/** Its operations may end with ABORTED. */
+bool params_life_may_be_refused(const struct params_life *life);
 /** Two sources or more on hosts of their own. world, servers, job and act_max_ns are set. */
 void params_cast_open(struct params_cast *cast);
 /** After the world. */

@@ -14,6 +14,8 @@ static const struct sim_profile profiles[] = {
     {"params_shards",
      "the same with servers that share shards, hold copies, come, leave and are lost", "params",
      sim_profile_params_shards, 0},
+    {"params_turnover", "the same with tables that admit keys late and evict rows: copies stay equal",
+     "params", sim_profile_params_shards, 1},
     {"params_cuts", "cuts amid pushes and deaths: each source's first pushes; restored elsewhere",
      "params", sim_profile_params_cuts, 0},
     {"params_rounds", "workers push by round, and die as servers do: the rows are those of a fold",

@@ -1,9 +1,11 @@
 /* Profile "params_shards": clients push to several servers that share the shards of a job, with one to
- * three copies, and pull from them, while servers die, stand still, come, leave, and their leases run out. */
+ * three copies, and pull from them, while servers die, stand still, come, leave, and their leases run out. Variant 1 is
+ * "params_turnover": rows of their tables come and go. */
 #include <stdlib.h>
 
 #include "tests/sim/params_cast.h"
 #include "tests/sim/params_stage.h"
+#include "tests/sim/params_turnover.h"
 #include "tests/sim/profile.h"
 #include "tests/sim/sim_internal.h"
 
@@ -64,7 +66,7 @@ static void scene_finish(void *data)
         params_stage_exit(&scene->stage);
 }
 
-static void scene_open(struct scene *scene)
+static void scene_open(struct scene *scene, bool is_turning)
 {
     struct params_stage *stage = &scene->stage;
 
@@ -80,6 +82,8 @@ static void scene_open(struct scene *scene)
     scene->cast.lives_max = LIVES_MAX;
     scene->cast.is_ticking =
         stage->slowness <= TICKING_SLOWNESS_MAX && params_cast_draw(&scene->cast, 2) == 0;
+    if (is_turning)
+        params_turnover_draw(&scene->cast);
     params_cast_open(&scene->cast);
 }
 
@@ -87,9 +91,8 @@ void sim_profile_params_shards(struct sim_run *run, const struct sim_profile *pr
 {
     struct scene *scene = sim_alloc(sizeof(*scene));
 
-    (void)profile;
     scene->world = sim_run_open(run);
-    scene_open(scene);
+    scene_open(scene, profile->variant == 1);
     params_stage_run(&scene->stage, run, scene, scene_play, scene_finish);
     params_cast_close(&scene->cast);
     free(scene);
