@@ -17,6 +17,7 @@
 /* Rows of an update that are applied together, whatever their runs. */
 struct batch {
     uint32_t count;
+    bool is_prepared;           /* the table has row_prepare */
     uint32_t rows_at[BATCH];    /* places in the update */
     uint64_t *positions[BATCH]; /* of the source, for the row's shard */
     uint64_t after[BATCH];      /* the position behind the row */
@@ -72,7 +73,7 @@ static bool rows_are_prepared(const struct muster_params_store_table *table)
 static void row_apply(struct muster_params_region *region,
                       const struct muster_params_update *update, muster_params_apply_fn *apply,
                       struct muster_params_row *row, const float *values, uint64_t *position,
-                      uint64_t position_after, bool is_prepared)
+                      const struct batch *batch, uint64_t position_after)
 {
     struct muster_params_store_table *table = update->table;
     struct muster_params_undo *undo = undo_of(region);
@@ -88,7 +89,7 @@ static void row_apply(struct muster_params_region *region,
     MUSTER_PARAMS_STORE(&undo->position_at, muster_params_offset(region, position));
     __atomic_store_n(&row->version, row->version + 1, __ATOMIC_RELAXED);
     atomic_thread_fence(memory_order_release); /* pairs with the reader's fence before its copy */
-    if (is_prepared)
+    if (batch->is_prepared)
         row_prepare(region, update, row, position);
     apply(table, row->values, row->values + table->row_elements, values);
     row->clock = update->clock;
@@ -213,7 +214,6 @@ static uint32_t batch_apply(struct muster_params_region *region,
                             const struct muster_params_update *update,
                             muster_params_apply_fn *apply, const struct batch *batch)
 {
-    bool is_prepared = rows_are_prepared(update->table);
     uint32_t refused = 0;
 
     for (uint32_t i = 0; i < batch->count; i++) {
@@ -222,7 +222,7 @@ static uint32_t batch_apply(struct muster_params_region *region,
 
         if (batch->rows[i] != NULL) {
             row_apply(region, update, apply, batch->rows[i], values, batch->positions[i],
-                      batch->after[i], is_prepared);
+                      batch, batch->after[i]);
         } else {
             refused++;
             MUSTER_PARAMS_STORE(batch->positions[i], batch->after[i]);
@@ -248,6 +248,7 @@ struct muster_params_applied muster_params_update_apply(struct muster_params_reg
     struct walk walk = {.update = update};
     struct batch batch;
 
+    batch.is_prepared = rows_are_prepared(update->table);
     MUSTER_ASSERT(update->sequence > 0 && update->sequence <= MUSTER_PARAMS_SEQUENCE_MAX);
     muster_params_index_step(region, update->table, INDEX_SLOTS_PER_PUSH);
     do {
