@@ -396,6 +396,137 @@ static void a_file_that_changes_is_found_when_the_next_epoch_opens_it(void **sta
     assert_error_has(world, "/a has changed from 4 to 6 bytes since it was opened; put the old");
 }
 
+/* --- Shares --- */
+
+static void share_take(struct world *world, uint32_t rank, uint32_t size, const char *records)
+{
+    struct muster_dataset_batch batch;
+    char text[100] = "";
+    size_t used = 0;
+
+    assert_int_equal(muster_dataset_next_share(world->dataset, rank, size, &batch, &world->error),
+                     MUSTER_OK);
+    for (size_t i = 0; i < batch.count; i++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%.*s",
+                                 (int)batch.records[i].size, (const char *)batch.records[i].data);
+    assert_string_equal(text, records);
+}
+
+static void shares_move_by_claims_and_left_over_records_come_first(void **state)
+{
+    struct world *world = *state;
+    struct muster_dataset_options options = {
+        .kind = MUSTER_DATASET_LINES, .batch = 6, .epoch_count = 1};
+    float claims[MUSTER_DATASET_CLAIMS(6)];
+    struct muster_dataset_batch batch;
+    uint64_t used;
+
+    dataset_files_write(&world->files, "a", "a\nb\nc\nd\ne\nf\ng\nh\n", 16);
+    assert_int_equal(files_open(world, options, "a"), MUSTER_OK);
+    share_take(world, 1, 3, "cd");
+    share_take(world, 1, 3, "cd"); /* again, after ABORTED */
+    share_take(world, 1, 2, "def");
+    share_take(world, 1, 3, "cd");
+    muster_dataset_record_claims(world->dataset, claims);
+    assert_int_equal(muster_dataset_apply_claims(world->dataset, claims, &used, &world->error),
+                     MUSTER_OK);
+    assert_int_equal(used, 2);
+    assert_int_equal(muster_dataset_next(world->dataset, &batch, &world->error),
+                     MUSTER_FAILED_PRECONDITION);
+    assert_error_has(world, "records that a member left over");
+    share_take(world, 0, 1, "abefgh");
+    muster_dataset_record_claims(world->dataset, claims);
+    assert_int_equal(muster_dataset_apply_claims(world->dataset, claims, &used, &world->error),
+                     MUSTER_OK);
+    assert_int_equal(used, 6);
+    assert_int_equal(muster_dataset_next_share(world->dataset, 0, 1, &batch, &world->error),
+                     MUSTER_OUT_OF_RANGE);
+}
+
+static void more_members_than_records_have_empty_shares(void **state)
+{
+    struct world *world = *state;
+
+    dataset_files_write(&world->files, "a", "a\nb\n", 4);
+    assert_int_equal(
+        files_open(world, (struct muster_dataset_options){.kind = MUSTER_DATASET_LINES, .batch = 9},
+                   "a"),
+        MUSTER_OK);
+    share_take(world, 0, 4, "");
+    share_take(world, 1, 4, "a");
+    share_take(world, 2, 4, "");
+    share_take(world, 3, 4, "b");
+}
+
+static void a_divided_dataset_is_not_shared(void **state)
+{
+    struct world *world = *state;
+    static const struct {
+        const char *name;
+        struct muster_dataset_options options;
+        uint32_t rank, size;
+        const char *error;
+    } rows[] = {
+        {"rank", {.kind = MUSTER_DATASET_LINES}, 2, 2, "the rank must be below the size 2, got 2"},
+        {"size", {.kind = MUSTER_DATASET_LINES}, 0, 0, "the rank must be below the size 0, got 0"},
+        {"shard",
+         {.kind = MUSTER_DATASET_LINES, .shard = {.policy = MUSTER_SHARD_DATA, .num_workers = 2}},
+         0,
+         1,
+         "must have no shard"},
+        {"replicas",
+         {.kind = MUSTER_DATASET_LINES, .replicas_per_worker = 1},
+         0,
+         1,
+         "no replicas_per_worker"},
+        {"remainder",
+         {.kind = MUSTER_DATASET_LINES, .is_remainder_dropped = true},
+         0,
+         1,
+         "no is_remainder_dropped"},
+    };
+    struct muster_dataset_batch batch;
+
+    dataset_files_write(&world->files, "a", "a\nb\n", 4);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_int_equal(files_open(world, rows[i].options, "a"), MUSTER_OK);
+        assert_int_equal(muster_dataset_next_share(world->dataset, rows[i].rank, rows[i].size,
+                                                   &batch, &world->error),
+                         MUSTER_INVALID_ARGUMENT);
+        assert_error_has(world, rows[i].error);
+    }
+}
+
+static void workers_of_a_policy_have_their_files_or_elements(void **state)
+{
+    struct world *world = *state;
+    static const struct {
+        const char *name;
+        struct muster_shard shard;
+        bool has_mark;
+        const char *records;
+    } rows[] = {
+        {"off", {MUSTER_SHARD_OFF, 2, 1}, false, "0/1/2/3/4/5"},
+        {"files", {MUSTER_SHARD_FILE, 2, 1}, false, "3/4/5"},
+        {"auto", {MUSTER_SHARD_AUTO, 2, 0}, false, "0/1/2"},
+        {"elements", {MUSTER_SHARD_DATA, 2, 1}, false, "1/3/5"},
+        {"a mark", {MUSTER_SHARD_HINT, 3, 2}, true, "2/5"},
+        {"no mark", {MUSTER_SHARD_HINT, 3, 2}, false, "0/1/2/3/4/5"},
+    };
+
+    dataset_files_write_tfrecords(&world->files, "p0", 0, 3);
+    dataset_files_write_tfrecords(&world->files, "p1", 3, 3);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_dataset_options options = {.kind = MUSTER_DATASET_TFRECORD,
+                                                 .epoch_count = 1,
+                                                 .shard = rows[i].shard,
+                                                 .has_mark = rows[i].has_mark};
+
+        assert_int_equal(files_open(world, options, "p*"), MUSTER_OK);
+        assert_string_equal(records_join(world), rows[i].records);
+    }
+}
+
 /* --- Compression --- */
 
 /* By gzip or zstd, `count` times one after another. False: the program is not there. */
@@ -575,6 +706,10 @@ int main(void)
         CASE(files_that_are_wrong_are_refused_at_open),
         CASE(options_that_are_wrong_are_refused),
         CASE(a_file_that_changes_is_found_when_the_next_epoch_opens_it),
+        CASE(shares_move_by_claims_and_left_over_records_come_first),
+        CASE(more_members_than_records_have_empty_shares),
+        CASE(a_divided_dataset_is_not_shared),
+        CASE(workers_of_a_policy_have_their_files_or_elements),
         CASE(compressed_files_have_the_records_of_plain_ones),
         CASE(a_compressed_file_that_is_damaged_or_cut_is_named),
         CASE(an_error_in_a_compressed_file_names_a_decompressed_byte),
