@@ -180,7 +180,7 @@ static void a_floor_counts_for_the_primary_of_the_record_alone(void **state)
     for (size_t i = 0; i < sizeof(floors) / sizeof(floors[0]); i++) {
         const struct muster_params_tail_origin origin = {
             .leader = ids[0], .number = floors[i].number, .epoch = EPOCH};
-        struct muster_params_turned turned = {.key = 1, .shard = 2, .is_made = 1};
+        struct muster_params_turned turned = {.key = 1, .shard = 2, .kind = MUSTER_PARAMS_TURNED_MADE};
 
         muster_params_tail_forget(scene->server, 2);
         map->shards[2] = (struct muster_params_map_shard){.since = floors[i].since,
