@@ -23,7 +23,7 @@
 #define LINES_BYTES  1024u /* what a child says when it is ready */
 /* To start a process takes half a millisecond of the processor that the spare needs now to take the dead server's
  * place, so the next spare comes a little later. */
-#define SPARE_PAUSE_NS 10000000L
+#define SPARE_PAUSE_NS (10 * MUSTER_NS_PER_MS)
 
 struct house {
     struct keeper *keeper;
@@ -32,7 +32,7 @@ struct house {
     unsigned failures;
     unsigned takes_seen;
     bool is_stopping;
-    bool is_short; /* a child is to be started once no signal has come for SPARE_PAUSE_NS */
+    uint64_t spare_due_ns; /* when a child is to be started; 0: none is */
     sigset_t signals, before;
 };
 
@@ -164,12 +164,20 @@ static bool has_children(const struct house *house)
     return false;
 }
 
+static uint64_t clock_ns(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * MUSTER_NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
 /* Returns the exit code of the keeper, or -1: go on. */
 static int children_fill(struct house *house)
 {
     int code = -1;
 
-    house->is_short = false;
+    house->spare_due_ns = 0;
     for (unsigned i = 0; i < house->child_count && code < 0; i++) {
         if (house->children[i] == 0 && !child_replace(house, i))
             code = EXIT_OTHER;
@@ -193,10 +201,11 @@ static int children_reap(struct house *house)
             judged = child_judge(house, status);
             if (code <= EXIT_OK)
                 code = judged;
-            house->is_short |= judged < 0;
+            if (judged < 0)
+                house->spare_due_ns = clock_ns() + SPARE_PAUSE_NS;
         }
     }
-    if (code < 0 && house->is_short && !has_children(house))
+    if (code < 0 && house->spare_due_ns != 0 && !has_children(house))
         code = children_fill(house);
     return code;
 }
@@ -256,16 +265,19 @@ static void house_reload(const struct house *house)
     }
 }
 
-/* Returns 0 when none has come for a while and a child is to be started. */
+/* Returns 0 when none has come and a child is to be started. */
 static int signal_await(const struct house *house)
 {
-    static const struct timespec pause = {.tv_nsec = SPARE_PAUSE_NS};
-    bool is_short = house->is_short && !house->is_stopping;
+    bool is_short = house->spare_due_ns != 0 && !house->is_stopping;
     int number;
 
-    do
-        number = sigtimedwait(&house->signals, NULL, is_short ? &pause : NULL);
-    while (number < 0 && errno == EINTR);
+    do {
+        uint64_t now_ns = is_short ? clock_ns() : 0;
+        uint64_t left_ns = house->spare_due_ns > now_ns ? house->spare_due_ns - now_ns : 1;
+        const struct timespec left = {.tv_nsec = (long)left_ns};
+
+        number = sigtimedwait(&house->signals, NULL, is_short ? &left : NULL);
+    } while (number < 0 && errno == EINTR);
     return number < 0 ? 0 : number;
 }
 
