@@ -134,7 +134,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_dataset_row_parse(
 /** The place in the data, as a tensor of fixed size (U64, 8 + batch values): saved and restored as any other
  * one. It may be written while no call is under way; the next call goes on from there. Borrowed until close. */
 MUSTER_API struct muster_tensor muster_dataset_position(struct muster_dataset *dataset);
-/** The epoch of the next batch, from 0. */
+/** The epoch of the last batch that was given, from 0. */
 MUSTER_API uint64_t muster_dataset_epoch(const struct muster_dataset *dataset);
 
 /* Each record of an epoch once, by members that die, come back and join.

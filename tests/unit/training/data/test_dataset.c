@@ -396,6 +396,25 @@ static void a_file_that_changes_is_found_when_the_next_epoch_opens_it(void **sta
     assert_error_has(world, "/a has changed from 4 to 6 bytes since it was opened; put the old");
 }
 
+static void the_epoch_is_that_of_the_last_batch(void **state)
+{
+    static const uint64_t epochs[] = {0, 0, 1, 1}; /* behind each batch of two of a file of four */
+    struct world *world = *state;
+    struct muster_dataset_batch batch;
+
+    dataset_files_write(&world->files, "a", "1\n2\n3\n4\n", 8);
+    assert_int_equal(
+        files_open(world,
+                   (struct muster_dataset_options){.kind = MUSTER_DATASET_LINES, .batch = 2},
+                   "a"),
+        MUSTER_OK);
+    assert_int_equal(muster_dataset_epoch(world->dataset), 0);
+    for (size_t i = 0; i < sizeof(epochs) / sizeof(epochs[0]); i++) {
+        assert_int_equal(muster_dataset_next(world->dataset, &batch, &world->error), MUSTER_OK);
+        assert_int_equal(muster_dataset_epoch(world->dataset), epochs[i]);
+    }
+}
+
 /* --- Shares --- */
 
 static void share_take(struct world *world, uint32_t rank, uint32_t size, const char *records)
@@ -706,6 +725,7 @@ int main(void)
         CASE(files_that_are_wrong_are_refused_at_open),
         CASE(options_that_are_wrong_are_refused),
         CASE(a_file_that_changes_is_found_when_the_next_epoch_opens_it),
+        CASE(the_epoch_is_that_of_the_last_batch),
         CASE(shares_move_by_claims_and_left_over_records_come_first),
         CASE(more_members_than_records_have_empty_shares),
         CASE(a_divided_dataset_is_not_shared),
