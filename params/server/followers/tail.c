@@ -60,10 +60,10 @@ void muster_params_tail_fini(struct muster_params_server *server)
 /* --- What is kept --- */
 
 /* NULL: no memory. */
-static struct muster_params_tail_entry *entry_append(struct muster_params_server *server,
-                                                     const struct muster_params_tail_origin *origin,
-                                                     const struct muster_params_push *push,
-                                                     void *payload)
+static struct muster_params_tail_entry *entry_new(struct muster_params_server *server,
+                                                  const struct muster_params_tail_origin *origin,
+                                                  const struct muster_params_push *push,
+                                                  void *payload)
 {
     struct muster_params_tail *tail = &server->tail;
     struct muster_params_tail_entry *entry = muster_mem_alloc(&server->pool.mem, sizeof(*entry));
@@ -76,18 +76,31 @@ static struct muster_params_tail_entry *entry_append(struct muster_params_server
     entry->push = *push;
     entry->source = push->source->id;
     entry->payload = payload;
+    return entry;
+}
+
+/* It must be whole: a sweep frees what tells of no shard. */
+static void entry_append(struct muster_params_server *server,
+                         struct muster_params_tail_entry *entry)
+{
+    struct muster_params_tail *tail = &server->tail;
+
     muster_list_append(&tail->entries, &entry->node);
     tail->count++;
     if (tail->count > 2 * tail->swept_count + SWEEP_COUNT)
         muster_params_tail_sweep(server);
-    return entry;
 }
 
 bool muster_params_tail_push(struct muster_params_server *server,
                              const struct muster_params_tail_origin *origin,
                              const struct muster_params_push *push, void *payload)
 {
-    return entry_append(server, origin, push, payload) != NULL;
+    struct muster_params_tail_entry *entry = entry_new(server, origin, push, payload);
+
+    if (entry == NULL)
+        return false;
+    entry_append(server, entry);
+    return true;
 }
 
 bool muster_params_tail_turned(struct muster_params_server *server,
@@ -96,19 +109,23 @@ bool muster_params_tail_turned(struct muster_params_server *server,
                                struct muster_params_turned *turned, uint32_t count)
 {
     size_t bytes = count * sizeof(*turned);
-    struct muster_params_turned *kept = muster_mem_alloc(&server->pool.mem, bytes);
+    struct muster_params_turned *kept;
     struct muster_params_tail_entry *entry;
 
+    if (count == 0)
+        return true;
+    kept = muster_mem_alloc(&server->pool.mem, bytes);
     if (kept == NULL)
         return false;
     memcpy(kept, turned, bytes);
-    entry = entry_append(server, origin, push, kept);
+    entry = entry_new(server, origin, push, kept);
     if (entry == NULL) {
         muster_mem_free(&server->pool.mem, kept);
         return false;
     }
     entry->turned = kept;
     entry->turned_count = count;
+    entry_append(server, entry);
     return true;
 }
 

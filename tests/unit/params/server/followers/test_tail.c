@@ -145,6 +145,27 @@ static void a_tail_is_not_whole_without_memory(void **state)
     assert_int_equal(records_count(scene, &records), 1);
 }
 
+/* The tail is swept as it grows. */
+static void rows_that_came_last_live_through_a_sweep(void **state)
+{
+    struct scene *scene = *state;
+
+    for (uint32_t i = 0; i < 100; i++)
+        rows_keep(scene, 0, UINT32_MAX);
+
+    assert_int_equal(swept_count(scene), 100);
+}
+
+static void a_turnover_without_rows_is_not_kept(void **state)
+{
+    static const struct muster_params_tail_origin origin = {.number = 0};
+    struct scene *scene = *state;
+
+    assert_true(muster_params_tail_turned(scene->server, &origin, &scene->push, NULL, 0));
+
+    assert_int_equal(scene->server->tail.count, 0);
+}
+
 #define FLOOR 5u
 #define EPOCH 4u
 
@@ -206,6 +227,8 @@ int main(void)
         CASE(rows_that_do_not_count_are_not_kept),
         CASE(a_tail_of_some_shards_is_whole_without_the_rows_of_others),
         CASE(a_tail_is_not_whole_without_memory),
+        CASE(rows_that_came_last_live_through_a_sweep),
+        CASE(a_turnover_without_rows_is_not_kept),
         CASE(a_floor_counts_for_the_primary_of_the_record_alone),
     };
 
