@@ -5,12 +5,14 @@
 
 #include "training/data/crc32c.h"
 
+/* A call for the head of the next record costs as much as to copy so many bytes. */
+#define SPARSE_BYTES 4096u
+
 enum muster_rc muster_data_window_read(struct muster_data_window *window, uint64_t at, size_t count,
                                        const uint8_t **ret_bytes, size_t *ret_count)
 {
     uint64_t end = window->at + window->count, left = window->reader->bytes - at;
-    bool is_far = at > end + window->capacity / 4; /* long records: the next head is as far */
-    size_t most = is_far ? count : window->capacity;
+    size_t most = window->is_sparse ? count : window->capacity;
     size_t wanted = left < most ? (size_t)left : most;
     enum muster_rc rc;
 
@@ -205,6 +207,7 @@ enum muster_rc muster_data_scan_tfrecord(struct muster_data_index *index, uint32
     enum muster_rc rc = MUSTER_OK;
 
     (void)options;
+    window->is_sparse = false;
     while (at < size && rc == MUSTER_OK) {
         const uint8_t *head;
         size_t count;
@@ -223,6 +226,7 @@ enum muster_rc muster_data_scan_tfrecord(struct muster_data_index *index, uint32
             return tfrecord_refuse_cut(index, file, at, ret_error);
         rc = muster_data_index_add(index, file, at, bytes + MUSTER_TFRECORD_FRAME_BYTES, ret_error);
         at += bytes + MUSTER_TFRECORD_FRAME_BYTES;
+        window->is_sparse = bytes >= SPARSE_BYTES;
     }
     return rc;
 }

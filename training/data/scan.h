@@ -10,6 +10,7 @@ struct muster_data_window {
     uint8_t *bytes;
     uint64_t at; /* of the first of them in the file */
     size_t count, capacity;
+    bool is_sparse; /* what is read next is far from this: no more than that is read */
 };
 /** At least `count` bytes from `at` on, which are in the file, at most capacity; *ret_count: those at hand. Errors:
  * OUT_OF_RANGE (the file has become shorter), others of the system. */
