@@ -89,58 +89,65 @@ void muster_params_decisions_announce(struct muster_params_rounds *rounds)
     }
 }
 
-enum muster_rc muster_params_round_log_read(struct muster_params_rounds *rounds)
+/* The oldest decision in the log that is not known here. NULL: there is none. */
+static const struct muster_params_decision *log_next(const struct muster_params_rounds *rounds,
+                                                     bool *ret_is_newest)
 {
     const struct muster_params_region *region = rounds->server->region;
+    const struct muster_params_decision *found = NULL;
+    uint64_t newest = 0;
+
+    for (uint32_t i = 0; i < MUSTER_PARAMS_DECISIONS_KEPT; i++) {
+        const struct muster_params_row *row = muster_params_index_find(
+            region, rounds->log, muster_params_hash(rounds->log->seed, rounds->keys[i]),
+            rounds->keys[i]);
+        const struct muster_params_decision *stored =
+            row == NULL ? NULL : (const void *)row->values;
+
+        if (stored == NULL || row->clock == 0 || stored->round < rounds->open)
+            continue;
+        if (found == NULL || stored->round < found->round)
+            found = stored;
+        newest = stored->round > newest ? stored->round : newest;
+    }
+    *ret_is_newest = found != NULL && found->round == newest;
+    return found;
+}
+
+/* NULL: no memory. */
+static struct muster_params_decision *decision_copy(const struct muster_params_rounds *rounds,
+                                                    const struct muster_params_decision *stored)
+{
     bool is_carried = muster_params_rounds_are_carried(rounds);
+
+    return muster_params_decision_new(
+        rounds->server, &(struct muster_params_round){
+                            .round = stored->round,
+                            .source_count = stored->count,
+                            .sources = stored->sources,
+                            .origins = is_carried ? (const void *)&stored->sources[stored->count]
+                                                  : NULL});
+}
+
+/* Copies have all but the newest, since no decision is taken before all of them have the one before. */
+enum muster_rc muster_params_round_log_read(struct muster_params_rounds *rounds)
+{
+    const struct muster_params_decision *found;
     char name[MUSTER_PARAMS_NAME_BYTES];
+    bool is_newest;
 
     muster_params_round_log_name(rounds->table, name);
-    rounds->log = muster_params_table_find(region, name);
+    rounds->log = muster_params_table_find(rounds->server->region, name);
     if (rounds->log == NULL)
         return MUSTER_OK;
-    for (;;) {
-        const struct muster_params_decision *found = NULL;
-        struct muster_params_decision *decision;
+    while ((found = log_next(rounds, &is_newest)) != NULL && !is_newest) {
+        struct muster_params_decision *decision = decision_copy(rounds, found);
 
-        for (uint32_t i = 0; i < MUSTER_PARAMS_DECISIONS_KEPT;
-             i++) { /* the oldest of those that are newer */
-            const struct muster_params_row *row = muster_params_index_find(
-                region, rounds->log, muster_params_hash(rounds->log->seed, rounds->keys[i]),
-                rounds->keys[i]);
-            const struct muster_params_decision *stored =
-                row == NULL ? NULL : (const void *)row->values;
-
-            if (stored != NULL && row->clock != 0 && stored->round >= rounds->open &&
-                (found == NULL || stored->round < found->round))
-                found = stored;
-        }
-        if (found == NULL)
-            return MUSTER_OK;
-        decision = muster_params_decision_new(
-            rounds->server,
-            &(struct muster_params_round){
-                .round = found->round,
-                .source_count = found->count,
-                .sources = found->sources,
-                .origins = is_carried ? (const void *)&found->sources[found->count] : NULL});
         if (decision == NULL)
             return MUSTER_RESOURCE_EXHAUSTED;
         (void)muster_params_decision_learn(rounds, decision);
     }
-}
-
-/* Clients hear of what the log has more, but for a decision that waits for followers. */
-enum muster_rc muster_params_round_log_follow(struct muster_params_rounds *rounds)
-{
-    uint64_t round = rounds->open;
-    enum muster_rc rc = rounds->pending != NULL ? MUSTER_OK : muster_params_round_log_read(rounds);
-
-    for (; round < rounds->open; round++) {
-        if (muster_params_decision_at(rounds, round) != NULL)
-            muster_params_decision_announce(rounds, muster_params_decision_at(rounds, round));
-    }
-    return rc;
+    return MUSTER_OK;
 }
 
 static void on_held(struct muster_params_held *held, enum muster_rc rc)
@@ -160,6 +167,64 @@ static void on_held(struct muster_params_held *held, enum muster_rc rc)
     muster_params_decision_announce(rounds, decision);
     muster_params_decisions_apply(rounds);
     muster_params_rounds_review(server);
+}
+
+/* Nobody hears of it before all copies of its shard have it: one that lacks it could lead next, and decide anew. */
+static void held_init(struct muster_params_rounds *rounds)
+{
+    rounds->held_shard = (uint16_t)rounds->home;
+    rounds->held = (struct muster_params_held){
+        .done = on_held, .shards = &rounds->held_shard, .shard_count = 1};
+    muster_params_held_add(&rounds->held, rounds->server, rounds->home);
+    rounds->held.number = rounds->server->record_count;
+}
+
+static void decision_hold(struct muster_params_rounds *rounds,
+                          struct muster_params_decision *decision)
+{
+    struct muster_params_server *server = rounds->server;
+
+    rounds->pending = decision;
+    held_init(rounds);
+    muster_params_held_start(&rounds->held, server);
+    muster_task_post(&server->flush, server->env->loop);
+}
+
+/* A process that was killed, or the former primary, may have stored a decision that no copy has. */
+static enum muster_rc log_newest_hold(struct muster_params_rounds *rounds)
+{
+    const struct muster_params_decision *found;
+    struct muster_params_decision *decision;
+    bool is_newest;
+
+    if (rounds->log == NULL || (found = log_next(rounds, &is_newest)) == NULL)
+        return MUSTER_OK;
+    MUSTER_ASSERT(is_newest);
+    decision = decision_copy(rounds, found);
+    if (decision == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    held_init(rounds);
+    if (!muster_params_held_is_done(rounds->server, &rounds->held))
+        decision_hold(rounds, decision);
+    else if (muster_params_decision_learn(rounds, decision))
+        muster_params_decision_announce(rounds, decision);
+    return MUSTER_OK;
+}
+
+/* Clients hear of what the log has more, but for a decision that waits for followers. */
+enum muster_rc muster_params_round_log_follow(struct muster_params_rounds *rounds)
+{
+    uint64_t round = rounds->open;
+    enum muster_rc rc;
+
+    if (rounds->pending != NULL)
+        return MUSTER_OK;
+    rc = muster_params_round_log_read(rounds);
+    for (; round < rounds->open; round++) {
+        if (muster_params_decision_at(rounds, round) != NULL)
+            muster_params_decision_announce(rounds, muster_params_decision_at(rounds, round));
+    }
+    return rc == MUSTER_OK ? log_newest_hold(rounds) : rc;
 }
 
 static enum muster_rc decision_store(struct muster_params_rounds *rounds,
@@ -231,14 +296,7 @@ static void round_decide(struct muster_params_rounds *rounds, const struct tally
                            muster_loop_after_ns(server->env->loop, MUSTER_PARAMS_ROUND_RETRY_NS));
         return;
     }
-    rounds->pending = decision;
-    rounds->held_shard = (uint16_t)rounds->home;
-    rounds->held = (struct muster_params_held){
-        .done = on_held, .shards = &rounds->held_shard, .shard_count = 1};
-    muster_params_held_add(&rounds->held, server, rounds->home);
-    rounds->held.number = server->record_count;
-    muster_params_held_start(&rounds->held, server);
-    muster_task_post(&server->flush, server->env->loop);
+    decision_hold(rounds, decision);
 }
 
 void muster_params_round_text(const struct muster_params_rounds *rounds,
@@ -318,7 +376,7 @@ void muster_params_rounds_look(struct muster_params_rounds *rounds, bool is_told
     if (muster_params_round_log_follow(rounds) != MUSTER_OK)
         return; /* with the next tick or map again */
     muster_params_decisions_apply(rounds);
-    if (rounds->closing != NULL)
+    if (rounds->closing != NULL || rounds->pending != NULL)
         return;
     tally = sources_tally(rounds);
     if (is_complete(rounds, &tally, &due_ns)) {
