@@ -50,7 +50,11 @@ class Fixed(Members):
         every(members, "begin")
         every(members, "commit")
         members[1].kill()
-        self.expect_end([members[0], members[2]])
+        others = [members[0], members[2]]
+        for member, line in zip(others, ask_every(others, "begin")):
+            if line.startswith("ok step=2 "):  # it has not heard of the death yet
+                self.assertRegex(member.ask("all_reduce 1 3"), "^UNAVAILABLE worker:1 is gone ")
+        self.expect_end(others)
 
     def test_members_whose_work_is_done_end_in_order(self):
         members = self.members(3, "fixed=1")
