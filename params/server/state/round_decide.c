@@ -162,11 +162,10 @@ static void on_held(struct muster_params_held *held, enum muster_rc rc)
         muster_mem_free(server->env->mem, decision);
         return;
     }
-    if (!muster_params_decision_learn(rounds, decision))
-        return;
-    muster_params_decision_announce(rounds, decision);
+    if (muster_params_decision_learn(rounds, decision)) /* a client may have told it meanwhile */
+        muster_params_decision_announce(rounds, decision);
     muster_params_decisions_apply(rounds);
-    muster_params_rounds_review(server);
+    muster_params_rounds_review(server); /* the next round may be complete by now */
 }
 
 /* Nobody hears of it before all copies of its shard have it: one that lacks it could lead next, and decide anew. */
