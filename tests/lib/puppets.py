@@ -1,4 +1,4 @@
-"""Members of a job as puppets (tests/programs/puppet.c): a test says, command by command, what each of them does."""
+"""Members of a job as puppets (tests/programs/puppet/): a test says, command by command, what each of them does."""
 import collections
 import os
 import queue
