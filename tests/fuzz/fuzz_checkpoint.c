@@ -10,6 +10,8 @@
 #include "training/checkpoint/manifest.h"
 #include "training/checkpoint/shard.h"
 
+#include "fuzz_kinds.h"
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 static void right_check(bool is_right)
@@ -79,7 +81,7 @@ static void manifest_read(uint8_t *bytes, size_t size)
 }
 
 /* Shard 1 of 2, of a state of 2 MiB and 5 bytes; behind the first byte are its head and its hashes. */
-static void shard_read(const uint8_t *bytes, size_t size)
+static void shard_read(uint8_t *bytes, size_t size)
 {
     struct muster_checkpoint_shard_head head;
     struct muster_file_reader reader;
@@ -113,18 +115,6 @@ static void shard_read(const uint8_t *bytes, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
-    uint8_t *copy;
-
-    if (size == 0)
-        return 0;
-    copy = malloc(size);
-    if (copy == NULL)
-        return 0;
-    memcpy(copy, bytes + 1, size - 1);
-    if (bytes[0] == 'm')
-        manifest_read(copy, size - 1);
-    else
-        shard_read(copy, size - 1);
-    free(copy);
+    fuzz_kinds_read(bytes, size, manifest_read, shard_read);
     return 0;
 }

@@ -5,6 +5,8 @@
 
 #include "params/snapshot/shard.h"
 
+#include "fuzz_kinds.h"
+
 #define SHARD_HEAD_BYTES 64u
 #define SHARD_BODY_AT    32u /* in the head: the bytes of the body */
 
@@ -74,18 +76,6 @@ static void read_shard(uint8_t *bytes, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
-    uint8_t *copy;
-
-    if (size == 0)
-        return 0;
-    copy = malloc(size);
-    if (copy == NULL)
-        return 0;
-    memcpy(copy, bytes + 1, size - 1);
-    if (bytes[0] == 'm')
-        read_manifest(copy, size - 1);
-    else
-        read_shard(copy, size - 1);
-    free(copy);
+    fuzz_kinds_read(bytes, size, read_manifest, read_shard);
     return 0;
 }
