@@ -74,7 +74,7 @@ def main():
 
     # Without workers there is nothing to wait for; and a worker says why it ends.
     done = run("-n", "2", "--bytes", "4K", "--kills", "1", "--json", MUSTER_WIRE="pigeon")
-    expect(done.returncode == 1 and done.stdout == "", "a launcher that ends early is no result", done)
+    expect(done.returncode == 1 and done.stdout == "", "a launcher that ended early left nothing to print", done)
     expect(done.stderr.count("the launcher ended early") == 1 and "MUSTER_WIRE=pigeon" in done.stderr, "it does not say why", done)
     with tempfile.NamedTemporaryFile() as file:
         file.truncate(64 << 20)

@@ -46,7 +46,7 @@ static enum muster_rc pattern_find_files(struct muster_data_index *index, const 
         break;
     case GLOB_NOMATCH:
         rc = muster_error_set(ret_error, MUSTER_NOT_FOUND,
-                              "%s: there is no such file; check the path or the pattern",
+                              "%s: no file has this name; check the path or the pattern",
                               muster_data_path_tail(pattern));
         break;
     case GLOB_NOSPACE:

@@ -86,29 +86,36 @@ static const struct {
     {"a reload", SIGHUP},
 };
 
+/* Run the keeper in a process. Returns how that ended, as waitpid tells it. */
+static int keeper_end(struct keeper *keeper, int (*run)(struct keeper *keeper))
+{
+    struct muster_error error;
+    int status = 0;
+    pid_t process;
+
+    assert_int_equal(keeper_init(keeper, &error), MUSTER_OK);
+    process = fork();
+    if (process == 0)
+        _exit(run(keeper));
+    assert_true(process > 0);
+    assert_int_equal(waitpid(process, &status, 0), process);
+    keeper_fini(keeper);
+    return status;
+}
+
 static void late_signal_leaves_the_exit_code(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
         struct keeper keeper = {.serve = serve_nothing, .name = signals[i].name};
-        struct muster_error error;
-        int status = 0;
-        pid_t process;
+        int status;
 
-        assert_int_equal(keeper_init(&keeper, &error), MUSTER_OK);
-        process = fork();
-        if (process == 0) {
-            late_signal = signals[i].signal;
-            _exit(keeper_run(&keeper));
-        }
-        assert_true(process > 0);
-
-        assert_int_equal(waitpid(process, &status, 0), process);
+        late_signal = signals[i].signal;
+        status = keeper_end(&keeper, keeper_run);
 
         if (!WIFEXITED(status))
             fail_msg("%s: the keeper was killed by signal %d", signals[i].name, WTERMSIG(status));
         assert_int_equal(WEXITSTATUS(status), EXIT_OF_CHILD);
-        keeper_fini(&keeper);
     }
 }
 
@@ -127,33 +134,29 @@ static const struct {
     {"both: others come at once", 2, 0},
 };
 
+/* Exits with the number of children at the first pause. */
+static int run_counting(struct keeper *keeper)
+{
+    return keeper_run(keeper) == EXIT_OK ? (int)forks_at_pause : 100;
+}
+
 /* The processor belongs to the spare after a death: it takes the place of the server. */
 static void a_spare_is_replaced_after_a_pause(void **state)
 {
     (void)state;
+    late_signal = 0;
     for (size_t i = 0; i < sizeof(deaths) / sizeof(deaths[0]); i++) {
         struct keeper keeper = {
             .serve = serve_until_killed, .name = deaths[i].name, .has_spare = true};
-        struct muster_error error;
-        int status = 0;
-        pid_t process;
+        int status;
 
-        assert_int_equal(keeper_init(&keeper, &error), MUSTER_OK);
-        process = fork();
-        if (process == 0) {
-            kill_count = deaths[i].killed;
-            if (keeper_run(&keeper) != EXIT_OK)
-                _exit(100);
-            _exit((int)forks_at_pause);
-        }
-        assert_true(process > 0);
-
-        assert_int_equal(waitpid(process, &status, 0), process);
+        kill_count = deaths[i].killed;
+        status = keeper_end(&keeper, run_counting);
 
         if (!WIFEXITED(status) || WEXITSTATUS(status) != (int)deaths[i].forks_at_pause)
             fail_msg("%s: status %x", deaths[i].name, (unsigned)status);
-        keeper_fini(&keeper);
     }
+    kill_count = 0;
 }
 
 int main(void)

@@ -296,7 +296,7 @@ static void files_that_are_wrong_are_refused_at_open(void **state)
          "none-*",
          {.kind = MUSTER_DATASET_LINES},
          MUSTER_NOT_FOUND,
-         "none-*: there is no such file; check the path or the pattern"},
+         "none-*: no file has this name; check the path or the pattern"},
         {"a folder",
          "",
          "",
