@@ -178,13 +178,13 @@ static void held_init(struct muster_params_rounds *rounds)
     rounds->held.number = rounds->server->record_count;
 }
 
+/* Behind held_init. */
 static void decision_hold(struct muster_params_rounds *rounds,
                           struct muster_params_decision *decision)
 {
     struct muster_params_server *server = rounds->server;
 
     rounds->pending = decision;
-    held_init(rounds);
     muster_params_held_start(&rounds->held, server);
     muster_task_post(&server->flush, server->env->loop);
 }
@@ -295,6 +295,7 @@ static void round_decide(struct muster_params_rounds *rounds, const struct tally
                            muster_loop_after_ns(server->env->loop, MUSTER_PARAMS_ROUND_RETRY_NS));
         return;
     }
+    held_init(rounds);
     decision_hold(rounds, decision);
 }
 
