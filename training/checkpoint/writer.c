@@ -164,12 +164,17 @@ static bool chunk_take(struct muster_checkpoint_writer *writer, uint64_t chunk,
                                                    memory_order_acquire);
 }
 
-/* Another thread copies one chunk. */
-static void chunk_await(struct muster_checkpoint_writer *writer, uint64_t chunk,
-                        enum chunk_state state)
+/* Waits while another thread reads the chunk out of the tensors. The state that is returned is the one that was
+ * judged: a second look could find a chunk that run has taken since the first one. */
+static enum chunk_state chunk_settle(const struct muster_checkpoint_writer *writer, uint64_t chunk)
 {
-    while (atomic_load_explicit(&writer->states[chunk], memory_order_acquire) == state)
+    for (;;) {
+        uint8_t state = atomic_load_explicit(&writer->states[chunk], memory_order_acquire);
+
+        if (state != CHUNK_READ && state != CHUNK_COPYING)
+            return (enum chunk_state)state;
         (void)sched_yield();
+    }
 }
 
 static uint8_t *copy_of(const struct muster_checkpoint_writer *writer, uint64_t chunk)
@@ -202,10 +207,7 @@ uint64_t muster_checkpoint_writer_detach(struct muster_checkpoint_writer *writer
 
     *ret_is_done = true;
     for (uint64_t i = 0; i < writer->chunk_count; i++) {
-        chunk_await(writer, i, CHUNK_READ);
-        chunk_await(writer, i, CHUNK_COPYING);
-        if (!is_over &&
-            atomic_load_explicit(&writer->states[i], memory_order_acquire) == CHUNK_FREE)
+        if (chunk_settle(writer, i) == CHUNK_FREE && !is_over)
             *ret_is_done = false;
     }
     return copied;
@@ -216,8 +218,7 @@ void muster_checkpoint_writer_cancel(struct muster_checkpoint_writer *writer)
     atomic_store(&writer->is_cancelled, true);
     for (uint64_t i = writer->chunk_count; i-- > 0;) {
         (void)chunk_take(writer, i, CHUNK_COPIED); /* nobody reads it */
-        chunk_await(writer, i, CHUNK_READ);
-        chunk_await(writer, i, CHUNK_COPYING);
+        (void)chunk_settle(writer, i);
     }
 }
 
@@ -230,7 +231,7 @@ static const uint8_t *chunk_fetch(struct muster_checkpoint_writer *writer, uint6
         chunk_gather(writer, chunk, writer->staging);
         atomic_store_explicit(&writer->states[chunk], CHUNK_TAKEN_OVER, memory_order_release);
     }
-    chunk_await(writer, chunk, CHUNK_COPYING);
+    (void)chunk_settle(writer, chunk);
     if (atomic_load(&writer->is_cancelled))
         return NULL;
     return is_read ? writer->staging : copy_of(writer, chunk);

@@ -65,12 +65,12 @@ struct scene {
     void *own[CHECKPOINT_TENSORS];
 };
 
-/* The tensors lie at the begin of pages. */
-static void scene_open(struct scene *scene, size_t copy_bytes)
+/* The tensors lie at the begin of pages; small ones are one chunk. */
+static void scene_open_sized(struct scene *scene, bool is_small, size_t copy_bytes)
 {
     struct checkpoint_stand *stand = &scene->stand;
 
-    checkpoint_stand_open(stand, careful_mem(), false);
+    checkpoint_stand_open(stand, careful_mem(), is_small);
     for (size_t i = 0; i < CHECKPOINT_TENSORS; i++) {
         scene->own[i] = stand->tensors[i].data;
         stand->tensors[i].data =
@@ -92,6 +92,11 @@ static void scene_open(struct scene *scene, size_t copy_bytes)
                                                        .copy_bytes = copy_bytes},
             &scene->writer),
         MUSTER_OK);
+}
+
+static void scene_open(struct scene *scene, size_t copy_bytes)
+{
+    scene_open_sized(scene, false, copy_bytes);
 }
 
 static void scene_close(struct scene *scene)
@@ -139,20 +144,26 @@ static void trap_close(void)
     assert_int_equal(sigaction(SIGSEGV, &action, NULL), 0);
 }
 
-/* Which thread is held amid a chunk: run by the first one, copy by the last one. */
-static void thread_hold(struct scene *scene, bool is_run, pthread_t *ret_thread)
+static void trap_open(uint8_t *page)
 {
     struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
-    const struct muster_tensor *tensor = &scene->stand.tensors[is_run ? 1 : 3];
-    size_t bytes = (size_t)tensor->count * muster_dtype_bytes(tensor->dtype);
 
-    trap.page =
-        (uint8_t *)tensor->data + (is_run ? 8 * PAGE_BYTES : bytes / PAGE_BYTES * PAGE_BYTES);
+    trap.page = page;
     trap.program = pthread_self();
     atomic_store(&trap.is_held, false);
     atomic_store(&trap.is_released, false);
     assert_int_equal(sigaction(SIGSEGV, &action, NULL), 0);
     assert_int_equal(mprotect(trap.page, PAGE_BYTES, PROT_NONE), 0);
+}
+
+/* Which thread is held amid a chunk: run by the first one, copy by the last one. */
+static void thread_hold(struct scene *scene, bool is_run, pthread_t *ret_thread)
+{
+    const struct muster_tensor *tensor = &scene->stand.tensors[is_run ? 1 : 3];
+    size_t bytes = (size_t)tensor->count * muster_dtype_bytes(tensor->dtype);
+
+    trap_open((uint8_t *)tensor->data +
+              (is_run ? 8 * PAGE_BYTES : bytes / PAGE_BYTES * PAGE_BYTES));
     assert_int_equal(
         pthread_create(ret_thread, NULL, is_run ? thread_run : thread_copy, scene->writer), 0);
     while (!atomic_load(&trap.is_held))
@@ -189,6 +200,30 @@ static void tensors_change_only_when_no_thread_reads_them(void **state)
             (void)thread_run(scene.writer);
         if (!rows[i].is_cancelled)
             file_check(&scene);
+        scene_close(&scene);
+    }
+}
+
+/* Run takes the only chunk at any instruction of detach, which must see that. */
+static void a_chunk_taken_amid_detach_is_waited_for(void **state)
+{
+    (void)state;
+    for (size_t round = 0; round < 100; round++) {
+        struct scene scene;
+        bool is_done = false;
+        pthread_t thread;
+
+        scene_open_sized(&scene, true, 0);
+        trap_open(scene.stand.tensors[1].data);
+        assert_int_equal(pthread_create(&thread, NULL, thread_run, scene.writer), 0);
+
+        while (!is_done)
+            (void)muster_checkpoint_writer_detach(scene.writer, &is_done);
+
+        if (!atomic_load(&trap.is_released))
+            fail_msg("round %zu: the thread still reads", round);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        trap_close();
         scene_close(&scene);
     }
 }
@@ -291,6 +326,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensors_change_only_when_no_thread_reads_them),
+        cmocka_unit_test(a_chunk_taken_amid_detach_is_waited_for),
         cmocka_unit_test(what_was_copied_ahead_is_not_copied_again),
         cmocka_unit_test(copies_take_no_more_room_than_they_have),
         cmocka_unit_test(a_shard_that_cannot_be_written_holds_up_nobody),
