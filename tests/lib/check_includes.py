@@ -84,6 +84,7 @@ INNER = {
     "training/checkpoint": "",
     "training/data": "",
     "training/input": "",
+    "training/micro": "",
     "training/role": "",
     "tools/common": "",
     "tools/resolve": "common",
