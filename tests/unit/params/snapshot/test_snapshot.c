@@ -382,7 +382,7 @@ static void a_full_disk_leaves_the_earlier_cut(void **state)
     struct stand stand;
     bool has_failed = true;
     uint32_t counts[2] = {0, 0};
-    uint64_t cut;
+    uint64_t cut = 0;
 
     (void)state;
     stand_open(&stand);
