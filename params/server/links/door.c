@@ -253,7 +253,7 @@ static bool message_handle(struct muster_params_client *client,
 static bool is_push(const struct muster_frame_header *header)
 {
     return header->type == MUSTER_PARAMS_PUSH || header->type == MUSTER_PARAMS_PUSH_PULL ||
-           header->type == MUSTER_PARAMS_PUSH_RANGE;
+           header->type == MUSTER_PARAMS_PUSH_RANGE || header->type == MUSTER_PARAMS_PUSH_STAGED;
 }
 
 /* Room for the rows with which it is answered. */
@@ -392,9 +392,8 @@ void muster_params_door_accept_own(struct muster_params_server *server,
 
 static void client_check(struct muster_params_client *client, uint64_t now_ns)
 {
-    bool is_paused =
-        client->early.type != 0 ||
-        (client->is_starved && muster_peer_link_queued_bytes(client->link) == 0);
+    bool is_paused = client->early.type != 0 ||
+                     (client->is_starved && muster_peer_link_queued_bytes(client->link) == 0);
 
     if (is_paused) /* nothing is read from it: what it says is not heard */
         muster_params_pulse_hear(&client->pulse, now_ns);

@@ -66,14 +66,13 @@ static void scene_open(struct scene *scene)
     params_peer_open(&scene->peer, &scene->stand.test.env, scene->stand.address, &hello);
     muster_params_open_pack(&open, opening);
     muster_params_schema_pack(&weights, schema);
+    message_send(
+        scene,
+        (struct muster_frame_header){.type = MUSTER_PARAMS_OPEN, .payload_bytes = sizeof(opening)},
+        opening);
     message_send(scene,
-                 (struct muster_frame_header){.type = MUSTER_PARAMS_OPEN,
-                                              .payload_bytes = sizeof(opening)},
-                 opening);
-    message_send(scene,
-                 (struct muster_frame_header){.type = MUSTER_PARAMS_TABLE,
-                                              .offset = 1,
-                                              .payload_bytes = sizeof(schema)},
+                 (struct muster_frame_header){
+                     .type = MUSTER_PARAMS_TABLE, .offset = 1, .payload_bytes = sizeof(schema)},
                  schema);
     assert_int_equal(answer_await(scene)->type, MUSTER_PARAMS_OPENED);
     scene->descriptor = answer_await(scene)->descriptor;
@@ -106,8 +105,8 @@ static void memory_give(const struct scene *scene, int fd)
     close(socket);
 }
 
-static const struct muster_frame_header *
-memory_name(struct scene *scene, const struct muster_params_stage_token *named)
+static const struct muster_frame_header *memory_name(struct scene *scene,
+                                                     const struct muster_params_stage_token *named)
 {
     message_send(scene,
                  (struct muster_frame_header){.type = MUSTER_PARAMS_STAGE,
@@ -156,8 +155,8 @@ static void memory_is_mapped_only_when_it_cannot_shrink(void **state)
     }
 }
 
-static const struct muster_frame_header *staged_push(struct scene *scene, uint64_t sequence,
-                                                     uint64_t offset, uint64_t at, uint64_t count)
+static void staged_push_send(struct scene *scene, uint64_t sequence, uint64_t offset, uint64_t at,
+                             uint64_t count)
 {
     const struct muster_params_range_frame range = {.offset = offset, .is_first = true};
     struct muster_frame_header header = {.type = MUSTER_PARAMS_PUSH_STAGED,
@@ -168,6 +167,12 @@ static const struct muster_frame_header *staged_push(struct scene *scene, uint64
     muster_params_range_pack(&range, &header, NULL);
     muster_params_staged_pack(at, count, payload);
     message_send(scene, header, payload);
+}
+
+static const struct muster_frame_header *staged_push(struct scene *scene, uint64_t sequence,
+                                                     uint64_t offset, uint64_t at, uint64_t count)
+{
+    staged_push_send(scene, sequence, offset, at, count);
     return answer_await(scene);
 }
 
@@ -219,7 +224,8 @@ static void values_beyond_the_memory_are_refused_and_not_read(void **state)
 static void values_are_read_after_their_client_has_let_go_of_them(void **state)
 {
     int fd = memory_new(MUSTER_PARAMS_STAGE_BYTES, F_SEAL_SHRINK | F_SEAL_GROW);
-    float *values = mmap(NULL, MUSTER_PARAMS_STAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    float *values =
+        mmap(NULL, MUSTER_PARAMS_STAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     const struct muster_frame_header *answer;
     struct muster_frame_header pull = {.type = MUSTER_PARAMS_PULL_RANGE,
                                        .offset = 10,
@@ -273,8 +279,8 @@ static void values_are_copied_where_there_are_followers(void **state)
 
 /* --- Refusals --- */
 
-static const struct muster_frame_header *range_push(struct scene *scene, uint64_t sequence,
-                                                    const struct muster_params_range_frame *range)
+static void range_push_send(struct scene *scene, uint64_t sequence,
+                            const struct muster_params_range_frame *range)
 {
     static const float values[BLOCK];
     struct muster_frame_header header = {.type = MUSTER_PARAMS_PUSH_RANGE, .offset = sequence};
@@ -282,6 +288,12 @@ static const struct muster_frame_header *range_push(struct scene *scene, uint64_
     muster_params_range_pack(range, &header, NULL);
     header.payload_bytes = (uint32_t)(range->count * sizeof(float));
     message_send(scene, header, values);
+}
+
+static const struct muster_frame_header *range_push(struct scene *scene, uint64_t sequence,
+                                                    const struct muster_params_range_frame *range)
+{
+    range_push_send(scene, sequence, range);
     return answer_await(scene);
 }
 
@@ -322,6 +334,49 @@ static void the_push_behind_a_refused_one_is_taken(void **state)
     }
 }
 
+/* --- Handovers --- */
+
+static bool is_held_or_answered(void *data)
+{
+    const struct scene *scene = data;
+    const struct muster_list *clients = &scene->stand.server->clients;
+
+    return scene->peer.count > scene->answers ||
+           MUSTER_CONTAINER_OF(clients->next, struct muster_params_client, node)->early.type != 0;
+}
+
+/* A push that is applied then would be missing at the heir. */
+static void pushes_to_tensors_wait_for_the_end_of_a_handover(void **state)
+{
+    static const bool staged_rows[] = {false, true};
+    const struct muster_params_range_frame block = {.count = BLOCK, .is_first = true};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(staged_rows) / sizeof(staged_rows[0]); i++) {
+        int fd = memory_new(MUSTER_PARAMS_STAGE_BYTES, F_SEAL_SHRINK | F_SEAL_GROW);
+        struct scene scene;
+
+        scene_open(&scene);
+        memory_give(&scene, fd);
+        close(fd);
+        assert_int_equal(memory_name(&scene, &token)->type, MUSTER_PARAMS_STAGED);
+        scene.stand.server->handing_count = 1;
+        if (staged_rows[i])
+            staged_push_send(&scene, 1, 0, 0, BLOCK);
+        else
+            range_push_send(&scene, 1, &block);
+        test_env_run_until(&scene.stand.test.env, is_held_or_answered, &scene);
+        if (scene.peer.count > scene.answers || params_stand_stats(&scene.stand).pushed_rows != 0)
+            fail_msg("%s is applied amid a handover", staged_rows[i] ? "a staged push" : "a push");
+
+        scene.stand.server->handing_count = 0;
+        muster_task_post(&scene.stand.server->early_review, scene.stand.test.env.loop);
+        assert_int_equal(answer_await(&scene)->type, MUSTER_PARAMS_ACK);
+        assert_int_equal(params_stand_stats(&scene.stand).pushed_rows, 1);
+        scene_close(&scene);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +385,7 @@ int main(void)
         cmocka_unit_test(values_are_read_after_their_client_has_let_go_of_them),
         cmocka_unit_test(values_are_copied_where_there_are_followers),
         cmocka_unit_test(the_push_behind_a_refused_one_is_taken),
+        cmocka_unit_test(pushes_to_tensors_wait_for_the_end_of_a_handover),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
