@@ -261,6 +261,7 @@ static void strategy_free(struct muster_strategy *strategy)
     muster_strategy_saving_fini(strategy);
     muster_mem_free(env->mem, strategy->schedule.folder);
     muster_mem_free(env->mem, strategy->restore_folder);
+    muster_mem_free(env->mem, strategy->micro_slots);
     for (size_t i = 0; i < strategy->tensor_count; i++)
         muster_mem_free(env->mem, (char *)(uintptr_t)strategy->tensors[i].name);
     muster_mem_free(env->mem, strategy->tensors);

@@ -117,6 +117,9 @@ struct muster_strategy {
     uint64_t restored_step; /* … and began behind this step; 0: from its tensors */
     bool is_restore_begun;  /* the tensors may have parts of a checkpoint */
 
+    uint8_t *
+        micro_slots; /* state: a byte for each slot of a step (micro_batches.c); NULL: not in micro-batches */
+
     /* the flight recorder: strategy_trace.c */
     struct muster_recorder *recorder; /* NULL: MUSTER_TRACE=off, or not open yet */
     bool is_always_traced;

@@ -6,7 +6,8 @@
  * the epoch alone. So a place in the data is a few integers, the position, and a job that has it goes on exactly
  * there. All functions block, and belong to the program's thread; nothing here touches a loop.
  *
- * Each record once in an epoch, whoever dies: see muster_dataset_next_share. */
+ * Each record once in an epoch, whoever dies: see muster_dataset_next_share; and muster_dataset_next_shares, where
+ * what is learnt depends on the number of members neither. */
 #ifndef MUSTER_DATASET_H
 #define MUSTER_DATASET_H
 
@@ -191,6 +192,39 @@ MUSTER_API void muster_dataset_record_claims(const struct muster_dataset *datase
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_dataset_apply_claims(
     struct muster_dataset *dataset, const float *claims, uint64_t *ret_used,
     struct muster_error *ret_error);
+
+/* The same records in the same parts, whatever the number of members: a step is divided into a fixed number of
+ * shares, and each member takes some in a row (muster/micro_batches.h says which). There the whole step is used or
+ * nothing of it, so nobody claims: the position moves by whole steps. */
+
+/** Shares `first` … `first + count - 1` of the `total` ones of a step. */
+struct muster_dataset_shares {
+    uint32_t first, count, total;
+};
+
+/**
+ * Take these shares of the next step: of `batch` records of all shares together, fewer at the end of an epoch. The
+ * records of a share follow from the position, its number and the total; sizes differ by at most one. The position
+ * does not move: after ABORTED call it again, with the shares that this member has by then.
+ *
+ * Errors:  as next_share; INVALID_ARGUMENT (shares beyond the total).
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_dataset_next_shares(
+    struct muster_dataset *dataset, const struct muster_dataset_shares *shares,
+    struct muster_error *ret_error);
+/** The records of one of these shares, until the next call of next_shares, or close. INVALID_ARGUMENT: it is not
+ * one of them. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_dataset_share(
+    const struct muster_dataset *dataset, uint32_t share, struct muster_dataset_batch *ret_batch,
+    struct muster_error *ret_error);
+/**
+ * All records of the step are used, on whichever member: move the position behind it. Between the sum and commit.
+ *
+ * Errors:  FAILED_PRECONDITION (the position is another dataset's), OUT_OF_RANGE (behind the last epoch). The
+ *          position is as before.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_dataset_complete_step(
+    struct muster_dataset *dataset, struct muster_error *ret_error);
 
 MUSTER_END
 

@@ -26,6 +26,7 @@
 #include <muster/log.h>
 #include <muster/loop.h>
 #include <muster/mem.h>
+#include <muster/micro_batches.h>
 #include <muster/metrics.h>
 #include <muster/op_id.h>
 #include <muster/options.h>

@@ -129,6 +129,12 @@ static enum muster_rc place_take(struct muster_dataset *dataset,
     return rc;
 }
 
+static enum muster_rc end_tell(const struct muster_dataset *dataset, struct muster_error *ret_error)
+{
+    return muster_error_set(ret_error, MUSTER_OUT_OF_RANGE, "all %" PRIu64 " epochs are read",
+                            dataset->division.epoch_count);
+}
+
 static enum muster_rc place_next(struct muster_dataset *dataset, struct muster_data_place *place,
                                  struct muster_dataset_batch *ret_batch,
                                  struct muster_error *ret_error)
@@ -136,8 +142,7 @@ static enum muster_rc place_next(struct muster_dataset *dataset, struct muster_d
     enum muster_rc rc = MUSTER_OK;
 
     if (!muster_data_place_settle(&dataset->division, place))
-        return muster_error_set(ret_error, MUSTER_OUT_OF_RANGE, "all %" PRIu64 " epochs are read",
-                                dataset->division.epoch_count);
+        return end_tell(dataset, ret_error);
     if (!place->is_share || dataset->taken == NULL || !is_planned(place, &dataset->taken->place))
         rc = place_take(dataset, place, ret_error);
     if (rc != MUSTER_OK)
@@ -179,15 +184,11 @@ enum muster_rc muster_dataset_next(struct muster_dataset *dataset,
 
 /* --- Shares --- */
 
-static enum muster_rc share_check(const struct muster_dataset *dataset, uint32_t rank,
-                                  uint32_t size, struct muster_error *ret_error)
+static enum muster_rc shares_check(const struct muster_dataset *dataset,
+                                   struct muster_error *ret_error)
 {
     const struct muster_data_division *division = &dataset->division;
 
-    if (rank >= size)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "the rank must be below the size %" PRIu32 ", got %" PRIu32, size,
-                                rank);
     if (division->unit != MUSTER_SHARD_WHOLE || division->replicas_per_worker > 0 ||
         division->is_remainder_dropped)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
@@ -196,19 +197,70 @@ static enum muster_rc share_check(const struct muster_dataset *dataset, uint32_t
     return position_check(dataset, ret_error);
 }
 
-enum muster_rc muster_dataset_next_share(struct muster_dataset *dataset, uint32_t rank,
-                                         uint32_t size, struct muster_dataset_batch *ret_batch,
-                                         struct muster_error *ret_error)
+static enum muster_rc shares_next(struct muster_dataset *dataset,
+                                  const struct muster_dataset_shares *shares,
+                                  struct muster_dataset_batch *ret_batch,
+                                  struct muster_error *ret_error)
 {
     struct muster_data_place place = position_place(dataset);
-    enum muster_rc rc = share_check(dataset, rank, size, ret_error);
+    enum muster_rc rc = shares_check(dataset, ret_error);
 
     if (rc != MUSTER_OK)
         return rc;
     place.is_share = true;
-    place.rank = rank;
-    place.size = size;
+    place.shares = *shares;
     return place_next(dataset, &place, ret_batch, ret_error);
+}
+
+enum muster_rc muster_dataset_next_share(struct muster_dataset *dataset, uint32_t rank,
+                                         uint32_t size, struct muster_dataset_batch *ret_batch,
+                                         struct muster_error *ret_error)
+{
+    if (rank >= size)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the rank must be below the size %" PRIu32 ", got %" PRIu32, size,
+                                rank);
+    return shares_next(dataset, &(struct muster_dataset_shares){rank, 1, size}, ret_batch,
+                       ret_error);
+}
+
+enum muster_rc muster_dataset_next_shares(struct muster_dataset *dataset,
+                                          const struct muster_dataset_shares *shares,
+                                          struct muster_error *ret_error)
+{
+    struct muster_dataset_batch all;
+
+    if (shares->total == 0 || shares->count > shares->total ||
+        shares->first > shares->total - shares->count)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "shares must be some of those from 0 to below their total %" PRIu32
+                                ", got %" PRIu32 " from %" PRIu32 " on",
+                                shares->total, shares->count, shares->first);
+    return shares_next(dataset, shares, &all, ret_error);
+}
+
+enum muster_rc muster_dataset_share(const struct muster_dataset *dataset, uint32_t share,
+                                    struct muster_dataset_batch *ret_batch,
+                                    struct muster_error *ret_error)
+{
+    const struct muster_data_slot *taken = dataset->taken;
+    const struct muster_dataset_shares *shares = taken != NULL ? &taken->place.shares : NULL;
+    uint32_t first, count;
+
+    if (taken == NULL || !taken->place.is_share || share < shares->first ||
+        share - shares->first >= shares->count)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "share %" PRIu32 " must be one of those that the last call of "
+                                "muster_dataset_next_shares has taken",
+                                share);
+    muster_data_part_share(&taken->part, shares, share, &first, &count);
+    *ret_batch = (struct muster_dataset_batch){
+        .records = taken->records + first,
+        .numbers = taken->part.numbers + first,
+        .count = count,
+        .epoch = taken->place.epoch,
+    };
+    return MUSTER_OK;
 }
 
 void muster_dataset_record_claims(const struct muster_dataset *dataset, float *ret_claims)
@@ -217,17 +269,47 @@ void muster_dataset_record_claims(const struct muster_dataset *dataset, float *r
     muster_data_claims_record(&dataset->division, &dataset->taken->part, ret_claims);
 }
 
-enum muster_rc muster_dataset_apply_claims(struct muster_dataset *dataset, const float *claims,
-                                           uint64_t *ret_used, struct muster_error *ret_error)
+/* The place of the step that all members share: of the next epoch where the last one is over. False: there is
+ * none. */
+static enum muster_rc step_place(const struct muster_dataset *dataset,
+                                 struct muster_data_place *ret_place, bool *ret_is_there,
+                                 struct muster_error *ret_error)
 {
-    struct muster_data_place place;
     enum muster_rc rc = position_check(dataset, ret_error);
 
     if (rc != MUSTER_OK)
         return rc;
-    place = position_place(dataset);
-    place.is_share = true;
-    (void)!muster_data_place_settle(&dataset->division, &place);
+    *ret_place = position_place(dataset);
+    ret_place->is_share = true;
+    *ret_is_there = muster_data_place_settle(&dataset->division, ret_place);
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_dataset_complete_step(struct muster_dataset *dataset,
+                                            struct muster_error *ret_error)
+{
+    struct muster_data_place place;
+    bool is_there = false;
+    enum muster_rc rc = step_place(dataset, &place, &is_there, ret_error);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    if (!is_there)
+        return end_tell(dataset, ret_error);
+    muster_data_place_advance(&dataset->division, &place);
+    position_move(dataset, &place);
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_dataset_apply_claims(struct muster_dataset *dataset, const float *claims,
+                                           uint64_t *ret_used, struct muster_error *ret_error)
+{
+    struct muster_data_place place;
+    bool is_there;
+    enum muster_rc rc = step_place(dataset, &place, &is_there, ret_error);
+
+    if (rc != MUSTER_OK)
+        return rc;
     position_move(dataset, &place);
     return muster_data_claims_apply(&dataset->division, claims, dataset->position, ret_used,
                                     ret_error);

@@ -63,8 +63,9 @@ bool muster_data_place_is_equal(const struct muster_data_place *a,
                                 const struct muster_data_place *b)
 {
     return a->epoch == b->epoch && a->cursor == b->cursor && a->turn == b->turn &&
-           a->pool_count == b->pool_count && a->is_share == b->is_share && a->rank == b->rank &&
-           a->size == b->size;
+           a->pool_count == b->pool_count && a->is_share == b->is_share &&
+           a->shares.first == b->shares.first && a->shares.count == b->shares.count &&
+           a->shares.total == b->shares.total;
 }
 
 bool muster_data_place_settle(const struct muster_data_division *division,
@@ -99,6 +100,13 @@ static uint64_t number_at(const struct muster_data_division *division,
     return muster_data_order_at(order, place);
 }
 
+/* The first record of a share in the window of the step. */
+static uint32_t share_first(uint64_t window, const struct muster_dataset_shares *shares,
+                            uint32_t share)
+{
+    return (uint32_t)(window * share / shares->total);
+}
+
 static void share_fill(const struct muster_data_division *division,
                        const struct muster_data_order *order, const struct muster_data_place *place,
                        const uint64_t *pool, struct muster_data_part *part)
@@ -108,12 +116,22 @@ static void share_fill(const struct muster_data_division *division,
     if (window > division->batch)
         window = division->batch;
     part->window = (uint32_t)window;
-    part->first = (uint32_t)(window * place->rank / place->size);
-    end = window * (place->rank + 1u) / place->size;
+    part->first = share_first(window, &place->shares, place->shares.first);
+    end = share_first(window, &place->shares, place->shares.first + place->shares.count);
     part->count = (uint32_t)(end - part->first);
     for (uint64_t i = part->first; i < end; i++)
         part->numbers[i - part->first] = muster_data_order_at(
             order, i < place->pool_count ? pool[i] : place->cursor + i - place->pool_count);
+}
+
+void muster_data_part_share(const struct muster_data_part *part,
+                            const struct muster_dataset_shares *shares, uint32_t share,
+                            uint32_t *ret_first, uint32_t *ret_count)
+{
+    uint32_t first = share_first(part->window, shares, share);
+
+    *ret_first = first - part->first;
+    *ret_count = share_first(part->window, shares, share + 1) - first;
 }
 
 /* Places that a batch of next has: the first of them, and how many. */

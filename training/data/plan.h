@@ -33,8 +33,8 @@ struct muster_data_division {
 /** The place of one batch: equal places have equal records, but for a pool. */
 struct muster_data_place {
     uint64_t epoch, cursor, turn, pool_count;
-    bool is_share; /* then rank, size */
-    uint32_t rank, size;
+    bool is_share;                       /* a part of the step of all members, then: */
+    struct muster_dataset_shares shares; /* … these */
 };
 
 /** The records of a batch. Caller's memory, of `batch` numbers. */
@@ -54,6 +54,10 @@ MUSTER_MUST_CHECK bool muster_data_place_settle(const struct muster_data_divisio
 void muster_data_place_fill(const struct muster_data_division *division,
                             const struct muster_data_place *place, const uint64_t *pool,
                             struct muster_data_part *part);
+/** The records of one of the part's shares: from *ret_first of its numbers on. */
+void muster_data_part_share(const struct muster_data_part *part,
+                            const struct muster_dataset_shares *shares, uint32_t share,
+                            uint32_t *ret_first, uint32_t *ret_count);
 /** The place behind it, if all of its records are used. */
 void muster_data_place_advance(const struct muster_data_division *division,
                                struct muster_data_place *place);

@@ -52,12 +52,9 @@ static void model_step(struct model *model, struct muster_data_place settled)
 
         if (model_draw(model, 5) == 0 && rank > 0) /* dies before its operation counts */
             continue;
-        place.rank = rank;
-        place.size = size;
-        if (has_two_views && rank == size - 1) { /* it began when another member had left */
-            place.rank = rank - 1;
-            place.size = size - 1;
-        }
+        place.shares = (struct muster_dataset_shares){rank, 1, size};
+        if (has_two_views && rank == size - 1) /* it began when another member had left */
+            place.shares = (struct muster_dataset_shares){rank - 1, 1, size - 1};
         muster_data_place_fill(&model->division, &place, model->position + MUSTER_DATA_WORDS,
                                &part);
         muster_data_claims_record(&model->division, &part, claims);
@@ -122,6 +119,64 @@ static void each_record_is_used_once_whoever_dies(void **state)
     }
     assert_true(aborted > 100);
     assert_true(left_over > 1000);
+}
+
+/* --- Shares --- */
+
+/* The records of the step by shares, one after the other, as members take them. */
+static void shares_fill(const struct muster_data_division *division,
+                        const struct muster_data_place *settled, uint32_t total, uint32_t size,
+                        uint64_t *numbers, uint32_t *ret_firsts)
+{
+    uint32_t filled = 0;
+
+    for (uint32_t rank = 0; rank < size; rank++) {
+        struct muster_data_part part = {.numbers = numbers + filled};
+        struct muster_data_place place = *settled;
+
+        place.shares = (struct muster_dataset_shares){
+            total * rank / size, total * (rank + 1) / size - total * rank / size, total};
+        muster_data_place_fill(division, &place, NULL, &part);
+        for (uint32_t i = 0; i < place.shares.count; i++) {
+            uint32_t first, count;
+
+            muster_data_part_share(&part, &place.shares, place.shares.first + i, &first, &count);
+            ret_firsts[place.shares.first + i] = filled + first;
+            assert_true(first + count <= part.count);
+        }
+        filled += part.count;
+    }
+    ret_firsts[total] = filled;
+}
+
+static void shares_of_a_step_are_the_same_for_any_number_of_members(void **state)
+{
+    const struct muster_data_division division = {.record_count = 103,
+                                                  .is_shuffled = true,
+                                                  .seed = 5,
+                                                  .epoch_count = 2,
+                                                  .batch = BATCH_MAX,
+                                                  .shard = {.num_workers = 1}};
+    struct muster_data_place place = {.is_share = true};
+    unsigned uses[103] = {0};
+
+    (void)state;
+    while (muster_data_place_settle(&division, &place)) {
+        uint64_t alone[BATCH_MAX], numbers[BATCH_MAX];
+        uint32_t alone_firsts[9], firsts[9];
+
+        shares_fill(&division, &place, 8, 1, alone, alone_firsts);
+        for (uint32_t size = 2; size < 12; size++) {
+            shares_fill(&division, &place, 8, size, numbers, firsts);
+            assert_memory_equal(firsts, alone_firsts, sizeof(firsts));
+            assert_memory_equal(numbers, alone, firsts[8] * sizeof(numbers[0]));
+        }
+        for (uint32_t i = 0; i < alone_firsts[8]; i++)
+            uses[alone[i]]++;
+        muster_data_place_advance(&division, &place);
+    }
+    for (unsigned i = 0; i < 103; i++)
+        assert_int_equal(uses[i], 2);
 }
 
 /* --- Claims --- */
@@ -291,6 +346,7 @@ int main(void)
 {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(each_record_is_used_once_whoever_dies),
+        cmocka_unit_test(shares_of_a_step_are_the_same_for_any_number_of_members),
         cmocka_unit_test(claims_that_are_not_a_sum_of_parts_are_refused),
         cmocka_unit_test(parts_of_workers_have_each_record_once),
         cmocka_unit_test(a_global_batch_is_cut_in_pieces_for_all_replicas),

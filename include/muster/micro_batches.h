@@ -1,0 +1,88 @@
+/* The same curve, whatever the number of members: steps of a fixed number of micro-batches.
+ *
+ * A step's batch is cut into `slot_count` micro-batches, the slots. Each member computes some slots in a row, more of
+ * them when there are fewer members, one tensor each. The tensors are summed by a tree over the slots: which values
+ * are added, and in which order, follows from slot_count alone. So the sum has the same bits with 1 member and with
+ * 7, and a job with deaths and joins ends bit by bit as one without. What is summed is what the program puts there:
+ * gradients, and behind them the loss and the number of examples.
+ *
+ *     muster_micro_batches_open(strategy, &options, &micro, &error);      before the first begin
+ *     for (;;) {
+ *         muster_strategy_begin(strategy, &step, NULL);
+ *         muster_micro_batches_begin(micro, &shares);
+ *         muster_dataset_next_shares(dataset, &shares, &error);
+ *         while (muster_micro_batches_next(micro, &slot, &tensor)) {
+ *             muster_dataset_share(dataset, slot, &batch, &error);
+ *             … add the gradient of the batch to the tensor, whose elements are 0 …
+ *         }
+ *         if (muster_micro_batches_sum(micro, &tensor) == MUSTER_ABORTED)
+ *             continue;                                                   the same records again
+ *         muster_dataset_complete_step(dataset, &error);
+ *         … update with the sum, by the number of examples in it …
+ *         muster_strategy_commit(strategy);
+ *     }
+ *
+ * What else counts must follow from the step and the slot, too: random numbers, and how the program computes. A
+ * member that dies in a step costs the others that step's work: ABORTED, and the step runs again among those who are
+ * left. docs/training.md, "The same curve". */
+#ifndef MUSTER_MICRO_BATCHES_H
+#define MUSTER_MICRO_BATCHES_H
+
+#include <muster/base.h>
+#include <muster/collective.h>
+#include <muster/dataset.h>
+#include <muster/status.h>
+#include <muster/strategy.h>
+
+MUSTER_BEGIN
+
+struct muster_micro_batches;
+
+struct muster_micro_batches_options {
+    uint32_t slot_count; /* micro-batches of a step, at most 65536; for the job's life */
+    enum muster_dtype dtype;
+    uint64_t element_count; /* of the tensor of one slot */
+};
+
+/**
+ * Divide the steps of a strategy into micro-batches. Before the first begin, once, on all members alike: slot_count
+ * is part of the state, in a registered tensor "micro_batches" of so many bytes, so that begin and a restore refuse
+ * another one.
+ *
+ * Owns:    gives; muster_micro_batches_close before muster_strategy_close. Options are borrowed during the call.
+ * Errors:  INVALID_ARGUMENT (the text names the option), RESOURCE_EXHAUSTED, as muster_strategy_register.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_micro_batches_open(
+    struct muster_strategy *strategy, const struct muster_micro_batches_options *options,
+    struct muster_micro_batches **ret_micro, struct muster_error *ret_error);
+/** NULL is accepted. */
+MUSTER_API void muster_micro_batches_close(struct muster_micro_batches *micro);
+
+/**
+ * Begin the step's slots, behind each muster_strategy_begin. Memory is taken where there are more members, or fewer,
+ * than ever before: of this member's partial sums, at most 2 log2(slot_count) tensors, and of those of all.
+ *
+ * Errors:  FAILED_PRECONDITION (muster_strategy_begin first), RESOURCE_EXHAUSTED: muster_strategy_error.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_micro_batches_begin(
+    struct muster_micro_batches *micro, struct muster_dataset_shares *ret_shares);
+/**
+ * The next slot of this member, and its tensor: all 0, for the program to fill until the next call. False: there is
+ * none. A member has none at all where there are more members than slots.
+ */
+MUSTER_API MUSTER_MUST_CHECK bool muster_micro_batches_next(struct muster_micro_batches *micro,
+                                                            uint32_t *ret_slot,
+                                                            struct muster_tensor *ret_tensor);
+/**
+ * Sum the tensors of all slots over all members; blocks. The tensor is the micro-batches' until the next begin, and
+ * may be written. Every member receives the partial sums of all and adds them by itself.
+ *
+ * Errors:  FAILED_PRECONDITION (slots of this member are left: call next until it says so), otherwise as
+ *          muster_strategy_all_gather. ABORTED: call muster_strategy_begin.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_micro_batches_sum(
+    struct muster_micro_batches *micro, struct muster_tensor *ret_tensor);
+
+MUSTER_END
+
+#endif
