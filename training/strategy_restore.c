@@ -35,6 +35,7 @@ struct restoring {
     struct muster_strategy *strategy;
     const struct muster_strategy_sharers *sharers;
     struct candidates candidates;
+    uint32_t *order; /* of the checkpoint's tensors: where this program has each of them */
     /* The work of the thread. */
     struct muster_checkpoint_name name;
     enum verdict verdict;
@@ -65,14 +66,19 @@ static uint64_t bytes_of(const struct muster_tensor *tensor)
     return tensor->count * muster_dtype_bytes(tensor->dtype);
 }
 
+static const struct muster_tensor *tensor_at(const struct restoring *restoring, size_t i)
+{
+    return &restoring->strategy->tensors[restoring->order[i]].tensor;
+}
+
 /* Bytes of the state into the tensors. */
 static enum muster_rc on_bytes(void *data, uint64_t offset, const void *bytes, size_t count)
 {
-    const struct muster_strategy *strategy = data;
+    const struct restoring *restoring = data;
     uint64_t begin = 0, end = offset + count;
 
-    for (size_t i = 0; i < strategy->tensor_count && begin < end; i++) {
-        const struct muster_tensor *tensor = &strategy->tensors[i].tensor;
+    for (size_t i = 0; i < restoring->strategy->tensor_count && begin < end; i++) {
+        const struct muster_tensor *tensor = tensor_at(restoring, i);
         uint64_t stop = begin + bytes_of(tensor);
         uint64_t from = offset > begin ? offset : begin, to = end < stop ? end : stop;
 
@@ -84,26 +90,50 @@ static enum muster_rc on_bytes(void *data, uint64_t offset, const void *bytes, s
     return MUSTER_OK;
 }
 
-static enum muster_rc tensors_match(const struct muster_strategy *strategy,
+/* The look begins behind the tensor that was found last: most programs register in the order of the one that has
+ * saved. */
+static bool tensor_find(const struct muster_strategy *strategy, const char *name, uint32_t first,
+                        uint32_t *ret_index)
+{
+    for (uint32_t i = 0; i < strategy->tensor_count; i++) {
+        uint32_t index = (uint32_t)((first + i) % strategy->tensor_count);
+
+        if (strcmp(strategy->tensors[index].name, name) == 0) {
+            *ret_index = index;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The same tensors, in any order. Names differ among themselves: register and import see to it. */
+static enum muster_rc tensors_match(struct restoring *restoring,
                                     const struct muster_checkpoint *checkpoint,
                                     struct muster_error *ret_error)
 {
+    const struct muster_strategy *strategy = restoring->strategy;
+    uint32_t next = 0;
+
     if (checkpoint->tensor_count != strategy->tensor_count)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "it has %u tensors, and this program registers %zu",
                                 checkpoint->tensor_count, strategy->tensor_count);
     for (uint32_t i = 0; i < checkpoint->tensor_count; i++) {
         const struct muster_checkpoint_tensor *theirs = &checkpoint->tensors[i];
-        const struct muster_node_tensor *ours = &strategy->tensors[i];
+        const struct muster_tensor *ours;
 
-        if (strcmp(theirs->name, ours->name) != 0 || theirs->dtype != ours->tensor.dtype ||
-            theirs->count != ours->tensor.count)
+        if (!tensor_find(strategy, theirs->name, next, &restoring->order[i]))
+            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                    "this program does not register its tensor %u, %.60s", i,
+                                    theirs->name);
+        next = restoring->order[i] + 1;
+        ours = tensor_at(restoring, i);
+        if (theirs->dtype != ours->dtype || theirs->count != ours->count)
             return muster_error_set(
                 ret_error, MUSTER_INVALID_ARGUMENT,
-                "its tensor %u is %.60s of %s x %llu, this program's %.60s of %s x %llu", i,
-                theirs->name, muster_dtype_name(theirs->dtype), (unsigned long long)theirs->count,
-                ours->name, muster_dtype_name(ours->tensor.dtype),
-                (unsigned long long)ours->tensor.count);
+                "its tensor %.60s is %s x %llu, this program's %s x %llu", theirs->name,
+                muster_dtype_name(theirs->dtype), (unsigned long long)theirs->count,
+                muster_dtype_name(ours->dtype), (unsigned long long)ours->count);
     }
     return MUSTER_OK;
 }
@@ -120,12 +150,12 @@ static enum muster_rc part_read(void *data)
                                                &restoring->name, &checkpoint, &restoring->error);
 
     restoring->verdict = VERDICT_DAMAGED;
-    if (rc == MUSTER_OK && tensors_match(strategy, checkpoint, &restoring->error) != MUSTER_OK) {
+    if (rc == MUSTER_OK && tensors_match(restoring, checkpoint, &restoring->error) != MUSTER_OK) {
         restoring->verdict = VERDICT_ANOTHER;
     } else if (rc == MUSTER_OK) {
         muster_checkpoint_cut(checkpoint->state_bytes, sharers->self, sharers->count, &offset,
                               &bytes);
-        rc = muster_checkpoint_read(checkpoint, offset, bytes, on_bytes, strategy,
+        rc = muster_checkpoint_read(checkpoint, offset, bytes, on_bytes, restoring,
                                     &restoring->error);
         if (rc == MUSTER_OK)
             restoring->verdict = VERDICT_WHOLE;
@@ -204,7 +234,7 @@ static enum muster_rc candidates_share(struct restoring *restoring)
 
 /* A part of the state, as pieces of tensors, from the member that has read it. */
 struct part {
-    struct muster_strategy *strategy;
+    const struct restoring *restoring;
     struct muster_root root;
     struct muster_tensor pieces[PIECES_MAX];
     size_t count;
@@ -212,10 +242,11 @@ struct part {
 
 static enum muster_rc pieces_give(struct part *part)
 {
-    enum muster_rc rc = part->count == 0
-                            ? MUSTER_OK
-                            : muster_strategy_broadcast_in_seat(part->strategy, GIVE, part->pieces,
-                                                                part->count, &part->root);
+    enum muster_rc rc =
+        part->count == 0
+            ? MUSTER_OK
+            : muster_strategy_broadcast_in_seat(part->restoring->strategy, GIVE, part->pieces,
+                                                part->count, &part->root);
 
     part->count = 0;
     return rc;
@@ -223,12 +254,11 @@ static enum muster_rc pieces_give(struct part *part)
 
 static enum muster_rc part_give(struct part *part, uint64_t offset, uint64_t bytes)
 {
-    const struct muster_strategy *strategy = part->strategy;
     uint64_t at = offset, end = offset + bytes, begin = 0;
     enum muster_rc rc = MUSTER_OK;
 
-    for (size_t i = 0; i < strategy->tensor_count && rc == MUSTER_OK; i++) {
-        const struct muster_tensor *tensor = &strategy->tensors[i].tensor;
+    for (size_t i = 0; i < part->restoring->strategy->tensor_count && rc == MUSTER_OK; i++) {
+        const struct muster_tensor *tensor = tensor_at(part->restoring, i);
         uint64_t stop = begin + bytes_of(tensor) < end ? begin + bytes_of(tensor) : end;
 
         while (at < stop && at >= begin && rc == MUSTER_OK) {
@@ -249,7 +279,7 @@ static enum muster_rc parts_give(struct restoring *restoring)
 {
     const struct muster_strategy_sharers *sharers = restoring->sharers;
     struct muster_strategy *strategy = restoring->strategy;
-    struct part part = {.strategy = strategy};
+    struct part part = {.restoring = restoring};
     uint64_t state_bytes = 0, offset, bytes;
     enum muster_rc rc = MUSTER_OK;
 
@@ -312,16 +342,30 @@ static enum muster_rc candidate_try(struct restoring *restoring, uint64_t index,
     return rc;
 }
 
+static enum muster_rc order_make(struct restoring *restoring)
+{
+    struct muster_strategy *strategy = restoring->strategy;
+
+    restoring->order = muster_mem_alloc_zero(strategy->env->mem, strategy->tensor_count + 1,
+                                             sizeof(restoring->order[0]));
+    return restoring->order != NULL ? MUSTER_OK
+                                    : muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED,
+                                                       GIVE ": out of memory");
+}
+
 enum muster_rc muster_strategy_restore_values(struct muster_strategy *strategy,
                                               const struct muster_strategy_sharers *sharers,
                                               bool *ret_is_restored)
 {
     struct restoring restoring = {.strategy = strategy, .sharers = sharers};
     bool is_restored = false;
-    enum muster_rc rc = candidates_share(&restoring);
+    enum muster_rc rc = order_make(&restoring);
 
+    if (rc == MUSTER_OK)
+        rc = candidates_share(&restoring);
     for (uint64_t i = 0; rc == MUSTER_OK && !is_restored && i < restoring.candidates.count; i++)
         rc = candidate_try(&restoring, i, &is_restored);
+    muster_mem_free(strategy->env->mem, restoring.order);
     if (rc != MUSTER_OK)
         return rc;
     if (!is_restored && (restoring.candidates.count > 0 || strategy->is_restore_begun))

@@ -95,6 +95,32 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_read(
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_verify(
     const struct muster_checkpoint *checkpoint, struct muster_error *ret_error);
 
+/** Write the tensors to a safetensors file, each with one dimension, and the step to its metadata. The file replaces
+ * the one of its path when it is whole. Errors: as muster_checkpoint_read; INVALID_ARGUMENT (a tensor's name cannot
+ * stand in such a file). */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_export(
+    const struct muster_checkpoint *checkpoint, const char *path, struct muster_error *ret_error);
+
+struct muster_checkpoint_import_options {
+    const char *path;       /* of the safetensors file */
+    const char *folder;     /* made if its parent is there */
+    uint64_t step;          /* 0: the file's metadata name it, as those of an exported one do */
+    uint64_t saved_wall_ns; /* since 1970, for people */
+};
+/**
+ * Make a checkpoint of a safetensors file: a job that restores the folder begins behind its step, with its values. A
+ * tensor's elements are kept in their order, and its shape is not: tensors have one dimension. The file's tensors stand
+ * in the checkpoint in the order of their bytes.
+ *
+ * Errors:  INVALID_ARGUMENT (not a safetensors file, tensors that overlap or lie outside of it, no step), DATA_LOSS (it
+ *          is cut short), UNIMPLEMENTED (a type that muster does not have), ALREADY_EXISTS (the folder has a checkpoint
+ *          of that step), RESOURCE_EXHAUSTED (also a header of more than MUSTER_JSON_BYTES_MAX), others of the system;
+ *          the text names the file.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_import(
+    struct muster_mem *mem, const struct muster_checkpoint_import_options *options,
+    struct muster_checkpoint_name *ret_name, struct muster_error *ret_error);
+
 MUSTER_END
 
 #endif

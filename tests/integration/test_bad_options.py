@@ -31,6 +31,7 @@ RIGHT = {
     "bench scale": (["-n", "2", "--bytes", "4"], []),
     "bench tune": (["-n", "2", "--bytes", "4", "--iters", "1"], []),
     "checkpoint export": ([], ["/nonexistent/folder", "/nonexistent/file"]),
+    "checkpoint import": ([], ["/nonexistent/file", "/nonexistent/folder"]),
     "checkpoint list": ([], ["/nonexistent/folder"]),
     "checkpoint show": ([], ["/nonexistent/folder"]),
     "checkpoint verify": ([], ["/nonexistent/folder"]),

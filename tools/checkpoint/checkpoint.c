@@ -8,6 +8,7 @@ static const struct command_choice choices[] = {
     {"verify", "read one, or all of a folder, and check each chunk", checkpoint_verify},
     {"show", "show the tensors and the shards of one", checkpoint_show},
     {"export", "write the tensors of one to a safetensors file", checkpoint_export},
+    {"import", "make one of a safetensors file", checkpoint_import},
 };
 
 static const struct command_group group = {.name = "checkpoint",

@@ -12,11 +12,12 @@
 int command_checkpoint(int argc, char **argv);
 
 extern const struct muster_options checkpoint_list_options, checkpoint_verify_options,
-    checkpoint_show_options, checkpoint_export_options;
+    checkpoint_show_options, checkpoint_export_options, checkpoint_import_options;
 int checkpoint_list(int argc, char **argv);
 int checkpoint_verify(int argc, char **argv);
 int checkpoint_show(int argc, char **argv);
 int checkpoint_export(int argc, char **argv);
+int checkpoint_import(int argc, char **argv);
 
 /** The checkpoint of that step, else the newest, with a manifest. Errors: NOT_FOUND and others; the text tells. */
 enum muster_rc checkpoint_choose(const char *folder, bool has_step, uint64_t step,

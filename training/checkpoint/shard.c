@@ -49,6 +49,31 @@ void muster_checkpoint_shard_hash(const struct muster_checkpoint_shard_head *hea
     muster_hash_stream_hash128(&stream, ret_hash);
 }
 
+enum muster_rc muster_checkpoint_shard_write(struct muster_file_writer *file,
+                                             const struct muster_checkpoint_shard_head *head,
+                                             uint8_t *hashes, muster_checkpoint_fetch_fn *fetch,
+                                             void *data)
+{
+    uint64_t count = muster_checkpoint_shard_chunks(head->bytes);
+    enum muster_rc rc = muster_file_writer_add(file, head, sizeof(*head));
+
+    for (uint64_t i = 0; i < count && rc == MUSTER_OK; i++) {
+        uint64_t rest = head->bytes - i * CHUNK;
+        size_t bytes = rest < CHUNK ? (size_t)rest : CHUNK;
+        const uint8_t *from = NULL;
+
+        rc = fetch(data, i, &from);
+        if (rc != MUSTER_OK)
+            return rc;
+        muster_hash128(from, bytes, hashes + i * MUSTER_HASH128_BYTES);
+        rc = muster_file_writer_add(file, from, bytes);
+    }
+    if (rc != MUSTER_OK)
+        return rc;
+    muster_checkpoint_shard_hash(head, hashes, hashes + count * MUSTER_HASH128_BYTES);
+    return muster_file_writer_add(file, hashes, (size_t)(count + 1) * MUSTER_HASH128_BYTES);
+}
+
 static enum muster_rc head_check(const struct muster_file_reader *reader,
                                  const struct muster_checkpoint_shard_head *head, const char *path,
                                  struct muster_error *ret_error)

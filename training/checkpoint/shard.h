@@ -29,6 +29,16 @@ void muster_checkpoint_shard_hash(const struct muster_checkpoint_shard_head *hea
                                   const uint8_t *chunk_hashes,
                                   uint8_t ret_hash[MUSTER_HASH128_BYTES]);
 
+/** The bytes of a chunk, borrowed until the next one is fetched. An error ends the file. */
+typedef enum muster_rc muster_checkpoint_fetch_fn(void *data, uint64_t chunk,
+                                                  const uint8_t **ret_bytes);
+/** Write the bytes of a shard's file, its chunks in order. `hashes` has room for those of all chunks, and one more.
+ * Errors: those of fetch and of the file. */
+struct muster_file_writer;
+MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_shard_write(
+    struct muster_file_writer *file, const struct muster_checkpoint_shard_head *head,
+    uint8_t *hashes, muster_checkpoint_fetch_fn *fetch, void *data);
+
 /** Read head and hashes of a shard's file, which must be that of `head`. Gives *ret_hashes. The last hash of the file
  * is that of the others. Errors: DATA_LOSS (missing, another file, cut short, damaged), FAILED_PRECONDITION (another
  * version), RESOURCE_EXHAUSTED, others of the system; the text names path. */

@@ -222,9 +222,10 @@ void muster_checkpoint_writer_cancel(struct muster_checkpoint_writer *writer)
     }
 }
 
-/* The bytes of a chunk, out of the tensors or of their copies. NULL: the shard is cancelled. */
-static const uint8_t *chunk_fetch(struct muster_checkpoint_writer *writer, uint64_t chunk)
+/* Out of the tensors, or of their copies. */
+static enum muster_rc chunk_fetch(void *data, uint64_t chunk, const uint8_t **ret_bytes)
 {
+    struct muster_checkpoint_writer *writer = data;
     bool is_read = chunk_take(writer, chunk, CHUNK_READ);
 
     if (is_read) {
@@ -233,32 +234,12 @@ static const uint8_t *chunk_fetch(struct muster_checkpoint_writer *writer, uint6
     }
     (void)chunk_settle(writer, chunk);
     if (atomic_load(&writer->is_cancelled))
-        return NULL;
-    return is_read ? writer->staging : copy_of(writer, chunk);
+        return MUSTER_CANCELLED;
+    *ret_bytes = is_read ? writer->staging : copy_of(writer, chunk);
+    return MUSTER_OK;
 }
 
 /* --- The file --- */
-
-static enum muster_rc chunks_write(struct muster_checkpoint_writer *writer,
-                                   struct muster_file_writer *file)
-{
-    enum muster_rc rc = muster_file_writer_add(file, &writer->head, sizeof(writer->head));
-
-    for (uint64_t i = 0; i < writer->chunk_count && rc == MUSTER_OK; i++) {
-        const uint8_t *bytes = chunk_fetch(writer, i);
-
-        if (bytes == NULL)
-            return MUSTER_CANCELLED;
-        muster_hash128(bytes, chunk_bytes(writer, i), writer->hashes + i * MUSTER_HASH128_BYTES);
-        rc = muster_file_writer_add(file, bytes, chunk_bytes(writer, i));
-    }
-    if (rc != MUSTER_OK)
-        return rc;
-    muster_checkpoint_shard_hash(&writer->head, writer->hashes,
-                                 writer->hashes + writer->chunk_count * MUSTER_HASH128_BYTES);
-    return muster_file_writer_add(file, writer->hashes,
-                                  (size_t)(writer->chunk_count + 1) * MUSTER_HASH128_BYTES);
-}
 
 /* The others wait for the shard: they are told why it does not come. Without room for that, either, time tells. */
 static void failure_tell(const struct muster_checkpoint_writer *writer)
@@ -276,7 +257,8 @@ static enum muster_rc shard_write(struct muster_checkpoint_writer *writer)
     enum muster_rc rc = muster_file_writer_open(&file, writer->path);
 
     if (rc == MUSTER_OK) {
-        rc = chunks_write(writer, &file);
+        rc = muster_checkpoint_shard_write(&file, &writer->head, writer->hashes, chunk_fetch,
+                                           writer);
         if (rc == MUSTER_OK)
             rc = muster_file_writer_finish(&file);
         else
