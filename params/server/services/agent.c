@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "params/server/registry/registration.h"
+#include "params/server/state/round.h"
 
 struct muster_params_agent_table {
     struct muster_list node;
@@ -123,9 +124,8 @@ enum muster_rc muster_params_agent_open_client(struct muster_params_agent *agent
     *client = (struct muster_params_agent_client){.agents = agents, .agent = agent};
     muster_list_init(&client->tables);
     options.data = client;
-    rc = muster_params_forward_open(server->env, &options,
-                                    agent->is_reader ? NULL : &agent->origin, &agents->home,
-                                    on_opened, &agent->params, ret_error);
+    rc = muster_params_forward_open(server->env, &options, agent->is_reader ? NULL : &agent->origin,
+                                    &agents->home, on_opened, &agent->params, ret_error);
     if (rc != MUSTER_OK) {
         muster_mem_free(server->env->mem, client);
         return rc;
@@ -188,6 +188,27 @@ static struct muster_params_agent_table *table_ask(struct muster_params_agent *a
     return table;
 }
 
+/* A client waits with a tick for the rounds of the tables that it has opened: also of those to which the source has
+ * pushed before this client was opened. False: one of them is not open yet. Without memory the tick does not wait. */
+static bool round_tables_open(struct muster_params_agent *agent)
+{
+    const struct muster_params_server *server = agent->agents->server;
+    bool are_open = true;
+
+    for (uint32_t i = 0; i < server->region->head->table_count; i++) {
+        const struct muster_params_store_table *table = &server->region->head->tables[i];
+        const struct muster_params_agent_table *asked;
+        struct muster_params_schema schema;
+
+        if (!muster_params_rounds_has_pushed(server, table, &agent->origin.source))
+            continue;
+        muster_params_table_schema(table, &schema);
+        asked = table_ask(agent, &schema);
+        are_open = are_open && (asked == NULL || asked->table != NULL || asked->is_refused);
+    }
+    return are_open;
+}
+
 /* --- The next errand --- */
 
 /* False: it waits for its table. Else *ret_table is the table, or an error says why there is none. */
@@ -200,7 +221,7 @@ static bool errand_table(struct muster_params_errand *errand,
     *ret_table = NULL;
     ret_error->rc = MUSTER_OK;
     if (errand->schema.name == NULL)
-        return true;
+        return !errand->is_tick || round_tables_open(errand->agent);
     table = table_ask(errand->agent, &errand->schema);
     if (table == NULL) {
         muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory to open the table");

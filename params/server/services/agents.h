@@ -32,6 +32,7 @@ struct muster_params_errand {
         *start; /* NULL: it is done when its agent, and its table, are open */
     muster_params_errand_done_fn *done;
     uint64_t sequence;      /* of a push; 0: it is not a push */
+    bool is_tick;           /* it begins when all tables by round that wait for it are open */
     uint64_t generation;    /* that its source has; from done on */
     uint64_t next_sequence; /* of its source when the agent was opened; from done on */
     bool is_started;

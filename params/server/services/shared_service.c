@@ -11,6 +11,7 @@
 #include "params/server/services/params_service.h"
 #include "params/server/services/state_proto.h"
 #include "params/server/services/table_proto.h"
+#include "params/server/state/round.h"
 #include "params/server/state/rows.h"
 
 /* Agents whose source has not called for 10 s are freed. */
@@ -442,6 +443,7 @@ static void push_begin(struct muster_rpc *rpc, const Muster__Params__V1__PushReq
         muster_mem_free(&server->pool.mem, memory);
         return;
     }
+    muster_params_rounds_note(server, push.table, &origin.source);
     call = call_new(rpc, kind, push.table, push.row_count);
     if (call != NULL) {
         memcpy(call->keys, push.keys, push.row_count * sizeof(call->keys[0]));
@@ -534,6 +536,7 @@ void muster_params_shared_on_tick(struct muster_rpc *rpc,
     if (call == NULL)
         return;
     call->tick = tick;
+    call->errand.is_tick = true;
     call->errand.start = start_tick;
     call_hand(call, &origin);
 }

@@ -69,7 +69,8 @@ static enum muster_rc rounds_add(struct muster_params_server *server,
     keys_find(rounds);
     source_name(table, &id);
     rc = muster_params_source_learn(
-        server->region, &(struct muster_params_opener){.id = id, .generation = 1, .is_named = true}, &rounds->slot);
+        server->region, &(struct muster_params_opener){.id = id, .generation = 1, .is_named = true},
+        &rounds->slot);
     if (rc == MUSTER_OK) {
         rounds->source = muster_params_source_at(server->region, rounds->slot);
         rc = muster_params_round_log_read(rounds);
@@ -265,6 +266,28 @@ bool muster_params_rounds_allow_tick_of(const struct muster_params_server *serve
     return true;
 }
 
+void muster_params_rounds_note(struct muster_params_server *server,
+                               struct muster_params_store_table *table,
+                               const struct muster_incarnation *source)
+{
+    struct muster_params_store_table *kept;
+    struct muster_error error;
+
+    if (table->is_by_round && (!muster_params_rounds_know(server, table) ||
+                               muster_params_round_kept_open(rounds_find(server, table), source,
+                                                             &kept, &error) != MUSTER_OK))
+        MUSTER_LOG(server->env, WARN, "params_source_not_noted", "table", table->name);
+}
+
+bool muster_params_rounds_has_pushed(const struct muster_params_server *server,
+                                     const struct muster_params_store_table *table,
+                                     const struct muster_incarnation *source)
+{
+    const struct muster_params_rounds *rounds = rounds_find(server, table);
+
+    return rounds != NULL && muster_params_round_is_kept(rounds, source);
+}
+
 void muster_params_rounds_text(const struct muster_params_server *server,
                                const struct muster_params_store_table *table,
                                char ret_text[MUSTER_PARAMS_WAIT_TEXT_BYTES])
@@ -334,10 +357,11 @@ bool muster_params_handle_round(struct muster_params_client *client,
     if (round.round < rounds->open)
         return true;
     if ((round.origins != NULL) != muster_params_rounds_are_carried(rounds)) {
-        muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
-                         "message ROUND of parameters for table %s must %stell since when sources have "
-                         "not counted",
-                         table->name, round.origins == NULL ? "" : "not ");
+        muster_error_set(
+            &error, MUSTER_INVALID_ARGUMENT,
+            "message ROUND of parameters for table %s must %stell since when sources have "
+            "not counted",
+            table->name, round.origins == NULL ? "" : "not ");
         return muster_params_refuse(client, header, &error);
     }
     decision = muster_params_decision_new(server, &round);

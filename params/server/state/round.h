@@ -39,6 +39,15 @@ uint64_t muster_params_rounds_open_of(const struct muster_params_server *server,
  * last of them open. */
 bool muster_params_rounds_allow_tick_of(const struct muster_params_server *server,
                                         const struct muster_params_source *source, uint64_t clock);
+/** The source pushes to the table, which may be by round, at another server: its ticks come here, and wait as if it
+ * pushed here. Without memory they do not. */
+void muster_params_rounds_note(struct muster_params_server *server,
+                               struct muster_params_store_table *table,
+                               const struct muster_incarnation *source);
+/** Whether the table is by round, and the source is known to have pushed to it. */
+bool muster_params_rounds_has_pushed(const struct muster_params_server *server,
+                                     const struct muster_params_store_table *table,
+                                     const struct muster_incarnation *source);
 /** Why the round is not closed. */
 void muster_params_rounds_text(const struct muster_params_server *server,
                                const struct muster_params_store_table *table,

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "params/server/services/agents_internal.h"
 #include "params/server/services/call_wait.c"
 
 #define SOURCES 2u
@@ -118,7 +119,7 @@ static Muster__Params__V1__PushRequest push_of(struct scene *scene, uint32_t sou
 static const float ones[] = {1, 1, 1, 1, 1, 1}, tens[] = {10, 10, 10, 10, 10, 10};
 
 static void rows_push(struct scene *scene, uint32_t source, const char *table, uint64_t clock,
-                   const float *values)
+                      const float *values)
 {
     const Muster__Params__V1__PushRequest push = push_of(scene, source, table, clock, values);
     struct params_answer answer = params_caller_push(scene->caller, &push);
@@ -128,8 +129,7 @@ static void rows_push(struct scene *scene, uint32_t source, const char *table, u
     assert_int_equal(answer.applied, KEYS);
 }
 
-static Muster__Params__V1__TickRequest tick_of(struct scene *scene, uint32_t source,
-                                               uint64_t clock)
+static Muster__Params__V1__TickRequest tick_of(struct scene *scene, uint32_t source, uint64_t clock)
 {
     Muster__Params__V1__TickRequest tick;
 
@@ -339,10 +339,18 @@ static void a_late_push_is_refused_and_the_source_goes_on(void **state)
     assert_true(value_pulled(scene, "sums", 2) == 11);
 }
 
-/* The weight of a round is the one that its source has told with it. */
-static void a_tick_waits_for_the_rounds_of_its_source(void **state)
+/* As those are that have been idle for 10 s. */
+static void agents_free(struct scene *scene)
 {
-    struct scene *scene = *state;
+    if (!scene->is_shared)
+        return;
+    MUSTER_LIST_EACH_SAFE (&scene->job.members[0].server->agents->list, agent,
+                           struct muster_params_agent, node)
+        muster_params_agent_free(agent);
+}
+
+static void tick_check(struct scene *scene, bool are_agents_freed)
+{
     Muster__Params__V1__TickRequest tick;
     struct params_answer answer = {.is_done = false};
     struct muster_params_v1_params_tick_call call = {.data = &answer};
@@ -351,6 +359,8 @@ static void a_tick_waits_for_the_rounds_of_its_source(void **state)
     clock_tick(scene, 1, 0);
     rows_push(scene, 0, "sums", 0, ones);
     clock_tick(scene, 0, 1);
+    if (are_agents_freed)
+        agents_free(scene);
     tick = tick_of(scene, 0, 2);
     tick.weight = 100;
     params_caller_begin_tick(scene->caller, &call, &tick);
@@ -362,6 +372,52 @@ static void a_tick_waits_for_the_rounds_of_its_source(void **state)
 
     assert_int_equal(answer.rc, MUSTER_OK);
     assert_true(value_pulled(scene, "sums", 1) == 11);
+}
+
+/* The weight of a round is the one that its source has told with it. */
+static void a_tick_waits_for_the_rounds_of_its_source(void **state)
+{
+    tick_check(*state, false);
+}
+
+static void a_tick_waits_for_them_when_its_agent_was_freed(void **state)
+{
+    tick_check(*state, true);
+}
+
+/* The rows are another server's. */
+static void a_server_knows_the_tables_of_pushes_that_it_forwards(void **state)
+{
+    struct scene *scene = *state;
+    const struct muster_params_server *server = scene->job.members[0].server;
+    uint64_t key = 0;
+    Muster__Params__V1__PushRequest push;
+    Muster__Params__V1__TickRequest tick;
+    struct params_answer answer = {.is_done = false};
+    struct muster_params_v1_params_tick_call call = {.data = &answer};
+    const struct muster_params_store_table *table;
+
+    round_table_make(scene, 0);
+    table = muster_params_table_find(server->region, "sums");
+    while (muster_params_server_leads(
+        server, muster_params_key_shard(table, key, server->map->shard_count), server->map->epoch))
+        key++;
+    clock_tick(scene, 1, 0);
+    push = push_of(scene, 0, "sums", 0, ones);
+    push.keys = &key;
+    push.n_keys = 1;
+    push.n_values = PARAMS_CALLER_ELEMENTS;
+    assert_int_equal(params_caller_push(scene->caller, &push).rc, MUSTER_OK);
+    clock_tick(scene, 0, 1);
+    agents_free(scene);
+    tick = tick_of(scene, 0, 2);
+    params_caller_begin_tick(scene->caller, &call, &tick);
+    server_turn(scene);
+    assert_false(answer.is_done);
+    clock_tick(scene, 1, 1);
+    params_caller_await(scene->caller, &answer);
+
+    assert_int_equal(answer.rc, MUSTER_OK);
 }
 
 static void a_push_to_a_table_by_round_is_not_answered_with_rows(void **state)
@@ -385,7 +441,7 @@ static void a_push_to_a_table_by_round_is_not_answered_with_rows(void **state)
 #define ALONE(name) cmocka_unit_test_setup_teardown(name, alone_set_up, scene_tear_down)
 #define OF_A_JOB(name)                                                                             \
     {                                                                                              \
-        #name " (job)", name, job_set_up, scene_tear_down, NULL                                    \
+#name " (job)", name, job_set_up, scene_tear_down, NULL                                    \
     }
 #define BOTH(name) ALONE(name), OF_A_JOB(name)
 
@@ -400,6 +456,8 @@ int main(void)
         BOTH(a_push_that_is_sent_again_after_its_round_counts_once),
         BOTH(a_late_push_is_refused_and_the_source_goes_on),
         BOTH(a_tick_waits_for_the_rounds_of_its_source),
+        OF_A_JOB(a_tick_waits_for_them_when_its_agent_was_freed),
+        OF_A_JOB(a_server_knows_the_tables_of_pushes_that_it_forwards),
         BOTH(a_push_to_a_table_by_round_is_not_answered_with_rows),
     };
 
