@@ -46,6 +46,13 @@ static bool may_leave(const struct muster_node *node)
     return (node->group == NULL || muster_group_is_idle(node->group)) && !is_needed_by_joiner(node);
 }
 
+/* Nothing is queued, and nobody reads the memory of an operation that was given up: it goes with the board. */
+static bool may_close(const struct muster_node *node)
+{
+    return muster_node_queued_bytes(node) == 0 && !muster_node_is_registered(node) &&
+           !muster_group_is_awaited(node->board);
+}
+
 static void finish_leaving(struct muster_node *node)
 {
     muster_node_fn *left = node->leave.left;
@@ -94,8 +101,7 @@ void muster_node_on_leave_timer(struct muster_timer *timer)
 
     bound_deadline(node, now);
     is_late = now >= node->leave.deadline_ns;
-    if (node->leave.state == NODE_OUT &&
-        (is_late || (muster_node_queued_bytes(node) == 0 && !muster_node_is_registered(node)))) {
+    if (node->leave.state == NODE_OUT && (is_late || may_close(node))) {
         finish_leaving(node);
         return;
     }

@@ -5,6 +5,10 @@
 #include <muster/base.h>
 #include <muster/log.h>
 
+/* Looks in a row that must miss an announcement, until it is gone for good: a member that ends alone takes its own
+ * back for a moment only (muster_shm_hold). */
+#define LOOKS_MISSING_MAX 64u
+
 /* Only large operations leave participants behind: a small one can be restored from the slots at any time. */
 static bool is_large(const struct muster_run *run)
 {
@@ -63,24 +67,53 @@ static uint64_t left_by(const struct muster_run *run, uint32_t index)
     return atomic_load_explicit(&entry->left, memory_order_relaxed);
 }
 
+static uint64_t left_by_anybody(const struct muster_run *run)
+{
+    uint64_t left = 0;
+
+    for (uint32_t i = 0; i < muster_shm_of(run)->n; i++)
+        left |= left_by(run, i);
+    return left;
+}
+
 /* Exclusion is sticky and unanimous: once any member has excluded a participant, every member does. Data
  * it already published stays valid. */
 void muster_shm_apply_exclusions(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->executor;
-    uint64_t left = 0;
-
     /* The bits of all first: a process that is left behind itself must not tell others of more exclusions. */
-    for (uint32_t i = 0; i < shm->n; i++) {
-        left |= left_by(run, i);
+    uint64_t left = left_by_anybody(run);
+
+    for (uint32_t i = 0; i < shm->n; i++)
         if (has_gone_on(run, i))
             be_left_behind(run);
-    }
     if ((left >> shm->index & 1) != 0)
         be_left_behind(run);
     for (uint32_t i = 0; i < shm->n && !shm->is_left_behind; i++)
         if (i != shm->index && (left >> i & 1) != 0 && !shm->participants[i].is_gone)
             muster_shm_leave(run, i);
+}
+
+static bool is_announcement_missing(const struct muster_run *run)
+{
+    const struct muster_shm_run *shm = run->executor;
+
+    for (uint32_t i = 0; i < shm->n; i++)
+        if (atomic_load_explicit(&shm->participants[i].entry->ready, memory_order_relaxed) !=
+            shm->key)
+            return true;
+    return false;
+}
+
+void muster_shm_look_for_closed(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->executor;
+
+    MUSTER_ASSERT(muster_run_is_adopting(run) && run->state == MUSTER_RUN_ACTIVE);
+    if (!is_announcement_missing(run))
+        shm->missing = 0;
+    else if (shm->missing < LOOKS_MISSING_MAX && ++shm->missing == LOOKS_MISSING_MAX)
+        be_left_behind(run);
 }
 
 bool muster_shm_is_left_behind(const struct muster_run *run)
@@ -137,16 +170,21 @@ void muster_shm_leave_stalled(struct muster_run *run)
 
 /* --- Ending alone --- */
 
-/* All have announced it, so that outputs may have changed, and somebody is not through with it. */
+/* All have announced it, so that outputs may have changed, and somebody is not through with it who can come to a
+ * result: nobody can whom any member has left behind, or when the memory of one is gone. */
 static bool is_needed(const struct muster_run *run)
 {
     const struct muster_shm_run *shm = run->executor;
+    uint64_t left = left_by_anybody(run);
     bool is_anybody_left = false;
 
+    if (shm->missing == LOOKS_MISSING_MAX)
+        return false;
     for (uint32_t i = 0; i < shm->n; i++) {
         const struct muster_shm_participant *participant = &shm->participants[i];
         const struct muster_shm_entry *entry = participant->entry;
-        bool is_through = muster_shm_is_through(run, i) || has_gone_on(run, i);
+        bool is_through =
+            muster_shm_is_through(run, i) || has_gone_on(run, i) || (left >> i & 1) != 0;
 
         if (!is_through)
             is_anybody_left = true;

@@ -310,6 +310,8 @@ void muster_shm_look(struct muster_run *run)
     }
     if (run->plan.algorithm == MUSTER_ALGORITHM_HOST && run->state == MUSTER_RUN_ACTIVE)
         muster_shm_apply_exclusions(run);
+    if (muster_run_is_adopting(run) && run->state == MUSTER_RUN_ACTIVE)
+        muster_shm_look_for_closed(run);
 }
 
 void muster_shm_hear(struct muster_run *run)

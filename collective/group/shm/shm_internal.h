@@ -65,6 +65,7 @@ struct muster_shm_run {
     size_t slot_bytes, marks_offset; /* of the whole slot; of the marks in it */
     uint8_t *slot;                   /* NULL: none */
     uint32_t idle;                   /* looks for a chunk that the dead have left, in vain */
+    uint32_t missing;                /* looks in a row that have missed an announcement (leave.c) */
     struct muster_shm_stage stage;
     bool is_announced;   /* `ready` was stored; stays true when it is taken back */
     bool is_blocked;     /* an announcement is gone, or the view changes: nothing moves */
@@ -198,6 +199,8 @@ void muster_shm_beat(struct muster_run *run);
 void muster_shm_leave(struct muster_run *run, uint32_t index);
 /** Participants that the others have left behind are left behind here, too. */
 void muster_shm_apply_exclusions(struct muster_run *run);
+/** After a change of view: when a participant has closed, nobody that needs its memory can come to a result. */
+void muster_shm_look_for_closed(struct muster_run *run);
 /** The participant has all that it needs, or needs nothing any more (collective/group/shm/run.c). */
 bool muster_shm_is_through(const struct muster_run *run, uint32_t index);
 

@@ -8,6 +8,7 @@
 
 #include "cluster/membership/control_proto.h"
 #include "cluster/node/node_internal.h"
+#include "collective/group/group_internal.h"
 #include "net/link/peer_link.h"
 
 #define LINKS   2
@@ -519,6 +520,45 @@ static void a_member_without_a_group_leaves_all_the_same(void **state)
     assert_string_equal(stand.log[0], "quit:0 ");
 }
 
+static bool has_nothing_to_send(void *data)
+{
+    const struct muster_node *node = data;
+
+    return !muster_node_is_registered(node) && muster_node_queued_bytes(node) == 0;
+}
+
+/* A slow member of its host may still read the memory of an operation that was given up here; that goes with the
+ * board. */
+static void a_member_that_is_out_waits_until_nobody_reads_its_operations(void **state)
+{
+    const struct muster_error why = {.rc = MUSTER_ABORTED, .text = "the program ends"};
+    bool has_left = false;
+    struct muster_group *group;
+    struct muster_node *node;
+
+    (void)state;
+    stand_open_as_member();
+    accept_link();
+    node = stand.node.node;
+    group = node->group;
+    group->lingering_count = 1;
+    muster_node_abort_group(node, &why);
+    muster_node_deregister(node);
+    test_env_run_until(stand.node.pair.env, has_nothing_to_send, node);
+    muster_node_leave(node, false, 0, on_left, &has_left);
+    muster_node_is_out(node);
+    node->leave.deadline_ns = UINT64_MAX;
+
+    muster_node_on_leave_timer(&node->leave.timer);
+    assert_false(has_left);
+    group->lingering_count = 0;
+    muster_group_finish(group);
+    muster_node_on_leave_timer(&node->leave.timer);
+    assert_true(has_left);
+    muster_task_post(&group->task, stand.node.pair.env->loop);
+    test_env_turn(stand.node.pair.env, 1);
+}
+
 TEST_SET_UP(tear_down, stand_close())
 #define CASE(name) cmocka_unit_test_teardown(name, tear_down)
 
@@ -533,6 +573,7 @@ int main(void)
         CASE(a_session_goes_on_behind_a_break),
         cmocka_unit_test(a_member_that_has_failed_and_is_not_let_go_says_that_it_quits),
         CASE(a_member_without_a_group_leaves_all_the_same),
+        CASE(a_member_that_is_out_waits_until_nobody_reads_its_operations),
     };
 
     return cmocka_run_group_tests(node_links, NULL, NULL);

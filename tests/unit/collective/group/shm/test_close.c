@@ -1,12 +1,11 @@
-/* Operations through boards: one of three members closes its group amid an operation, while another stands before
- * or after any store that others see. */
+/* Operations through boards: one of three or four members closes its group amid an operation, while another stands
+ * before or after any store that others see. */
 #include "op_scene.h"
 
 #include <string.h>
 
 #include "collective/group/shm/shm_internal.h"
 
-#define MEMBERS 3u
 #define GARBAGE 0x5b
 
 struct scene {
@@ -22,7 +21,7 @@ static unsigned adopted_count, retried_count, aborted_count, hopeless_count;
 
 static void poll_all_but(uint32_t standing)
 {
-    for (uint32_t member = 0; member < MEMBERS; member++) {
+    for (uint32_t member = 0; member < scene.op.n; member++) {
         struct muster_group *group = op_ring.members[member].group;
 
         if (member != standing && group != NULL)
@@ -68,7 +67,7 @@ static void on_point(void *data, const char *point)
 
 static bool are_boards_used(void)
 {
-    for (uint32_t member = 0; member < MEMBERS; member++)
+    for (uint32_t member = 0; member < scene.op.n; member++)
         if (!muster_shm_is_used(op_ring.members[member].group))
             return false;
     return true;
@@ -77,14 +76,14 @@ static bool are_boards_used(void)
 static void open_scene(void)
 {
     has_closed = false;
-    group_ring_open(&op_ring, MEMBERS);
+    group_ring_open(&op_ring, scene.op.n);
     for (unsigned turns = 0; !are_boards_used(); turns++) {
         group_ring_turn(&op_ring, 1);
         assert_true(turns < 20000);
     }
     op_scene_init(&scene.op);
     group_ring_turn(&op_ring, 2);
-    for (uint32_t member = 0; member < MEMBERS; member++)
+    for (uint32_t member = 0; member < scene.op.n; member++)
         muster_group_set_shm_failpoint(op_ring.members[member].group, on_point,
                                        &op_ring.members[member]);
 }
@@ -106,35 +105,61 @@ static bool has_expired(uint32_t member)
     return op_ring.members[member].expired_count > 0;
 }
 
-/* As far as they come, and to the end of those that are left behind. */
-static void let_survivors_run(bool is_closer_whole)
+/* It has a result, or has given up and holds its memory for nobody. */
+static bool is_over(uint32_t member)
 {
-    for (unsigned round = 0; round < 10; round++)
-        poll_all_but(MEMBERS);
-    group_ring_turn(&op_ring, 50);
-    for (uint32_t member = 0; is_closer_whole && member < MEMBERS; member++)
-        for (unsigned turns = 0; is_survivor(member) && !has_result(member) && !has_expired(member);
-             turns++) {
+    return has_result(member) || (has_expired(member) && op_seats[member].done_count > 0);
+}
+
+static void await_survivors(void)
+{
+    for (uint32_t member = 0; member < scene.op.n; member++)
+        for (unsigned turns = 0; is_survivor(member) && !is_over(member); turns++) {
             muster_loop_turn(op_ring.test.env.loop, MUSTER_NS_PER_MS);
             assert_true(turns < 5000);
         }
 }
 
-/* A member that needs the closer's memory cannot end well when another has the result, and comes back by catch-up: at
- * once if the closer had the result and has left it behind, else at its deadline, which is now. */
-static void close_hopeless(bool is_closer_whole)
+/* As far as they come, and to the end of those that are left behind. */
+static void let_survivors_run(bool is_closer_whole)
 {
-    bool is_anybody_whole = is_closer_whole;
+    for (unsigned round = 0; round < 10; round++)
+        poll_all_but(scene.op.n);
+    group_ring_turn(&op_ring, 50);
+    if (is_closer_whole)
+        await_survivors();
+}
 
-    for (uint32_t member = 0; member < MEMBERS; member++) {
-        assert_true(is_closer_whole || !has_expired(member));
-        is_anybody_whole = is_anybody_whole || (is_survivor(member) && has_result(member));
-    }
-    for (uint32_t member = 0; is_anybody_whole && member < MEMBERS; member++)
-        if (is_survivor(member) && !has_result(member)) {
+/* Those that have given up come back by catch-up. */
+static void close_expired(void)
+{
+    for (uint32_t member = 0; member < scene.op.n; member++)
+        if (is_survivor(member) && has_expired(member)) {
             close_member(member);
             hopeless_count++;
         }
+}
+
+static bool is_anybody_whole(void)
+{
+    for (uint32_t member = 0; member < scene.op.n; member++)
+        if (is_survivor(member) && has_result(member))
+            return true;
+    return false;
+}
+
+/* A member that needs the closer's memory cannot end well when another has the result: it gives up at once if the
+ * closer had the result and has left it behind, else when a view without the closer says that the result stands. */
+static void end_without_closer(bool is_closer_whole)
+{
+    for (uint32_t member = 0; member < scene.op.n; member++)
+        assert_true(is_closer_whole || !has_expired(member));
+    close_expired();
+    if (is_anybody_whole()) {
+        group_ring_change(&op_ring, UINT32_MAX);
+        await_survivors();
+        close_expired();
+    }
 }
 
 /* All that are left end alike: with the sum of all if anybody has it, else without the closer, or ABORTED. */
@@ -143,7 +168,7 @@ static void check_survivors(void)
     const struct op_seat *first = NULL;
     uint32_t contributors;
 
-    for (uint32_t member = 0; member < MEMBERS; member++) {
+    for (uint32_t member = 0; member < scene.op.n; member++) {
         const struct op_seat *seat = &op_seats[member];
 
         if (!is_survivor(member))
@@ -155,7 +180,7 @@ static void check_survivors(void)
         assert_int_equal(contributors, first->op.result.contributor_count);
         if (seat->rc == MUSTER_OK)
             op_scene_check_result(&scene.op, member,
-                                  contributors < MEMBERS ? 1u << scene.closer : 0);
+                                  contributors < scene.op.n ? 1u << scene.closer : 0);
         else
             assert_int_equal(seat->rc, MUSTER_ABORTED);
         if (seat->rc != MUSTER_OK && !seat->op.result.is_torn)
@@ -163,7 +188,7 @@ static void check_survivors(void)
     }
     if (first->rc != MUSTER_OK)
         aborted_count++;
-    else if (first->op.result.contributor_count == MEMBERS)
+    else if (first->op.result.contributor_count == scene.op.n)
         adopted_count++;
     else
         retried_count++;
@@ -173,7 +198,7 @@ static bool is_anybody_left(void)
 {
     bool is_left = false;
 
-    for (uint32_t member = 0; member < MEMBERS; member++)
+    for (uint32_t member = 0; member < scene.op.n; member++)
         is_left = is_left || is_survivor(member);
     return is_left;
 }
@@ -183,9 +208,9 @@ static bool play_scene(void)
 {
     open_scene();
     /* The standing one comes last: it may stand while it starts. */
-    for (uint32_t i = 1; i <= MEMBERS; i++)
-        op_seat_start(&scene.op, (scene.standing + i) % MEMBERS);
-    for (unsigned turns = 0; !has_closed && !op_scene_is_done(MEMBERS); turns++) {
+    for (uint32_t i = 1; i <= scene.op.n; i++)
+        op_seat_start(&scene.op, (scene.standing + i) % scene.op.n);
+    for (unsigned turns = 0; !has_closed && !op_scene_is_done(scene.op.n); turns++) {
         muster_loop_turn(op_ring.test.env.loop, MUSTER_NS_PER_MS);
         assert_true(turns < 20000);
     }
@@ -193,10 +218,10 @@ static bool play_scene(void)
         bool is_closer_whole = op_seats[scene.closer].op.error.rc == MUSTER_OK;
 
         let_survivors_run(is_closer_whole);
-        close_hopeless(is_closer_whole);
+        end_without_closer(is_closer_whole);
         if (is_anybody_left()) {
             group_ring_change(&op_ring, UINT32_MAX);
-            op_scene_run(MEMBERS);
+            op_scene_run(scene.op.n);
             check_survivors();
         }
     }
@@ -204,23 +229,23 @@ static bool play_scene(void)
     return has_closed;
 }
 
-static void play_all(uint64_t count, bool is_staged)
+static void play_all(uint32_t n, uint64_t count, bool is_staged)
 {
     static const unsigned rounds[] = {0, 1, 2, 200};
 
-    for (uint32_t pair = 0; pair < MEMBERS * MEMBERS; pair++)
+    for (uint32_t pair = 0; pair < n * n; pair++)
         for (size_t r = 0; r < sizeof(rounds) / sizeof(rounds[0]); r++) {
             unsigned k = 1;
 
-            if (pair / MEMBERS == pair % MEMBERS)
+            if (pair / n == pair % n)
                 continue;
             do {
                 scene = (struct scene){.op = {.kind = MUSTER_OP_ALL_REDUCE,
-                                              .n = MEMBERS,
+                                              .n = n,
                                               .count = count,
                                               .is_staged = is_staged},
-                                       .closer = pair / MEMBERS,
-                                       .standing = pair % MEMBERS,
+                                       .closer = pair / n,
+                                       .standing = pair % n,
                                        .stands_at = k,
                                        .rounds = rounds[r]};
             } while (play_scene() && k++ < 1000);
@@ -231,9 +256,10 @@ static void play_all(uint64_t count, bool is_staged)
 static void who_closes_amid_an_all_reduce_gives_nobody_another_result(void **state)
 {
     (void)state;
-    play_all(5, true); /* small: through slots */
-    play_all(350, false);
-    play_all(384, true);
+    play_all(3, 5, true); /* small: through slots */
+    play_all(3, 350, false);
+    play_all(3, 384, true);
+    play_all(4, 256, true);
     assert_true(adopted_count > 0 && retried_count > 0 && aborted_count > 0 && hopeless_count > 0);
 }
 
