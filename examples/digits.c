@@ -8,7 +8,10 @@
  * Every worker holds the same weights and takes its share of each batch. Workers may die and come
  * back at any time: the others go on, and whoever returns gets the current weights from them. All
  * that this program has to do for it is the loop in train_model() and train_step(): begin, gradient,
- * all_reduce, update, commit. The dataset gives every image once in a pass, whoever dies. */
+ * all_reduce, update, commit. The dataset gives every image once in a pass, whoever dies.
+ *
+ * With --micro-batches N the weights at the end are the same bits for any number of workers, and whoever
+ * dies: see train_micro_step(). */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -63,7 +66,8 @@ struct activations {
 struct settings {
     const char *data;
     uint64_t steps;
-    uint64_t batch; /* images per step, over all workers */
+    uint64_t batch;         /* images per step, over all workers */
+    uint64_t micro_batches; /* of a step; 0: each worker has one share */
     double learning_rate, momentum;
 };
 
@@ -269,20 +273,17 @@ static double measure_accuracy(const struct network *net, const struct images *s
 
 /* --- training --- */
 
-/* The gradient of this member's images of the step. The noise of an image follows from the step, so
- * that it is the same whoever has the image. */
-static void compute_share(const struct network *net, const struct muster_dataset *dataset,
-                          const struct muster_dataset_batch *batch, uint64_t step,
-                          struct contribution *c)
+/* Add the gradient of these images of the step. The noise of an image follows from the step, so that it
+ * is the same whoever has the image. */
+static void compute_gradient(const struct network *net, const struct muster_dataset_batch *batch,
+                             uint64_t step, struct contribution *c)
 {
-    memset(c, 0, sizeof(*c));
     for (size_t i = 0; i < batch->count; i++) {
         uint32_t noise = (uint32_t)(step * 2654435761u + batch->numbers[i] * 40503u) | 1u;
 
         (void)next_random(&noise);
         add_image(net, batch->records[i].data, noise, c);
     }
-    muster_dataset_record_claims(dataset, c->claims);
 }
 
 static void update_weights(struct network *net, struct network *velocity,
@@ -314,9 +315,46 @@ struct training {
     struct network *net, *velocity;
     const struct settings *settings;
     struct muster_tensor tensor; /* in memory that the other workers of this machine can see */
+    struct muster_micro_batches *micro; /* NULL: without */
     double start, seen;
     struct muster_error error; /* of the dataset */
 };
+
+static void apply_sum(struct training *training, const struct contribution *sum, uint64_t used,
+                      uint64_t step)
+{
+    update_weights(training->net, training->velocity, sum, training->settings, step);
+    training->seen += (double)used;
+    muster_strategy_report(training->strategy, "loss", (double)(sum->loss / sum->images));
+    muster_strategy_report(training->strategy, "images_per_s",
+                           training->seen / (now_s() - training->start));
+}
+
+/* The step in micro-batches: the bits of the sum follow from their number, and from no number of workers. */
+static enum muster_rc train_micro_step(struct training *training, uint64_t step)
+{
+    struct muster_dataset_shares shares;
+    struct muster_dataset_batch batch;
+    struct muster_tensor tensor;
+    uint32_t slot;
+    enum muster_rc rc = muster_micro_batches_begin(training->micro, &shares);
+
+    if (rc == MUSTER_OK)
+        rc = muster_dataset_next_shares(training->dataset, &shares, &training->error);
+    while (rc == MUSTER_OK && muster_micro_batches_next(training->micro, &slot, &tensor)) {
+        rc = muster_dataset_share(training->dataset, slot, &batch, &training->error);
+        if (rc == MUSTER_OK)
+            compute_gradient(training->net, &batch, step, tensor.data);
+    }
+    if (rc == MUSTER_OK)
+        rc = muster_micro_batches_sum(training->micro, &tensor);
+    if (rc == MUSTER_OK) /* all images of the step are in the sum, or it was ABORTED */
+        rc = muster_dataset_complete_step(training->dataset, &training->error);
+    if (rc != MUSTER_OK)
+        return rc;
+    apply_sum(training, tensor.data, (uint64_t)((struct contribution *)tensor.data)->images, step);
+    return muster_strategy_commit(training->strategy);
+}
 
 /* ABORTED: nothing was changed, and begin says where to go on. */
 static enum muster_rc train_step(struct training *training, uint64_t step)
@@ -331,18 +369,16 @@ static enum muster_rc train_step(struct training *training, uint64_t step)
 
     if (rc != MUSTER_OK)
         return rc;
-    compute_share(training->net, training->dataset, &batch, step, sum);
+    memset(sum, 0, sizeof(*sum));
+    compute_gradient(training->net, &batch, step, sum);
+    muster_dataset_record_claims(training->dataset, sum->claims);
     rc = muster_strategy_all_reduce(strategy, &training->tensor, 1, MUSTER_SUM);
     if (rc != MUSTER_OK)
         return rc;
     rc = muster_dataset_apply_claims(training->dataset, sum->claims, &used, &training->error);
-    if (rc == MUSTER_OK && used > 0) {
-        update_weights(training->net, training->velocity, sum, training->settings, step);
-        training->seen += (double)used;
-        muster_strategy_report(strategy, "loss", (double)(sum->loss / sum->images));
-        muster_strategy_report(strategy, "images_per_s",
-                               training->seen / (now_s() - training->start));
-    } else if (rc != MUSTER_OK && rc != MUSTER_ABORTED)
+    if (rc == MUSTER_OK && used > 0)
+        apply_sum(training, sum, used, step);
+    else if (rc != MUSTER_OK && rc != MUSTER_ABORTED)
         return rc;
     return muster_strategy_commit(strategy); /* ABORTED: the step's images come again */
 }
@@ -368,7 +404,8 @@ static enum muster_rc train_model(struct training *training)
         }
         if (rc != MUSTER_OK || step > training->settings->steps)
             break;
-        rc = train_step(training, step);
+        rc =
+            training->micro != NULL ? train_micro_step(training, step) : train_step(training, step);
         if (rc == MUSTER_ABORTED)
             continue;
         if (rc != MUSTER_OK)
@@ -399,6 +436,15 @@ static const struct muster_option rows[] = {
      .min = 1,
      .max = 1 << 20,
      .help = "Images per step, of all workers together."},
+    {.name = "micro-batches",
+     .kind = MUSTER_OPTION_NUMBER,
+     .offset = offsetof(struct settings, micro_batches),
+     .fallback = "0",
+     .max = 65536,
+     .value = "N",
+     .help =
+         "Cut each batch into N parts, a divisor of --batch, and sum by a tree over these: the "
+         "result is the same, bit by bit, for any number of workers. 0: a part for each worker."},
     {.name = "learning-rate",
      .kind = MUSTER_OPTION_REAL,
      .offset = offsetof(struct settings, learning_rate),
@@ -429,12 +475,18 @@ static bool parse_arguments(int argc, char **argv, struct settings *settings, in
     enum muster_rc rc =
         muster_options_parse(&options, muster_vars_system(), argc, argv, settings, &rest, &error);
 
-    if (rc == MUSTER_OK && rest == argc)
+    if (rc == MUSTER_OK && rest == argc &&
+        (settings->micro_batches == 0 || settings->batch % settings->micro_batches == 0))
         return true;
     *ret_exit = rc == MUSTER_CANCELLED ? 0 : 2;
     if (rc == MUSTER_CANCELLED &&
         muster_options_help(&options, muster_mem_system(), &page, &bytes) == MUSTER_OK)
         fputs(page, stdout);
+    else if (rc == MUSTER_OK && rest == argc)
+        fprintf(stderr,
+                "digits: --micro-batches must be a divisor of --batch %llu, got %llu (--help shows "
+                "all)\n",
+                (unsigned long long)settings->batch, (unsigned long long)settings->micro_batches);
     else if (rc == MUSTER_OK)
         fprintf(stderr, "digits: unexpected argument '%s' (--help shows all)\n", argv[rest]);
     else
@@ -454,6 +506,14 @@ static enum muster_rc register_state(struct training *training)
         rc = muster_strategy_register(training->strategy, "velocity", &velocity);
     if (rc == MUSTER_OK)
         rc = muster_strategy_register(training->strategy, "position", &position);
+    if (rc == MUSTER_OK && training->settings->micro_batches > 0)
+        rc = muster_micro_batches_open(
+            training->strategy,
+            &(struct muster_micro_batches_options){
+                .slot_count = (uint32_t)training->settings->micro_batches,
+                .dtype = MUSTER_F32,
+                .element_count = sizeof(struct contribution) / sizeof(float)},
+            &training->micro, &training->error);
     return rc;
 }
 
@@ -494,6 +554,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "digits: %s\n",
                 training.error.rc == rc ? training.error.text
                                         : muster_strategy_error(training.strategy)->text);
+    muster_micro_batches_close(training.micro);
     muster_strategy_close(training.strategy);
     muster_dataset_close(training.dataset);
     return rc == MUSTER_OK ? 0 : 1;

@@ -23,7 +23,7 @@ PAGES = {
     "classify_train": ([], ["--registry", "127.0.0.1:1", "--pause", "soon"], ["--registry", "127.0.0.1:1", "--data", "/nonexistent/digits.csv"]),
     "factorize": (["--worker", "4"], ["--workers", "0"], ["--passes", "0"], ["--staleness=-1"], ["--data", "/nonexistent/glosses.txt"], ["stray"]),
     "digits": (["--steps"], ["--steps", "0"], ["--steps", "10x"], ["--steps=-1"], ["--batch", "many"], ["--batch="], ["--learning-rate", "fast"],
-               ["--momentum", "0.9x"], ["--data="], ["--stepps", "3"], ["stray"], ["--data", "/nonexistent/digits.csv"]),
+               ["--momentum", "0.9x"], ["--micro-batches", "65537"], ["--batch", "10", "--micro-batches", "3"], ["--data="], ["--stepps", "3"], ["stray"], ["--data", "/nonexistent/digits.csv"]),
 }
 USAGE = {"leader": (["--help"], ["a", "b"], [""]), "embed_epoll": ([], ["serve"], ["serve", "nonsense"], ["--help"]),
          "embed_libevent": ([], ["ask"])}

@@ -485,6 +485,7 @@ static void command_digest(const struct words *words)
 static void command_close(const struct words *words)
 {
     (void)words;
+    puppet_micro_close();
     muster_strategy_close(puppet_strategy);
     puppet_strategy = NULL;
     puppet_splits_forget();
@@ -524,6 +525,9 @@ static const struct {
     {"device_all_gather", puppet_device_all_gather, true},
     {"device_register", puppet_device_register, true},
     {"knob", puppet_knob, false},
+    {"micro", puppet_micro, true},
+    {"micro_begin", puppet_micro_begin, true},
+    {"micro_sum", puppet_micro_sum, true},
     {"split", puppet_split, true},
     {"split_place", puppet_split_place, true},
     {"split_all_reduce", puppet_split_all_reduce, true},

@@ -49,6 +49,12 @@ void puppet_split_exchange(const struct words *words);
 void puppet_split_barrier(const struct words *words);
 void puppet_splits_forget(void);
 
+/* puppet_micro.c: steps in micro-batches */
+void puppet_micro(const struct words *words);
+void puppet_micro_begin(const struct words *words);
+void puppet_micro_sum(const struct words *words);
+void puppet_micro_close(void);
+
 /* puppet_process.c: how the process ends, its threads, and its children */
 void puppet_exit(const struct words *words);
 void puppet_finalize(const struct words *words);

@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""Steps in micro-batches end bit by bit as without deaths: digits with other numbers of workers, with workers that are killed and come back,
+and from a checkpoint; and the members of a sum, command by command. MUSTER_MICRO_KILLS: kills of the long run (4)."""
+# Entries of ctest: Digits Members
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+import guard
+
+guard.enter()
+from puppets import BINARIES, CLEAN, MUSTER, PATIENCE_S, Job, ask_every, each, every, ok
+
+DATA = os.path.join(os.environ["MUSTER_SOURCE_DIR"], "examples", "data", "digits.csv")
+KILLS = int(os.environ.get("MUSTER_MICRO_KILLS", 4))
+WORKERS = 4
+LIFE = ("sh", "-c", 'echo "life $RANK $$"; exec "$@"', "sh")
+TOLD = re.compile(r"\[worker:\d+\] life (?P<rank>\d+) (?P<pid>\d+)|worker:(?P<killed>\d+) killed by SIGKILL|worker:(?P<back>\d+) rejoined|view 1 with")
+
+
+def digits(steps, micro=8, batch=256):
+    return (os.path.join(BINARIES, "bin", "digits"), "--data", DATA, "--steps", str(steps), "--batch", str(batch), "--micro-batches", str(micro))
+
+
+class Case(unittest.TestCase):
+    def summary_of(self, *options, workers=WORKERS, program):
+        done = subprocess.run([MUSTER, "run", "-n", str(workers), "--json", "-", *options, "--", *program], env=CLEAN, text=True,
+                              capture_output=True, timeout=PATIENCE_S, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return json.loads(done.stdout.splitlines()[-1]), done.stdout + done.stderr
+
+    def digest_of(self, summary, text, steps, workers=WORKERS):
+        """The one that all have."""
+        self.assertEqual((summary["steps"], summary["steps_lost"], summary["identical"], len(summary["digests"])), (steps, 0, True, workers), text)
+        return summary["digests"][0]
+
+    def undisturbed(self, steps, workers=WORKERS, **options):
+        return self.digest_of(*self.summary_of(workers=workers, program=digits(steps, **options)), steps, workers)
+
+
+class Killing:
+    """A job whose workers are killed by this script, one after the other. Those that are left are mostly three, of whom one dies as soon
+    as its forerunner is back: with --min-members 3 the others wait meanwhile, so that few steps pass between two kills."""
+
+    def __init__(self, program, kills):
+        self.rng = random.Random(kills)
+        self.pids, self.members, self.text, self.kills = {}, set(), [], 0
+        self.child = subprocess.Popen([MUSTER, "run", "-n", str(WORKERS), "--min-members", "3", "--max-restarts", str(kills), "--json", "-", "--",
+                                       *LIFE, *program], env=CLEAN, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        timer = threading.Timer(PATIENCE_S + 5 * kills, self.child.kill)
+        timer.start()
+        for line in self.child.stdout:
+            self.text.append(line)
+            self.hear(line)
+            if self.kills < kills and len(self.members) >= (WORKERS if self.kills % 5 == 0 else 3):
+                self.kill()
+        timer.cancel()
+        self.code = self.child.wait()
+        self.child.stdout.close()
+
+    def hear(self, line):
+        found = TOLD.search(line)
+        if not found:
+            return
+        if found["rank"]:
+            self.pids[int(found["rank"])] = int(found["pid"])
+        elif found["back"]:
+            self.members.add(int(found["back"]))
+        elif not found["killed"]:
+            self.members = set(range(WORKERS))
+
+    def kill(self):
+        victim = self.rng.choice(sorted(self.members))
+        self.members.discard(victim)
+        self.kills += 1
+        os.kill(self.pids[victim], signal.SIGKILL)
+
+
+class Digits(Case):
+    def test_the_same_bits_for_any_number_of_workers(self):
+        expected = self.undisturbed(60)
+        for workers in (1, 2, 3, 5):
+            self.assertEqual(self.undisturbed(60, workers), expected, workers)
+        self.assertNotEqual(self.undisturbed(60, micro=16), expected, "the order of the sums counts")
+
+    def test_the_same_bits_with_kills(self):
+        steps = 100 + 25 * KILLS
+        job = Killing(digits(steps), KILLS)
+        text = "".join(job.text)
+        self.assertEqual((job.code, job.kills), (0, KILLS), text)
+        summary = json.loads(job.text[-1])
+        self.assertEqual((summary["kills"], summary["rejoins"]), (KILLS, KILLS), text)
+        digest = self.digest_of(summary, text, steps)
+        undisturbed, _ = self.summary_of(program=digits(steps))
+        print(f"{KILLS} kills in {steps} steps: digest {digest}, {summary['steps_lost']} steps lost, {summary['seconds']:.1f} s; "
+              f"without {undisturbed['digests'][0]}, {undisturbed['seconds']:.1f} s")
+        self.assertEqual(digest, undisturbed["digests"][0], text)
+
+    def test_the_same_bits_when_two_die_within_a_sum(self):
+        kills = ("worker:1@step=20,chunk=0", "worker:3@step=20,chunk=1", "worker:0@step=40,chunk=0", "worker:2@step=60")
+        summary, text = self.summary_of(*(word for kill in kills for word in ("--kill", kill)), program=digits(80, micro=6, batch=240))
+        self.assertEqual(summary["kills"], len(kills), text)
+        self.assertEqual(self.digest_of(summary, text, 80), self.undisturbed(80, micro=6, batch=240), text)
+
+    def test_the_same_bits_from_a_checkpoint_on_other_workers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            options = ("--checkpoint-dir", folder, "--checkpoint-every", "10")
+            self.summary_of(*options, workers=3, program=digits(35))
+            summary, text = self.summary_of(*options, workers=2, program=digits(60))
+            # The learning rate follows from --steps: the expected curve has the same two.
+            with tempfile.TemporaryDirectory() as other:
+                again = ("--checkpoint-dir", other, *options[2:])
+                self.summary_of(*again, workers=1, program=digits(35))
+                expected, _ = self.summary_of(*again, workers=4, program=digits(60))
+            self.assertEqual(self.digest_of(summary, text, 60, 2), expected["digests"][0], text)
+
+
+class Members(Case):
+    def setUp(self):
+        self.job = Job()
+        self.addCleanup(self.job.stop)
+
+    def started(self, size, slots=11, count=5):
+        members = self.job.members(size)
+        every(members, f"micro {slots} {count}")
+        every(members, "begin")
+        return members
+
+    def sum_of(self, members):
+        """The bits that all have, and the slots of each."""
+        shares = every(members, "micro_begin")
+        self.assertEqual(sum(share["count"] for share in shares), shares[0]["total"])
+        got = every(members, "micro_sum")
+        self.assertEqual(len({one["bits"] for one in got}), 1)
+        return got[0]["bits"], [int(share["count"]) for share in shares]
+
+    def end(self, members):
+        for member in members:
+            member.child.stdin.close()
+        for member in members:
+            member.end()
+
+    def test_one_dies_before_the_sum_and_the_others_do_its_slots(self):
+        for count in (5, 300000):  # all at once, and in pieces
+            members = self.started(3, count=count)
+            expected, slots = self.sum_of(members)
+            self.assertEqual(slots, [3, 4, 4])
+            every(members, "commit")
+            every(members, "begin")
+            every(members, "micro_begin")
+            early, late = members[:2]
+            early.tell("micro_sum")
+            members[2].kill()
+            self.assertRegex(early.hear(), "^ABORTED micro_batches_sum: ")
+            self.assertRegex(ask_every([late], "micro_sum")[0], "^ABORTED micro_batches_sum: ")
+            self.assertEqual([got["step"] for got in every([early, late], "begin")], [2, 2])
+            self.assertEqual(self.sum_of([early, late]), (expected, [5, 6]))
+            self.end([early, late])
+            self.job.stop()
+            self.job.__init__()
+
+    def test_more_members_than_slots(self):
+        members = self.started(3, slots=2)
+        bits, slots = self.sum_of(members)
+        self.assertEqual(slots, [0, 1, 1])
+        self.end(members)
+        self.job.stop()
+        self.job.__init__()
+        alone = self.started(1, slots=2)
+        self.assertEqual(self.sum_of(alone), (bits, [2]))
+        self.end(alone)
+
+    def test_who_has_another_number_of_slots_is_refused_alone(self):
+        members = self.job.members(3)
+        each(members, lambda m: f"micro {8 if m.rank != 1 else 16} 5")
+        got = ask_every(members, "begin")
+        self.assertRegex(got[1], "^INVALID_ARGUMENT .*micro_batches")
+        others = [members[0], members[2]]
+        for one in (got[0], got[2]):
+            self.assertEqual(ok(one)["step"], 1)
+        every(others, "begin")
+        self.assertEqual(self.sum_of(others)[1], [4, 4])
+        self.end(others)
+
+    def test_tensors_of_other_sizes_are_refused_on_all(self):
+        members = self.job.members(2)
+        each(members, lambda m: f"micro 8 {5 + m.rank}")
+        every(members, "begin")
+        every(members, "micro_begin")
+        for answer in ask_every(members, "micro_sum"):
+            self.assertRegex(answer, "^INVALID_ARGUMENT micro_batches_sum: ")
+
+
+if __name__ == "__main__":
+    unittest.main()
