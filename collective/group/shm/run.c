@@ -97,7 +97,8 @@ enum muster_prepared muster_shm_prepare(struct muster_run *run)
     muster_board_enter(link->board);
     muster_board_reading_start(link->board);
     shm->n = n;
-    shm->looks = 1; /* not 0: the first look after the delivery leaves lane.done to its owner (is_complete) */
+    shm->looks =
+        1; /* not 0: the first look after the delivery leaves lane.done to its owner (is_complete) */
     shm->index = run->plan.index;
     shm->entry_index = entry;
     shm->key = muster_shm_key(run->group->view->epoch, &run->id);
@@ -170,11 +171,13 @@ static void begin_entry(struct muster_run *run)
 
     muster_shm_point(run, "before start");
     atomic_store_explicit(&entry->ready, 0, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release); /* A reader that still loads the old key has loaded old words. */
+    atomic_thread_fence(
+        memory_order_release); /* A reader that still loads the old key has loaded old words. */
     atomic_store_explicit(&entry->complete, 0, memory_order_relaxed);
     if (atomic_load_explicit(&entry->left, memory_order_relaxed) != 0) {
         atomic_store_explicit(&entry->left, 0, memory_order_relaxed);
-        atomic_thread_fence(memory_order_release); /* The new ordinal comes without old bits (left_by). */
+        atomic_thread_fence(
+            memory_order_release); /* The new ordinal comes without old bits (left_by). */
     }
     if (!is_chunked(run))
         return;
@@ -245,7 +248,8 @@ static bool hear_ready(struct muster_run *run, uint32_t index)
     weight = entry->weight;
     done_before = entry->done_before;
     atomic_thread_fence(memory_order_acquire);
-    if (!is_announced_by(run, entry)) /* It was taken back, and may be another operation's by now. */
+    if (!is_announced_by(run,
+                         entry)) /* It was taken back, and may be another operation's by now. */
         return false;
     if (descriptor != run->descriptor) {
         muster_run_send_mismatch(run);
@@ -349,7 +353,7 @@ static uint64_t advance_done(struct muster_board *board, struct muster_group *gr
     struct muster_shm_lane *own = &muster_shm_board_of(board)->lanes[lane_index];
     uint64_t done = 0;
 
-    MUSTER_LIST_EACH(&group->lanes[lane_index].runs, other, const struct muster_run, node) {
+    MUSTER_LIST_EACH (&group->lanes[lane_index].runs, other, const struct muster_run, node) {
         if (other->state < MUSTER_RUN_COMPLETE)
             break;
         done = muster_shm_ordinal(&other->id) + 1;

@@ -42,10 +42,10 @@ struct muster_shm_participant {
     uint64_t bytes;       /* … and its length */
     uint64_t seen;        /* its beat at the last look for those that have stalled */
     uint32_t rank;        /* in the epoch of the run */
-    bool is_ready;    /* its announcement and its input have been seen */
-    bool is_dead;     /* confirmed by the board: it writes and reads nothing any more */
-    bool is_complete; /* it needs nothing of this process for the operation */
-    bool is_gone;     /* it may live, and read; nobody waits for it */
+    bool is_ready;        /* its announcement and its input have been seen */
+    bool is_dead;         /* confirmed by the board: it writes and reads nothing any more */
+    bool is_complete;     /* it needs nothing of this process for the operation */
+    bool is_gone;         /* it may live, and read; nobody waits for it */
 };
 
 /** The chunks that one participant owns. */
@@ -58,7 +58,7 @@ struct muster_shm_run {
     struct muster_shm *link;        /* a reference: peers' memory stays mapped */
     struct muster_shm_entry *entry; /* the own */
     uint64_t key, ordinal;          /* of the operation in the view where it was announced */
-    uint64_t expect_checksum; /* of those that are ready */
+    uint64_t expect_checksum;       /* of those that are ready */
     uint32_t n, index, entry_index, stream_count;
     uint32_t ready_count, complete_count, looks;
     uint32_t slot_class;             /* of the heap */

@@ -31,8 +31,8 @@ struct muster_params_clocks {
 
 /** A cut at a clock waits for sources (hold.h). */
 struct muster_params_server_hold {
-    uint64_t number;                    /* of the cut */
-    uint64_t clock;                     /* 0: there is none */
+    uint64_t number; /* of the cut */
+    uint64_t clock;  /* 0: there is none */
     uint64_t called; /* the newest step in which a source has pushed by gRPC, and 1; 0: none */
     struct muster_params_client *asker;
     struct muster_frame_header request; /* the asker's; type 0: it is answered */
@@ -83,19 +83,20 @@ struct muster_params_tail_floor {
 };
 
 struct muster_params_tail {
-    struct muster_list entries; /* in the order in which they came */
+    struct muster_list entries;  /* in the order in which they came */
     uint64_t count, swept_count; /* entries; and after the last sweep */
+    uint64_t bytes, swept_bytes; /* that they keep; likewise */
     uint64_t stamp;              /* of the next entry */
     struct muster_params_tail_floor floors[MUSTER_PARAMS_TAIL_FLOORS];
     uint32_t floor_count;
-    uint64_t *since;             /* of each shard: older entries tell nothing of it; UINT64_MAX: all */
-    uint64_t *asked;             /* of each shard: the stamp when its primary asked for the copy last */
+    uint64_t *since; /* of each shard: older entries tell nothing of it; UINT64_MAX: all */
+    uint64_t *asked; /* of each shard: the stamp when its primary asked for the copy last */
 };
 
 /* Shards whose copies are asked what they have (unite.h). */
 struct muster_params_unite {
     bool *is_open;       /* of each shard: some copy has not said what it has */
-    uint32_t open_count;  /* while there are some, messages of clients wait, … */
+    uint32_t open_count; /* while there are some, messages of clients wait, … */
     uint32_t stale_count; /* … and while some copy differs and is not dropped: it could lead next */
     struct muster_list told; /* messages of tails that are to be adopted */
     uint64_t failed;         /* a bit for each follower whose tail could not be adopted whole */
@@ -132,33 +133,33 @@ struct muster_params_server {
     size_t scratch_count;
     struct muster_params_turned *turned; /* keys that one message turns */
     size_t turned_count;
-    struct muster_timer alive;     /* finds links that are half open */
-    uint64_t replica_lag_ns;       /* a follower that stands still is waited for so long; 0: always */
-    struct muster_timer still;     /* finds them */
-    struct muster_timer handover;  /* shards are to be handed over, or have not been in time */
+    struct muster_timer alive; /* finds links that are half open */
+    uint64_t replica_lag_ns;   /* a follower that stands still is waited for so long; 0: always */
+    struct muster_timer still; /* finds them */
+    struct muster_timer handover; /* shards are to be handed over, or have not been in time */
     uint32_t handing_count; /* shards that are being handed over: no push is read until they are */
     uint8_t handing[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* a bit for each of them */
-    struct muster_timer full; /* runs while there is no memory for what this server was to copy */
-    bool is_full;             /* meanwhile */
-    uint64_t full_wait_ns;    /* before it may learn again; grows with each time */
-    uint64_t source_lease_ns;      /* 0: sources are not forgotten */
-    struct muster_timer lease;     /* forgets them */
-    uint64_t lease_slot;           /* the next one that is looked at */
-    uint64_t lease_record;         /* record_count a round of these before */
-    struct muster_task flush;      /* acknowledgements of a turn leave together */
+    struct muster_timer full;  /* runs while there is no memory for what this server was to copy */
+    bool is_full;              /* meanwhile */
+    uint64_t full_wait_ns;     /* before it may learn again; grows with each time */
+    uint64_t source_lease_ns;  /* 0: sources are not forgotten */
+    struct muster_timer lease; /* forgets them */
+    uint64_t lease_slot;       /* the next one that is looked at */
+    uint64_t lease_record;     /* record_count a round of these before */
+    struct muster_task flush;  /* acknowledgements of a turn leave together */
     struct muster_params_map *map; /* NULL: not known yet */
     uint32_t place;                /* of this server in it, or MUSTER_PARAMS_NOWHERE */
     struct muster_list followers, leaders;
     struct muster_list leader_marks; /* the youngest link of each leader */
-    uint64_t record_count;     /* changes that followers must have */
-    uint64_t mark_number;      /* the newest mark among them, … */
-    uint64_t mark_turn;        /* … and the turn in which it was made */
-    uint64_t turn;             /* counts turns in which something was sent or acknowledged */
-    uint64_t *shard_records;   /* of each shard: the newest of them */
-    uint64_t *shard_followers; /* of each shard: a bit for each follower that must have it */
-    uint64_t *digests;         /* of each shard's positions; NULL: none were asked for */
-    bool has_digests;          /* they are of the present ones */
-    uint64_t *shard_stale;     /* of each shard: those of them whose copy differs */
+    uint64_t record_count;           /* changes that followers must have */
+    uint64_t mark_number;            /* the newest mark among them, … */
+    uint64_t mark_turn;              /* … and the turn in which it was made */
+    uint64_t turn;                   /* counts turns in which something was sent or acknowledged */
+    uint64_t *shard_records;         /* of each shard: the newest of them */
+    uint64_t *shard_followers;       /* of each shard: a bit for each follower that must have it */
+    uint64_t *digests;               /* of each shard's positions; NULL: none were asked for */
+    bool has_digests;                /* they are of the present ones */
+    uint64_t *shard_stale;           /* of each shard: those of them whose copy differs */
     struct muster_params_tail tail;
     struct muster_params_unite unite;
     struct muster_params_clocks clocks;
@@ -167,21 +168,22 @@ struct muster_params_server {
     struct muster_list rounds; /* of tables by round */
     struct muster_task round_review;
     struct muster_task early_review; /* messages that have waited for a round may go on */
-    bool has_round_waits; /* a message or a pull waits until a round is applied whole */
+    bool has_round_waits;            /* a message or a pull waits until a round is applied whole */
     struct muster_timer round_timer; /* a grace ends, or clients are told for whom they wait */
     struct muster_params_server_cut cut;
     struct muster_params_server_hold hold;
     struct muster_params_restore *restore; /* NULL: nothing is to be restored */
-    struct muster_list held;         /* answers that wait for followers */
+    struct muster_list held;               /* answers that wait for followers */
     struct muster_task held_check;
     struct muster_task decide;                       /* the next map may be due */
     struct muster_params_registration *registration; /* NULL: there is no registry */
-    bool is_shared; /* with other servers: there is a registry, or was one until the server closed */
+    bool
+        is_shared; /* with other servers: there is a registry, or was one until the server closed */
     struct muster_params_agents *agents; /* NULL: it is alone, or closes */
-    struct muster_list watches;        /* callers of Watch */
-    struct muster_task watch_tell;     /* they are told what has changed */
-    struct muster_timer watch_keep;    /* sources that watch are not gone */
-    struct muster_params_share *share; /* NULL: clients of this host do not read the memory */
+    struct muster_list watches;          /* callers of Watch */
+    struct muster_task watch_tell;       /* they are told what has changed */
+    struct muster_timer watch_keep;      /* sources that watch are not gone */
+    struct muster_params_share *share;   /* NULL: clients of this host do not read the memory */
     struct muster_params_stats stats;
     struct muster_metric metrics[MUSTER_PARAMS_METRIC_COUNT];
     struct muster_histogram apply_seconds, ack_wait_seconds;
@@ -217,18 +219,19 @@ struct muster_params_client {
     uint64_t slot;                          /* of the source */
     char name[MUSTER_PARAMS_NAME_BYTES];    /* for people; "": none */
     uint64_t generation;                    /* that the source had when this link named it */
-    const uint8_t *stage; /* memory of the client, to read from; NULL: none */
+    const uint8_t *stage;                   /* memory of the client, to read from; NULL: none */
     uint8_t *payload;                       /* of the message that is being received */
     struct muster_params_answer *acks;      /* of this turn; NULL: none */
     struct muster_list waiting;             /* answers that wait for followers */
-    struct muster_frame_header early;       /* its payload waits for a map, a round or copies; type 0: none */
-    bool is_awaited;                        /* its mark is */
-    bool is_marked;                         /* nothing is read from it until the cut is complete */
-    uint64_t held_bytes;                    /* messages and answers that are held for it */
-    uint64_t parked_bytes;                  /* of its pulls that wait for a clock */
-    bool is_starved;                        /* a message of it waits for credit: */
-    uint64_t starved_own, starved_bytes;    /* bytes of it that are held, and that it needs */
-    bool is_short;                          /* of memory: it waits for an answer that is lost */
+    struct muster_frame_header
+        early;             /* its payload waits for a map, a round or copies; type 0: none */
+    bool is_awaited;       /* its mark is */
+    bool is_marked;        /* nothing is read from it until the cut is complete */
+    uint64_t held_bytes;   /* messages and answers that are held for it */
+    uint64_t parked_bytes; /* of its pulls that wait for a clock */
+    bool is_starved;       /* a message of it waits for credit: */
+    uint64_t starved_own, starved_bytes; /* bytes of it that are held, and that it needs */
+    bool is_short;                       /* of memory: it waits for an answer that is lost */
 };
 
 /** Whether clients whose map has this number may send this server rows of the shard. */

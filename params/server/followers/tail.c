@@ -7,6 +7,7 @@
 #include "params/server/followers/record.h"
 
 #define SWEEP_COUNT 64u
+#define SWEEP_BYTES ((uint64_t)16 << 20)
 #define HEAD_BYTES  MUSTER_PARAMS_TAIL_HEAD_BYTES
 
 struct muster_params_tail_entry {
@@ -19,6 +20,7 @@ struct muster_params_tail_entry {
     struct muster_params_turned *turned; /* NULL: it is a push. Lies in payload */
     uint32_t turned_count;
     void *payload;
+    size_t bytes; /* of it, and of the entry */
 };
 
 enum muster_rc muster_params_tail_init(struct muster_params_server *server)
@@ -42,6 +44,7 @@ static void entry_free(struct muster_params_server *server, struct muster_params
 
     muster_list_remove(&entry->node);
     tail->count--;
+    tail->bytes -= entry->bytes;
     muster_mem_free(&server->pool.mem, entry->payload);
     muster_mem_free(&server->pool.mem, entry);
 }
@@ -63,7 +66,7 @@ void muster_params_tail_fini(struct muster_params_server *server)
 static struct muster_params_tail_entry *entry_new(struct muster_params_server *server,
                                                   const struct muster_params_tail_origin *origin,
                                                   const struct muster_params_push *push,
-                                                  void *payload)
+                                                  void *payload, size_t bytes)
 {
     struct muster_params_tail *tail = &server->tail;
     struct muster_params_tail_entry *entry = muster_mem_alloc(&server->pool.mem, sizeof(*entry));
@@ -76,6 +79,7 @@ static struct muster_params_tail_entry *entry_new(struct muster_params_server *s
     entry->push = *push;
     entry->source = push->source->id;
     entry->payload = payload;
+    entry->bytes = sizeof(*entry) + bytes;
     return entry;
 }
 
@@ -87,15 +91,17 @@ static void entry_append(struct muster_params_server *server,
 
     muster_list_append(&tail->entries, &entry->node);
     tail->count++;
-    if (tail->count > 2 * tail->swept_count + SWEEP_COUNT)
+    tail->bytes += entry->bytes;
+    if (tail->count > 2 * tail->swept_count + SWEEP_COUNT ||
+        tail->bytes > 2 * tail->swept_bytes + SWEEP_BYTES)
         muster_params_tail_sweep(server);
 }
 
 bool muster_params_tail_push(struct muster_params_server *server,
                              const struct muster_params_tail_origin *origin,
-                             const struct muster_params_push *push, void *payload)
+                             const struct muster_params_push *push, void *payload, size_t bytes)
 {
-    struct muster_params_tail_entry *entry = entry_new(server, origin, push, payload);
+    struct muster_params_tail_entry *entry = entry_new(server, origin, push, payload, bytes);
 
     if (entry == NULL)
         return false;
@@ -118,7 +124,7 @@ bool muster_params_tail_turned(struct muster_params_server *server,
     if (kept == NULL)
         return false;
     memcpy(kept, turned, bytes);
-    entry = entry_new(server, origin, push, kept);
+    entry = entry_new(server, origin, push, kept, bytes);
     if (entry == NULL) {
         muster_mem_free(&server->pool.mem, kept);
         return false;
@@ -207,8 +213,8 @@ static bool entry_is_dead(const struct muster_params_server *server,
                           const struct muster_params_tail_entry *entry)
 {
     const struct muster_params_tail *tail = &server->tail;
-    bool is_below = entry->origin.number != 0 &&
-                    entry->origin.number <= floor_of(tail, &entry->origin);
+    bool is_below =
+        entry->origin.number != 0 && entry->origin.number <= floor_of(tail, &entry->origin);
 
     if (!muster_incarnation_is_equal(&entry->source, &entry->push.source->id))
         return true;
@@ -238,6 +244,7 @@ void muster_params_tail_sweep(struct muster_params_server *server)
             entry_free(server, entry);
     }
     tail->swept_count = tail->count;
+    tail->swept_bytes = tail->bytes;
 }
 
 /* --- Messages --- */

@@ -27,11 +27,12 @@ struct muster_params_tail_origin {
     uint64_t number;
     uint64_t epoch; /* of the map by which it was sent */
 };
-/** A push that was copied. A tail grows no larger than what its primary keeps for the slowest copy. Takes
- * payload, in which the push lies; false: no memory, and it is not taken. */
+/** A push that was copied. A tail has at most twice what some copy may lack, which the credit of the primaries' clients
+ * bounds, and 16 MiB. Takes payload, of so many bytes, in which the push lies; false: no memory, and it is not
+ * taken. */
 bool muster_params_tail_push(struct muster_params_server *server,
                              const struct muster_params_tail_origin *origin,
-                             const struct muster_params_push *push, void *payload);
+                             const struct muster_params_push *push, void *payload, size_t bytes);
 /** Rows that came and went with the next push; those with shard UINT32_MAX do not count. As before. */
 bool muster_params_tail_turned(struct muster_params_server *server,
                                const struct muster_params_tail_origin *origin,

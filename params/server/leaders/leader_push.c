@@ -101,7 +101,8 @@ bool muster_params_leader_push(struct muster_params_leader *leader,
                                        .values = frame.values,
                                        .dtype = (enum muster_dtype)frame.dtype,
                                        .row_count = frame.row_count,
-                                       .is_refused = (header->flags & MUSTER_PARAMS_COPY_IS_REFUSED) != 0,
+                                       .is_refused =
+                                           (header->flags & MUSTER_PARAMS_COPY_IS_REFUSED) != 0,
                                        .is_told = (header->flags & MUSTER_PARAMS_COPY_IS_TOLD) != 0,
                                        .is_copy = true};
     if (push.source == NULL || header->descriptor != push.table->descriptor || push.sequence == 0 ||
@@ -120,7 +121,8 @@ bool muster_params_leader_push(struct muster_params_leader *leader,
     if (!tail_is_kept(server))
         return true;
     origin = origin_of(leader, header);
-    leader->is_kept = muster_params_tail_push(server, &origin, &push, payload);
+    leader->is_kept =
+        muster_params_tail_push(server, &origin, &push, payload, header->payload_bytes);
     return leader->is_kept; /* without memory it comes again */
 }
 
@@ -135,8 +137,8 @@ bool muster_params_leader_turnover(struct muster_params_leader *leader,
     struct muster_params_push push;
 
     if (table == NULL || source == NULL || header->descriptor != table->descriptor ||
-        header->offset == 0 ||
-        header->offset > MUSTER_PARAMS_SEQUENCE_MAX || header->payload_bytes % sizeof(turned) != 0)
+        header->offset == 0 || header->offset > MUSTER_PARAMS_SEQUENCE_MAX ||
+        header->payload_bytes % sizeof(turned) != 0)
         return false;
     for (uint32_t at = 0; at < header->payload_bytes; at += sizeof(turned)) {
         memcpy(&turned, payload + at, sizeof(turned));

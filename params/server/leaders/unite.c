@@ -78,7 +78,8 @@ static bool rows_adopt(struct muster_params_server *server, struct muster_params
         return false;
     *ret_is_sound = muster_params_push_apply(server, push, &pushed) == MUSTER_OK;
     return *ret_is_sound && pushed.duplicate < push->row_count &&
-           muster_params_tail_push(server, &adopted, push, payload);
+           muster_params_tail_push(server, &adopted, push, payload,
+                                   MUSTER_PARAMS_TAIL_HEAD_BYTES + (size_t)bytes);
 }
 
 static bool turned_adopt(struct muster_params_server *server, const struct muster_params_push *push,

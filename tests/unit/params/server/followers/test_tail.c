@@ -60,8 +60,9 @@ SCENE_CASES(struct scene, scene_open, scene_close)
 static void rows_keep(struct scene *scene, uint32_t shard, uint32_t other_shard)
 {
     static const struct muster_params_tail_origin origin = {.number = 0};
-    struct muster_params_turned turned[] = {{.key = 1, .shard = shard, .kind = MUSTER_PARAMS_TURNED_MADE},
-                                            {.key = 2, .shard = other_shard, .kind = MUSTER_PARAMS_TURNED_MADE}};
+    struct muster_params_turned turned[] = {
+        {.key = 1, .shard = shard, .kind = MUSTER_PARAMS_TURNED_MADE},
+        {.key = 2, .shard = other_shard, .kind = MUSTER_PARAMS_TURNED_MADE}};
 
     assert_true(muster_params_tail_turned(scene->server, &origin, &scene->push, turned, 2));
 }
@@ -156,6 +157,32 @@ static void rows_that_came_last_live_through_a_sweep(void **state)
     assert_int_equal(swept_count(scene), 100);
 }
 
+/* Pushes may be large: few of them are much. */
+static void a_tail_is_swept_as_its_bytes_grow(void **state)
+{
+    enum { PUSH_BYTES = 1 << 20, PUSHES = 60, BYTES_MAX = 17 << 20 };
+    static const struct muster_params_tail_origin origin = {.number = 0};
+    const struct muster_params_run run = {.shard = 1, .rows = 1};
+    struct scene *scene = *state;
+    uint64_t bytes_most = 0;
+
+    scene->push.runs = &run;
+    scene->push.run_count = 1;
+    for (uint32_t i = 0; i < PUSHES; i++) {
+        void *payload = muster_mem_alloc(&scene->server->pool.mem, PUSH_BYTES);
+
+        muster_params_tail_forget(scene->server, 1);
+        assert_true(
+            muster_params_tail_push(scene->server, &origin, &scene->push, payload, PUSH_BYTES));
+        bytes_most =
+            scene->server->tail.bytes > bytes_most ? scene->server->tail.bytes : bytes_most;
+    }
+
+    assert_in_range(bytes_most, PUSH_BYTES, BYTES_MAX + 2 * PUSH_BYTES);
+    assert_int_equal(swept_count(scene), 1);
+    assert_in_range(scene->server->tail.bytes, PUSH_BYTES, PUSH_BYTES + 4096);
+}
+
 static void a_turnover_without_rows_is_not_kept(void **state)
 {
     static const struct muster_params_tail_origin origin = {.number = 0};
@@ -201,14 +228,14 @@ static void a_floor_counts_for_the_primary_of_the_record_alone(void **state)
     for (size_t i = 0; i < sizeof(floors) / sizeof(floors[0]); i++) {
         const struct muster_params_tail_origin origin = {
             .leader = ids[0], .number = floors[i].number, .epoch = EPOCH};
-        struct muster_params_turned turned = {.key = 1, .shard = 2, .kind = MUSTER_PARAMS_TURNED_MADE};
+        struct muster_params_turned turned = {
+            .key = 1, .shard = 2, .kind = MUSTER_PARAMS_TURNED_MADE};
 
         muster_params_tail_forget(scene->server, 2);
         map->shards[2] = (struct muster_params_map_shard){.since = floors[i].since,
                                                           .copy_count = floors[i].copies,
                                                           .copies = {floors[i].primary}};
-        assert_true(
-            muster_params_tail_turned(scene->server, &origin, &scene->push, &turned, 1));
+        assert_true(muster_params_tail_turned(scene->server, &origin, &scene->push, &turned, 1));
 
         muster_params_tail_floor(scene->server, &ids[0], FLOOR);
 
@@ -228,6 +255,7 @@ int main(void)
         CASE(a_tail_of_some_shards_is_whole_without_the_rows_of_others),
         CASE(a_tail_is_not_whole_without_memory),
         CASE(rows_that_came_last_live_through_a_sweep),
+        CASE(a_tail_is_swept_as_its_bytes_grow),
         CASE(a_turnover_without_rows_is_not_kept),
         CASE(a_floor_counts_for_the_primary_of_the_record_alone),
     };
