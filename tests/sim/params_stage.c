@@ -307,8 +307,12 @@ static bool may_wipe(struct params_stage *stage)
     for (uint32_t i = 0; i < stage->first_count; i++)
         is_full = is_full && params_server_is_alive(&stage->servers[i]);
     for (uint32_t shard = 0; is_full && shard < map->shard_count; shard++) {
-        if (shard == 0 || map->shards[shard].copy_count <= stage->losses_left)
-            stage->losses_left = map->shards[shard].copy_count - 1u;
+        uint32_t copies = map->shards[shard].copy_count < map->copies_wanted
+                              ? map->shards[shard].copy_count
+                              : map->copies_wanted; /* a shard that moves has more */
+
+        if (shard == 0 || copies <= stage->losses_left)
+            stage->losses_left = copies - 1u;
     }
     return stage->losses_left > 0;
 }
@@ -508,7 +512,7 @@ void params_stage_close(struct params_stage *stage)
 static void heir_kill(struct params_stage *stage)
 {
     const struct muster_params_map *map = params_stage_map(stage);
-    uint32_t shard;
+    uint32_t shard, primary;
 
     if (map == NULL || map->epoch == stage->seen_map)
         return;
@@ -516,20 +520,25 @@ static void heir_kill(struct params_stage *stage)
     shard = (uint32_t)stage_draw(stage, map->shard_count);
     if (stage->losses_left == 0 || map->shards[shard].since != map->epoch || map->epoch == 1)
         return;
+    primary = map->shards[shard].copies[0];
     for (uint32_t i = 0; i < stage->server_count; i++) {
         const struct muster_params_server *program = params_server_program(&stage->servers[i]);
 
-        if (program != NULL && program->place == map->shards[shard].copies[0] &&
-            stage_draw(stage, 2) == 0)
-            server_kill(stage, &stage->servers[i]);
+        if (program == NULL || program->place != primary)
+            continue;
+        if (stage_draw(stage, 2) == 0)
+            server_kill(stage, &stage->servers[i]); /* the map may go with it */
+        return;
     }
 }
 
-/* Each loss takes one copy of a shard, and nothing else does: as many others may still be lost. */
-static void copies_count(const struct params_stage *stage)
+/* Each loss takes one copy of a shard, and nothing else does, a move neither: as many others may still be lost. */
+static void copies_count(struct params_stage *stage)
 {
     const struct muster_params_map *map = params_stage_map(stage);
 
+    if (stage->is_wiping)
+        (void)may_wipe(stage);
     for (uint32_t shard = 0; map != NULL && shard < map->shard_count; shard++) {
         if (map->shards[shard].copy_count <= stage->losses_left)
             sim_fail(stage->world, "shard %" PRIu32 " has %u copies, and %" PRIu32 " may be lost",

@@ -86,6 +86,7 @@ struct muster_params_tail {
     struct muster_list entries;  /* in the order in which they came */
     uint64_t count, swept_count; /* entries; and after the last sweep */
     uint64_t bytes, swept_bytes; /* that they keep; likewise */
+    uint32_t idle_count;         /* messages since then that nothing was kept of */
     uint64_t stamp;              /* of the next entry */
     struct muster_params_tail_floor floors[MUSTER_PARAMS_TAIL_FLOORS];
     uint32_t floor_count;
@@ -243,6 +244,13 @@ static inline bool muster_params_server_leads(const struct muster_params_server 
     return entry->copy_count > 0 && entry->copies[0] == server->place && entry->since <= map_number;
 }
 
+/** Whether copies give each other what they have of the last changes. A job without replicas has two copies of a shard
+ * only while the shard moves from one to the other. */
+static inline bool muster_params_has_tails(const struct muster_params_server *server)
+{
+    return server->map->copies_wanted > 1;
+}
+
 /** Whether rows may not change, nor be shown. */
 static inline bool muster_params_unite_waits(const struct muster_params_server *server)
 {
@@ -252,7 +260,7 @@ static inline bool muster_params_unite_waits(const struct muster_params_server *
 /** A copy has answered, or need not answer any more: shards may be united in the next turn. */
 static inline void muster_params_unite_look(struct muster_params_server *server)
 {
-    if (server->map->copies_wanted > 2)
+    if (muster_params_has_tails(server))
         muster_task_post(&server->unite.task, server->env->loop);
 }
 

@@ -31,7 +31,7 @@ static void follower_free(struct muster_params_follower *follower)
     muster_task_cancel(&follower->copy);
     MUSTER_LIST_EACH_SAFE (&follower->records, record, struct muster_params_record, node)
         muster_params_record_done(record);
-    if (server->map != NULL && server->map->copies_wanted > 2)
+    if (server->map != NULL && muster_params_has_tails(server))
         server->unite.stale_count -= follower->stale_count;
     for (uint32_t shard = 0; shard < server->region->head->shard_count; shard++)
         copies_end(follower, shard);

@@ -14,7 +14,7 @@ void muster_params_copy_stale(struct muster_params_follower *follower, uint32_t 
     muster_params_bit_set(follower->stale, shard);
     server->shard_stale[shard] |= muster_params_follower_mask(follower);
     follower->stale_count++;
-    server->unite.stale_count += server->map->copies_wanted > 2;
+    server->unite.stale_count += muster_params_has_tails(server);
     muster_task_post(&server->decide, server->env->loop);
 }
 
@@ -22,7 +22,7 @@ static void stale_clear(struct muster_params_follower *follower, uint32_t shard)
 {
     if (muster_params_bit_is_set(follower->stale, shard)) {
         follower->stale_count--;
-        follower->server->unite.stale_count -= follower->server->map->copies_wanted > 2;
+        follower->server->unite.stale_count -= muster_params_has_tails(follower->server);
     }
     muster_params_bit_clear(follower->stale, shard);
     follower->server->shard_stale[shard] &= ~muster_params_follower_mask(follower);
@@ -131,7 +131,7 @@ void muster_params_follower_check(struct muster_params_follower *follower, uint3
 void muster_params_copy_ask(struct muster_params_follower *follower, uint32_t shard)
 {
     struct muster_params_server *server = follower->server;
-    bool is_last = server->map->copies_wanted <= 2;
+    bool is_last = !muster_params_has_tails(server);
 
     if (muster_params_bit_is_set(follower->asked, shard))
         return;

@@ -34,7 +34,7 @@ static bool message_is_known(const struct muster_params_follower *follower,
     if (header->channel != MUSTER_FRAME_PARAMS)
         return false;
     if (header->type == MUSTER_PARAMS_COPY_TAIL)
-        return header->payload_bytes > 0 && follower->server->map->copies_wanted > 2;
+        return header->payload_bytes > 0 && muster_params_has_tails(follower->server);
     return (header->type == MUSTER_PARAMS_COPY_ACK || header->type == MUSTER_PARAMS_COPY_DIFFERS ||
             header->type == MUSTER_PARAMS_COPY_ALIVE || header->type == MUSTER_PARAMS_COPY_FULL) &&
            header->payload_bytes == 0;

@@ -247,6 +247,16 @@ void muster_params_tail_sweep(struct muster_params_server *server)
     tail->swept_bytes = tail->bytes;
 }
 
+void muster_params_tail_tidy(struct muster_params_server *server)
+{
+    struct muster_params_tail *tail = &server->tail;
+
+    if (tail->count > 0 && ++tail->idle_count >= SWEEP_COUNT) {
+        tail->idle_count = 0;
+        muster_params_tail_sweep(server);
+    }
+}
+
 /* --- Messages --- */
 
 /* The turned rows of these shards. Returns how many; ret_turned may be NULL. */

@@ -1,6 +1,6 @@
-/* Tails: changes that this server has copied while some other copy may lack them. With three copies and more, those
- * that outlive a primary may have got more or less of its last changes; the next primary gets all of them from the
- * tails, before it goes on (unite.c). */
+/* Tails: changes that this server has copied while some other copy may lack them. With three copies and more, and while
+ * a shard moves, those that a primary leaves behind may have got more or less of its last changes; the next primary
+ * gets all of them from the tails, before it goes on (unite.c). */
 #ifndef MUSTER_PARAMS_SERVER_TAIL_H
 #define MUSTER_PARAMS_SERVER_TAIL_H
 
@@ -51,6 +51,8 @@ void muster_params_tail_ask(struct muster_params_server *server, uint32_t shard)
 void muster_params_tail_settle(struct muster_params_server *server, uint32_t shard);
 /** Free the entries that nobody can lack. */
 void muster_params_tail_sweep(struct muster_params_server *server);
+/** The same, now and then, where nothing comes to the tail any more. */
+void muster_params_tail_tidy(struct muster_params_server *server);
 
 /** Send all of the tail that tells of these shards (a bit each). False: no memory, and some is not sent. */
 bool muster_params_tail_send(struct muster_params_server *server, struct muster_peer_link *link,

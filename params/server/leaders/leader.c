@@ -251,6 +251,8 @@ void muster_params_leader_accept(struct muster_params_server *server, struct mus
 
 void muster_params_leaders_resume(struct muster_params_server *server)
 {
+    if (server->tail.count > 0)
+        muster_params_tail_sweep(server);
     MUSTER_LIST_EACH_SAFE (&server->leaders, leader, struct muster_params_leader, node) {
         struct muster_frame_header header = leader->waiting;
 

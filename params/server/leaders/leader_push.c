@@ -44,10 +44,23 @@ bool muster_params_leader_is_taken(void *data, uint32_t shard)
            !muster_params_bit_is_set(leader->stale, shard);
 }
 
-/* One of two copies that is left has nobody to tell. */
-static bool tail_is_kept(const struct muster_params_server *server)
+/* One of two copies that is left has nobody to tell. With two replicas there is a third holder while the shard moves:
+ * the primary may leave the map, and the copy and the learner that it leaves behind may differ. */
+static bool shard_has_tail(const struct muster_params_server *server, uint32_t shard)
 {
-    return server->map->copies_wanted > 2;
+    const struct muster_params_map_shard *entry = &server->map->shards[shard];
+
+    return server->map->copies_wanted > 2 || entry->copy_count + entry->learner_count > 2;
+}
+
+static bool push_has_tail(const struct muster_params_server *server,
+                          const struct muster_params_push *push)
+{
+    for (uint32_t i = 0; i < push->run_count; i++) {
+        if (shard_has_tail(server, muster_params_run_shard(&push->runs[i])))
+            return true;
+    }
+    return false;
 }
 
 static struct muster_params_tail_origin origin_of(const struct muster_params_leader *leader,
@@ -118,8 +131,10 @@ bool muster_params_leader_push(struct muster_params_leader *leader,
         return false;
     if (pushed.refused > 0 && !push_full(leader, &push))
         return false;
-    if (!tail_is_kept(server))
+    if (!push_has_tail(server, &push)) {
+        muster_params_tail_tidy(server);
         return true;
+    }
     origin = origin_of(leader, header);
     leader->is_kept =
         muster_params_tail_push(server, &origin, &push, payload, header->payload_bytes);
@@ -135,6 +150,7 @@ bool muster_params_leader_turnover(struct muster_params_leader *leader,
     struct muster_params_tail_origin origin;
     struct muster_params_turned turned;
     struct muster_params_push push;
+    bool has_tail = false;
 
     if (table == NULL || source == NULL || header->descriptor != table->descriptor ||
         header->offset == 0 || header->offset > MUSTER_PARAMS_SEQUENCE_MAX ||
@@ -150,9 +166,10 @@ bool muster_params_leader_turnover(struct muster_params_leader *leader,
                                                 &turned) &&
                  !muster_params_leader_full(leader, turned.shard))
             return false;
+        has_tail = has_tail || (turned.shard != UINT32_MAX && shard_has_tail(server, turned.shard));
         memcpy(payload + at, &turned, sizeof(turned));
     }
-    if (!tail_is_kept(server))
+    if (!has_tail)
         return true;
     push = (struct muster_params_push){.table = table,
                                        .source = source,

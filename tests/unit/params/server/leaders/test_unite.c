@@ -13,7 +13,10 @@
 
 #include "params/client/client_internal.h"
 #include "params/client/forward.h"
+#include "params/map/place.h"
 #include "params/server/followers/follower.h"
+#include "params/server/leaders/leader_internal.h"
+#include "params/server/registry/registration_internal.h"
 #include "params/server/state/round_internal.h"
 #include "params/store/row.h"
 
@@ -24,7 +27,8 @@ static const struct muster_params_schema counters = {.name = "counters",
                                                      .wire_dtype = MUSTER_F32,
                                                      .optimizer = MUSTER_PARAMS_ADD};
 
-static const struct muster_params_schema sums = {.name = "counters", /* the keys are of all shards */
+static const struct muster_params_schema sums = {.name =
+                                                     "counters", /* the keys are of all shards */
                                                  .row_elements = 1,
                                                  .wire_dtype = MUSTER_F32,
                                                  .optimizer = MUSTER_PARAMS_ADD,
@@ -73,8 +77,8 @@ static uint64_t deadline_of(const struct scene *scene)
     return muster_loop_after_ns(scene->job.env->loop, 60 * MUSTER_NS_PER_S);
 }
 
-static void scene_open_with(struct scene *scene, const struct muster_params_schema *schema,
-                            uint32_t servers)
+static void scene_open_copied(struct scene *scene, const struct muster_params_schema *schema,
+                              uint32_t servers, uint32_t replicas)
 {
     struct muster_params_options options = {
         .job = "test", .clock_sources = schema->is_by_round ? 1 : 0, .data = scene};
@@ -82,8 +86,8 @@ static void scene_open_with(struct scene *scene, const struct muster_params_sche
     struct muster_error error;
 
     memset(scene, 0, sizeof(*scene));
-    params_job_open(&scene->job, servers, 3);
-    options.server = scene->job.members[2].address;
+    params_job_open(&scene->job, servers, replicas);
+    options.server = scene->job.members[servers > 2 ? 2 : 0].address;
     options.connect_deadline_ns = deadline_of(scene);
     assert_int_equal(
         muster_params_open(scene->job.env, &options, on_params, &scene->params, &error), MUSTER_OK);
@@ -94,6 +98,12 @@ static void scene_open_with(struct scene *scene, const struct muster_params_sche
     done_await(scene);
     for (uint32_t i = 0; i < KEYS; i++)
         scene->keys[i] = i;
+}
+
+static void scene_open_with(struct scene *scene, const struct muster_params_schema *schema,
+                            uint32_t servers)
+{
+    scene_open_copied(scene, schema, servers, 3);
 }
 
 static void scene_open(struct scene *scene, const struct muster_params_schema *schema)
@@ -127,6 +137,18 @@ static void push_run(struct scene *scene)
     done_await(scene);
 }
 
+static void pull_compare(struct scene *scene, float expected)
+{
+    const struct muster_params_rows rows = {scene->keys, scene->values, KEYS};
+    struct muster_params_op op = {.data = scene};
+
+    assert_int_equal(muster_params_pull_start(&op, scene->table, &rows, deadline_of(scene), on_op),
+                     MUSTER_OK);
+    done_await(scene);
+    for (uint32_t i = 0; i < KEYS; i++)
+        assert_true(scene->values[i] == expected);
+}
+
 static struct muster_params_server *server_of(const struct scene *scene, uint32_t i)
 {
     return scene->job.members[i].server;
@@ -139,16 +161,24 @@ static struct muster_params_digest digest_of(const struct scene *scene, uint32_t
     return muster_params_table_digest(region, muster_params_table_find(region, "counters"));
 }
 
-/* The first server sends that other one nothing from now on. */
-static void follower_mute(const struct scene *scene, uint32_t other)
+/* The server's end of its link to that other one. NULL: there is none. */
+static struct muster_params_follower *follower_of(const struct scene *scene, uint32_t server,
+                                                  uint32_t other)
 {
     const struct muster_incarnation *id = &server_of(scene, other)->region->head->id;
 
-    MUSTER_LIST_EACH (&server_of(scene, 0)->followers, follower, struct muster_params_follower,
+    MUSTER_LIST_EACH (&server_of(scene, server)->followers, follower, struct muster_params_follower,
                       node) {
         if (muster_incarnation_is_equal(&follower->id, id))
-            follower->is_met = false;
+            return follower;
     }
+    return NULL;
+}
+
+/* The first server sends that other one nothing from now on. */
+static void follower_mute(const struct scene *scene, uint32_t other)
+{
+    follower_of(scene, 0, other)->is_met = false;
 }
 
 struct shard_look {
@@ -187,9 +217,8 @@ static void a_push_that_one_survivor_lacks_is_given_to_it(void **state)
     (void)state;
     for (uint32_t behind = 1; behind <= 2; behind++) {
         struct muster_params_digest first, second;
-        struct muster_params_op push, pull;
+        struct muster_params_op push;
         struct scene scene;
-        const struct muster_params_rows rows = {scene.keys, scene.values, KEYS};
         struct shard_look look = {.scene = &scene, .server = 3 - behind, .sequence = 2};
 
         scene_open(&scene, &counters);
@@ -202,14 +231,7 @@ static void a_push_that_one_survivor_lacks_is_given_to_it(void **state)
         params_job_member_close(&scene.job, 0);
         done_await(&scene);
         assert_both_have_all(&scene);
-        pull.data = &scene;
-        assert_int_equal(
-            muster_params_pull_start(&pull, scene.table, &rows, deadline_of(&scene), on_op),
-            MUSTER_OK);
-        done_await(&scene);
-
-        for (uint32_t i = 0; i < KEYS; i++)
-            assert_true(scene.values[i] == 2);
+        pull_compare(&scene, 2);
         first = digest_of(&scene, 1);
         second = digest_of(&scene, 2);
         assert_memory_equal(&first, &second, sizeof(first));
@@ -232,8 +254,7 @@ static bool is_applied_elsewhere(void *data)
         for (uint32_t shard = 0; shard < map->shard_count && i != look->server; shard++) {
             if (muster_params_server_leads(first, shard, map->epoch) &&
                 muster_params_map_is_copy(map, shard, other->place) &&
-                muster_params_source_at(other->region, 0)->positions[shard] >> 16 <=
-                    look->sequence)
+                muster_params_source_at(other->region, 0)->positions[shard] >> 16 <= look->sequence)
                 return false;
         }
     }
@@ -292,8 +313,8 @@ static void a_server_that_learns_gets_what_its_teacher_is_given(void **state)
 /* The client takes a round for open that no server has come to. */
 static void early_push_start(struct scene *scene, struct muster_params_op *op)
 {
-    const struct muster_params_forward_push push = {
-        .rows = {scene->keys, scene->values, KEYS}, .clock = 5};
+    const struct muster_params_forward_push push = {.rows = {scene->keys, scene->values, KEYS},
+                                                    .clock = 5};
 
     scene->table->round = 5;
     op->data = scene;
@@ -446,11 +467,214 @@ static void what_all_copies_have_is_not_kept(void **state)
     for (int i = 0; i < 300; i++) {
         push_run(&scene);
         for (uint32_t j = 0; j < 3; j++)
-            most = server_of(&scene, j)->tail.count > most ? server_of(&scene, j)->tail.count : most;
+            most =
+                server_of(&scene, j)->tail.count > most ? server_of(&scene, j)->tail.count : most;
     }
 
     assert_in_range(most, 1, 100);
     scene_close(&scene);
+}
+
+/* --- A shard that moves, with two replicas --- */
+
+/* Two servers get a third, which some shards have as their second copy, and then a fourth: of a shard that the third
+ * and the fourth are to have, the primary leaves the map when the fourth has learned it. */
+struct move {
+    struct scene scene;
+    uint32_t behind; /* the third or the fourth: it lacks the last push of these shards */
+};
+
+#define THIRD  2u
+#define FOURTH 3u
+
+static const struct muster_params_map *map_of(const struct move *move)
+{
+    return server_of(&move->scene, 0)->map;
+}
+
+static bool is_primary_to_leave(const struct muster_params_map *map, uint32_t shard)
+{
+    uint16_t targets[MUSTER_PARAMS_COPIES_MAX];
+    uint32_t count = muster_params_place_targets(map, NULL, shard, targets);
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (targets[i] == map->shards[shard].copies[0])
+            return false;
+    }
+    return true;
+}
+
+/* Whether all servers have the same map, by which some learn or none does. No shard may have one copy alone. */
+static bool has_map(const struct move *move, bool has_learners)
+{
+    uint64_t epoch = map_of(move) != NULL ? map_of(move)->epoch : 0;
+    bool is_same = true;
+    uint32_t learners = 0;
+
+    for (uint32_t i = 0; i < move->scene.job.count; i++) {
+        const struct muster_params_map *map = server_of(&move->scene, i)->map;
+
+        is_same = is_same && map != NULL && map->epoch == epoch &&
+                  map->server_count == move->scene.job.count;
+        for (uint32_t shard = 0; map != NULL && shard < map->shard_count; shard++) {
+            assert_in_range(map->shards[shard].copy_count, 2, MUSTER_PARAMS_COPIES_MAX);
+            learners += map->shards[shard].learner_count;
+        }
+    }
+    return is_same && (learners > 0) == has_learners;
+}
+
+static bool is_learning(void *data)
+{
+    return has_map(data, true);
+}
+
+static bool is_settled(void *data)
+{
+    return has_map(data, false);
+}
+
+/* False: the ids of the servers leave each shard with its primary. */
+static bool move_try(struct move *move, uint32_t draw)
+{
+    struct scene *scene = &move->scene;
+    bool does_leave = false;
+    uint8_t drawn[16];
+
+    scene_open_copied(scene, &counters, 2, 2);
+    push_run(scene);
+    for (uint32_t i = 0; i < draw; i++)
+        muster_rng_fill(scene->job.env->rng, drawn, sizeof(drawn));
+    params_job_member_open(&scene->job, THIRD);
+    scene->job.count++;
+    test_env_run_until(scene->job.env, is_settled, move);
+    params_job_member_open(&scene->job, FOURTH);
+    scene->job.count++;
+    test_env_run_until(scene->job.env, is_learning, move);
+    for (uint32_t shard = 0; shard < map_of(move)->shard_count; shard++)
+        does_leave = does_leave || is_primary_to_leave(map_of(move), shard);
+    if (!does_leave)
+        scene_close(scene);
+    return does_leave;
+}
+
+static void move_open(struct move *move, uint32_t behind)
+{
+    uint32_t draw = 0;
+
+    move->behind = behind;
+    while (!move_try(move, draw)) {
+        draw++;
+        assert_in_range(draw, 1, 20);
+    }
+}
+
+/* No map is made, or each server that has something to say makes one. */
+static void maps_hold(const struct move *move, bool is_held)
+{
+    for (uint32_t i = 0; i < move->scene.job.count; i++) {
+        struct muster_params_registration *registration = server_of(&move->scene, i)->registration;
+
+        registration->is_swapping = is_held;
+        if (!is_held)
+            muster_params_decide_post(registration);
+    }
+}
+
+/* The server that is behind reads nothing of what the others send it to copy. */
+static void links_hold(const struct move *move, bool is_held)
+{
+    MUSTER_LIST_EACH (&server_of(&move->scene, move->behind)->leaders, leader,
+                      struct muster_params_leader, node) {
+        if (is_held)
+            muster_peer_link_pause(leader->link);
+        else
+            muster_peer_link_resume(leader->link);
+    }
+}
+
+static const struct muster_params_server *primary_of(const struct move *move, uint32_t shard)
+{
+    uint32_t place = map_of(move)->shards[shard].copies[0];
+
+    for (uint32_t i = 0; i < move->scene.job.count; i++) {
+        if (server_of(&move->scene, i)->place == place)
+            return server_of(&move->scene, i);
+    }
+    return NULL;
+}
+
+static bool are_all_ready(void *data)
+{
+    const struct move *move = data;
+    const struct muster_params_map *map = map_of(move);
+
+    for (uint32_t shard = 0; shard < map->shard_count; shard++) {
+        for (uint32_t i = 0; i < map->shards[shard].learner_count; i++) {
+            if (!muster_params_follower_is_ready(primary_of(move, shard), shard,
+                                                 map->shards[shard].learners[i]))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* The shards that count are those whose primary is to leave. */
+static bool is_second_push_elsewhere(void *data)
+{
+    const struct move *move = data;
+    const struct muster_params_server *other =
+        server_of(&move->scene, move->behind == THIRD ? FOURTH : THIRD);
+
+    for (uint32_t shard = 0; shard < map_of(move)->shard_count; shard++) {
+        if (is_primary_to_leave(map_of(move), shard) &&
+            muster_params_source_at(other->region, 0)->positions[shard] >> 16 <= 2)
+            return false;
+    }
+    return true;
+}
+
+static bool is_push_settled(void *data)
+{
+    const struct move *move = data;
+
+    return is_settled(data) && move->scene.is_done;
+}
+
+static bool have_primaries_left(void *data)
+{
+    const struct move *move = data;
+
+    for (uint32_t shard = 0; shard < map_of(move)->shard_count; shard++) {
+        if (is_primary_to_leave(map_of(move), shard))
+            return false;
+    }
+    return true;
+}
+
+static void a_shard_that_moves_has_two_copies_all_the_time(void **state)
+{
+    (void)state;
+    for (uint32_t behind = THIRD; behind <= FOURTH; behind++) {
+        struct muster_params_op push;
+        struct move move;
+
+        move_open(&move, behind);
+        maps_hold(&move, true);
+        test_env_run_until(move.scene.job.env, are_all_ready, &move);
+        links_hold(&move, true);
+        push_start(&move.scene, &push);
+        test_env_run_until(move.scene.job.env, is_second_push_elsewhere, &move);
+
+        maps_hold(&move, false);
+        test_env_run_until(move.scene.job.env, have_primaries_left, &move);
+        links_hold(&move, false);
+        test_env_run_until(move.scene.job.env, is_push_settled, &move); /* no copy is made anew */
+        done_await(&move.scene);
+
+        pull_compare(&move.scene, 2);
+        scene_close(&move.scene);
+    }
 }
 
 int main(void)
@@ -462,6 +686,7 @@ int main(void)
         cmocka_unit_test(a_refusal_that_one_survivor_lacks_is_given_to_it),
         cmocka_unit_test(rounds_go_on_when_the_copies_have_answered),
         cmocka_unit_test(what_all_copies_have_is_not_kept),
+        cmocka_unit_test(a_shard_that_moves_has_two_copies_all_the_time),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
