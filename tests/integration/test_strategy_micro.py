@@ -112,15 +112,16 @@ class Digits(Case):
 
     def test_the_same_bits_from_a_checkpoint_on_other_workers(self):
         with tempfile.TemporaryDirectory() as folder:
-            options = ("--checkpoint-dir", folder, "--checkpoint-every", "10")
-            self.summary_of(*options, workers=3, program=digits(35))
-            summary, text = self.summary_of(*options, workers=2, program=digits(60))
-            # The learning rate follows from --steps: the expected curve has the same two.
-            with tempfile.TemporaryDirectory() as other:
-                again = ("--checkpoint-dir", other, *options[2:])
-                self.summary_of(*again, workers=1, program=digits(35))
-                expected, _ = self.summary_of(*again, workers=4, program=digits(60))
-            self.assertEqual(self.digest_of(summary, text, 60, 2), expected["digests"][0], text)
+            options = ("--checkpoint-dir", folder, "--checkpoint-every", "20")
+            first, text = self.summary_of(*options, workers=3, program=digits(120))
+            expected = self.digest_of(first, text, 120, 3)
+            second, text = self.summary_of(*options, workers=2, program=digits(120))
+            self.assertIn("the job begins with the checkpoint of step ", text)
+            self.assertEqual(self.digest_of(second, text, 120, 2), expected, text)
+            done = subprocess.run([MUSTER, "run", "-n", "2", *options, "--", *digits(120, micro=16)], env=CLEAN, text=True, capture_output=True,
+                                  timeout=PATIENCE_S, check=False)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertRegex(done.stderr, "tensor .*micro_batches.* u8 x 8, this program's .*u8 x 16")
 
 
 class Members(Case):
