@@ -11,6 +11,8 @@
 #define NAME           "checkpoint_start"
 #define KEEP_COUNT     3u
 #define KEEP_COUNT_MAX 1000000u
+/* Members that end at the same step do so at nearly the same time. One that goes on waits for this one meanwhile. */
+#define PATIENCE_NS (5 * MUSTER_NS_PER_S)
 
 /* --- The agreement --- */
 
@@ -280,7 +282,7 @@ enum muster_rc muster_strategy_schedule_read(struct muster_env *env,
     const char *folder = variable_of(env, "MUSTER_CHECKPOINT_DIR");
     const char *every = variable_of(env, "MUSTER_CHECKPOINT_EVERY");
     const char *keep = variable_of(env, "MUSTER_CHECKPOINT_KEEP");
-    struct muster_strategy_schedule made = {.keep_count = KEEP_COUNT};
+    struct muster_strategy_schedule made = {.keep_count = KEEP_COUNT, .patience_ns = PATIENCE_NS};
     struct muster_error why = {.rc = MUSTER_OK};
     char *end = NULL;
     unsigned long count = keep != NULL ? strtoul(keep, &end, 10) : KEEP_COUNT;
@@ -348,4 +350,75 @@ enum muster_rc muster_strategy_save_if_due(struct muster_strategy *strategy)
         MUSTER_LOG(strategy->env, WARN, "checkpoint_not_begun", "step", strategy->committed_step,
                    "why", strategy->error.text);
     return MUSTER_OK;
+}
+
+/* --- At the end --- */
+
+#define LAST_TRIES    8u
+#define NO_COPY_BYTES 1u /* nobody changes the tensors */
+
+/* A program that has begun another step and does not announce its updates may have changed them. */
+static bool has_unsaved(const struct muster_strategy *strategy)
+{
+    const struct muster_strategy_checkpoint_result *last = &strategy->saving.last;
+
+    return strategy->schedule.folder != NULL && strategy->committed_step > 0 &&
+           strategy->committed_step != strategy->restored_step &&
+           (last->rc != MUSTER_OK || last->step != strategy->committed_step) &&
+           (strategy->state == MUSTER_STRATEGY_READY ||
+            (strategy->updated_step > 0 && strategy->updated_step < strategy->step));
+}
+
+/* Members that close at the same step in the same view find the same name without a word. */
+static uint64_t last_id(const struct muster_strategy *strategy)
+{
+    struct muster_hash_stream stream;
+    uint8_t hash[MUSTER_HASH128_BYTES];
+    uint64_t id;
+
+    muster_hash_stream_init(&stream);
+    muster_hash_stream_add(&stream, &strategy->epoch, sizeof(strategy->epoch));
+    for (uint32_t i = 0; i < strategy->view->member_count; i++) {
+        const struct muster_member *member = &strategy->view->members[i];
+
+        if (muster_strategy_takes_part(strategy, NULL, member))
+            muster_hash_stream_add(&stream, &member->incarnation, sizeof(member->incarnation));
+    }
+    muster_hash_stream_hash128(&stream, hash);
+    memcpy(&id, hash, sizeof(id));
+    return id != 0 ? id : 1;
+}
+
+static enum muster_rc last_save(struct muster_strategy *strategy)
+{
+    const struct muster_strategy_saving_start start = {
+        .name = {.step = strategy->committed_step, .id = last_id(strategy)},
+        .wall_ns = muster_host_wall_ns(strategy->env->host),
+        .folder = strategy->schedule.folder,
+        .keep_count = strategy->schedule.keep_count,
+        .copy_bytes_max = NO_COPY_BYTES,
+        .patience_ns = strategy->schedule.patience_ns};
+    struct muster_error error;
+    enum muster_rc rc = muster_strategy_saving_start(strategy, &start, &error);
+
+    if (rc != MUSTER_OK) {
+        MUSTER_LOG(strategy->env, WARN, "checkpoint_not_begun", "step", start.name.step, "why",
+                   error.text);
+        return rc;
+    }
+    muster_strategy_wait_until(strategy, muster_strategy_saving_is_over, strategy);
+    return strategy->saving.last.rc;
+}
+
+/* A member that has gone meanwhile had a part of the state: the others write it with the next view. */
+void muster_strategy_save_last(struct muster_strategy *strategy)
+{
+    for (unsigned i = 0; i < LAST_TRIES && muster_strategy_is_member(strategy) &&
+                         strategy->leave == MUSTER_STRATEGY_STAYS && has_unsaved(strategy);
+         i++) {
+        muster_strategy_snapshot(strategy);
+        if (last_save(strategy) == MUSTER_OK || !muster_strategy_is_member(strategy) ||
+            muster_node_view(strategy->node)->epoch == strategy->epoch)
+            return;
+    }
 }

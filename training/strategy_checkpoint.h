@@ -15,6 +15,7 @@ struct muster_strategy_schedule {
     uint32_t keep_count;
     uint64_t due_ns;         /* by time: rank 0's counts */
     uint64_t attempted_step; /* the last one that was due + 1; 0: none */
+    uint64_t patience_ns;    /* at the end: for members that may not end here */
 };
 
 /** Read the variables. Gives schedule->folder. Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED. */
@@ -24,6 +25,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_strategy_schedule_read(
 /** Begin a checkpoint of the committed state, if one is due. In the seat, at the end of begin. What is not final
  * is logged. Errors: those that end the strategy. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_save_if_due(struct muster_strategy *strategy);
+/** Save the state of the last commit, where the variables name a folder and nothing has saved it yet, and wait until it
+ * is whole: the program ends. The others need not do the same: what comes of it is logged. In the seat. */
+void muster_strategy_save_last(struct muster_strategy *strategy);
 /** A commit: the tensors have changed, which the program must have announced. */
 void muster_strategy_check_update(struct muster_strategy *strategy);
 

@@ -223,6 +223,7 @@ static void leave_in_order(struct muster_strategy *strategy)
     bool is_done = strategy->state == MUSTER_STRATEGY_READY;
 
     muster_strategy_wait_until(strategy, muster_strategy_saving_is_over, strategy);
+    muster_strategy_save_last(strategy);
     report_result(strategy);
     if (strategy->leave != MUSTER_STRATEGY_STAYS)
         return; /* the process takes itself down, and closes while it does */

@@ -186,6 +186,8 @@ static enum muster_rc look_do(void *data)
     if (look->is_whole)
         return MUSTER_OK;
     rc = muster_checkpoint_find_missing(checkpoint, &look->missing, &look->error);
+    if (rc == MUSTER_OK && look->missing < checkpoint->shard_count)
+        look->is_begun = muster_checkpoint_shard_is_begun(checkpoint, look->missing);
     if (rc != MUSTER_OK || !look->is_sealer || look->missing < checkpoint->shard_count)
         return rc;
     rc = muster_checkpoint_seal(checkpoint, &look->error);
@@ -206,6 +208,15 @@ static bool is_hopeless(const struct muster_strategy_saving *saving)
     return look->missing < saving->checkpoint->shard_count && look->missing == look->first_gone;
 }
 
+/* At the end of a program no agreement says that the others save this step, too. */
+static bool is_alone(const struct muster_strategy_saving *saving, uint64_t now_ns)
+{
+    const struct muster_strategy_look *look = &saving->look;
+
+    return saving->patience_ns != 0 && look->missing < saving->checkpoint->shard_count &&
+           !look->is_begun && now_ns - saving->begun_ns >= saving->patience_ns;
+}
+
 static void on_looked(void *data, enum muster_rc rc)
 {
     struct muster_strategy_saving *saving = data;
@@ -224,6 +235,10 @@ static void on_looked(void *data, enum muster_rc rc)
         saving_end(strategy, MUSTER_OK, "");
     } else if (is_hopeless(saving)) {
         (void)snprintf(text, sizeof(text), "%s:%u (rank %u) has gone, and its shard is not there",
+                       missing->task_type, missing->task_index, look->missing);
+        saving_end(strategy, MUSTER_ABORTED, text);
+    } else if (is_alone(saving, now_ns)) {
+        (void)snprintf(text, sizeof(text), "%s:%u (rank %u) does not save this step",
                        missing->task_type, missing->task_index, look->missing);
         saving_end(strategy, MUSTER_ABORTED, text);
     } else if (now_ns >= saving->deadline_ns) {
@@ -357,6 +372,7 @@ enum muster_rc muster_strategy_saving_start(struct muster_strategy *strategy,
     saving->keep_count = start->keep_count;
     saving->look_interval_ns = LOOK_INTERVAL_NS;
     saving->is_detached = false;
+    saving->patience_ns = start->patience_ns;
     saving->begun_ns = muster_loop_clock_ns(env->loop);
     saving->deadline_ns =
         muster_loop_after_ns(env->loop, start->timeout_ns != 0 ? start->timeout_ns : TIMEOUT_NS);

@@ -25,6 +25,7 @@ struct muster_strategy_look {
     bool is_sealer;   /* the first member that is still there writes the manifest */
     bool is_whole;    /* out: it is there */
     uint32_t missing; /* out: the first shard that is not */
+    bool is_begun;    /* out: a member writes that one */
     uint32_t
         first_gone; /* rank of the first member that has gone; the number of members: none has */
     struct muster_error error;
@@ -40,6 +41,7 @@ struct muster_strategy_saving {
     struct muster_member *members;        /* by rank */
     uint32_t rank, keep_count;
     uint64_t begun_ns, deadline_ns, look_interval_ns;
+    uint64_t patience_ns; /* 0: up to the deadline */
     struct muster_timer look_timer, detach_timer;
     struct muster_huge_memory copies; /* stays for the next one: its pages are there by then */
     struct muster_strategy_look look;
@@ -56,6 +58,7 @@ struct muster_strategy_saving_start {
     uint32_t keep_count;
     uint64_t timeout_ns;
     uint64_t copy_bytes_max; /* 0: the shard's */
+    uint64_t patience_ns;    /* for a shard that nobody has begun to write; 0: timeout_ns */
 };
 /** In the seat, in a step. Errors: of this member; the others are told so the next time. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_saving_start(

@@ -48,8 +48,8 @@ class RunCheckpoint(unittest.TestCase):
         self.checkpoints = os.path.join(self.folder.name, "checkpoints")
         self.hurry = os.path.join(self.folder.name, "hurry")
 
-    def start(self, *options, **variables):
-        run = subprocess.Popen([MUSTER, "run", "-n", "3", "--json", "-", *options, "--", STEPPER, STEPS, COUNT],
+    def start(self, *options, steps=STEPS, **variables):
+        run = subprocess.Popen([MUSTER, "run", "-n", "3", "--json", "-", *options, "--", STEPPER, steps, COUNT],
                                env=dict(CLEAN, **variables), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(run.kill)
         return run
@@ -91,14 +91,15 @@ class RunCheckpoint(unittest.TestCase):
         self.assertLessEqual(len(self.steps()), 2)
 
     def test_another_number_of_workers_goes_on_in_a_later_run(self):
-        first, _ = self.finish(self.start("--checkpoint-dir", self.checkpoints, "--checkpoint-every", "20"))
-        run = subprocess.Popen([MUSTER, "run", "-n", "2", "--json", "-", "--checkpoint-dir", self.checkpoints, "--", STEPPER, STEPS, COUNT],
-                               env=CLEAN, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.addCleanup(run.kill)
-        second, errors = self.finish(run)
+        plain, _ = self.finish(self.start(steps="80"))
+        self.finish(self.start("--checkpoint-dir", self.checkpoints, "--checkpoint-every", "1000"))
+        self.assertEqual(self.steps(), [60])  # the last one, which is not due
+        run = self.start("-n", "2", "--checkpoint-dir", self.checkpoints, steps="80")
+        later, errors = self.finish(run)
 
-        self.assertIn("the job begins with the checkpoint of step ", errors)
-        self.assertEqual(set(digests(second)), set(digests(first)))
+        self.assertIn("the job begins with the checkpoint of step 60", errors)
+        self.assertEqual(set(digests(later)), set(digests(plain)))
+        self.assertEqual(self.steps(), [60, 80])
 
     def test_the_command_lists_shows_and_verifies(self):
         self.finish(self.start("--checkpoint-dir", self.checkpoints, "--checkpoint-every", "20", "--checkpoint-keep", "0"))

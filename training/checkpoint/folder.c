@@ -134,6 +134,33 @@ enum muster_rc muster_checkpoint_find_missing(const struct muster_checkpoint *ch
     return rc;
 }
 
+struct part_look {
+    const char *shard; /* the name of its file */
+    bool is_begun;
+};
+
+static enum muster_rc on_part(void *data, const char *text)
+{
+    struct part_look *look = data;
+    struct muster_checkpoint_name name;
+    enum muster_checkpoint_file file;
+
+    look->is_begun |= strncmp(text, look->shard, strlen(look->shard)) == 0 &&
+                      muster_checkpoint_file_parse(text, &name, &file) &&
+                      file == MUSTER_CHECKPOINT_PART;
+    return MUSTER_OK;
+}
+
+bool muster_checkpoint_shard_is_begun(const struct muster_checkpoint *checkpoint, uint32_t shard)
+{
+    char path[MUSTER_CHECKPOINT_PATH_BYTES];
+    struct part_look look = {.shard = path + strlen(checkpoint->folder) + 1};
+
+    return muster_checkpoint_shard_path(checkpoint->folder, &checkpoint->name, shard,
+                                        checkpoint->shard_count, path) &&
+           muster_folder_list(checkpoint->folder, on_part, &look) == MUSTER_OK && look.is_begun;
+}
+
 bool muster_checkpoint_has_manifest(const struct muster_checkpoint *checkpoint)
 {
     char path[MUSTER_CHECKPOINT_PATH_BYTES];

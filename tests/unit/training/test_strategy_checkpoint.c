@@ -557,19 +557,20 @@ static void job_schedule(unsigned size, uint64_t last, const char *every, const 
     job_stage_close(&stage);
 }
 
+/* The last step is saved at the end, whether it is due or not. */
 static void any_number_of_members_goes_on_from_what_another_number_has_saved(void **state)
 {
     (void)state;
-    job_schedule(3, 9, "2", NULL); /* the state of step 8 is the last that a begin finds */
-    folder_check("8 6 4 ");
+    job_schedule(3, 9, "2", NULL);
+    folder_check("9 8 6 ");
     job_schedule(2, 13, "2", "2");
-    folder_check("12 10 ");
+    folder_check("13 12 ");
     job_schedule(1, 17, "4", "0");
-    folder_check("16 12 10 ");
-    job_schedule(4, 18, "4", "1");
-    folder_check("16 12 10 "); /* nothing was due */
+    folder_check("17 16 13 12 ");
+    job_schedule(4, 18, "9", "4");
+    folder_check("18 17 16 13 ");
     job_schedule(7, 21, "4", "1");
-    folder_check("20 ");
+    folder_check("21 ");
 }
 
 static void a_time_that_has_passed_by_rank_0_saves_on_all(void **state)
@@ -583,12 +584,101 @@ static void a_time_that_has_passed_by_rank_0_saves_on_all(void **state)
 
     assert_int_equal(muster_checkpoint_list(muster_mem_system(), folder, &entries, &count, &error),
                      MUSTER_OK);
-    assert_in_range(count, 1, 3);
+    assert_in_range(count, 2, 4);
     for (size_t i = 0; i < count; i++) {
         assert_true(entries[i].has_manifest);
         assert_int_equal(entries[i].file_count, 3);
     }
     muster_mem_free(muster_mem_system(), entries);
+}
+
+/* --- The last step --- */
+
+struct last_scene {
+    uint64_t closes_behind[3]; /* by rank: its last step */
+    bool dies[3];              /* instead of closing */
+    bool begins[3];            /* another step, in which it does nothing */
+};
+
+static void be_in_last_scene(unsigned rank, void *data)
+{
+    const struct last_scene *scene = data;
+    struct trainee one;
+
+    trainee_open(&one, COUNT, NULL);
+    if (scene->closes_behind[rank] < scene->closes_behind[2]) /* in vain */
+        one.strategy->schedule.patience_ns = 100 * MUSTER_NS_PER_MS;
+    trainee_train(&one, scene->closes_behind[rank]);
+    if (scene->dies[rank])
+        raise(SIGKILL);
+    if (scene->begins[rank])
+        trainee_begin(&one);
+    trainee_close(&one);
+}
+
+static void last_scene_play(struct last_scene *scene, const char *expected)
+{
+    job_stage_open(&stage, 0, 3);
+    setenv("MUSTER_CHECKPOINT_DIR", folder, 1);
+    setenv("MUSTER_CHECKPOINT_EVERY", "1000", 1);
+    for (unsigned rank = 1; rank < 3; rank++)
+        job_stage_start(&stage, rank, be_in_last_scene, scene);
+    be_in_last_scene(0, scene);
+    unsetenv("MUSTER_CHECKPOINT_DIR");
+    unsetenv("MUSTER_CHECKPOINT_EVERY");
+    for (unsigned rank = 1; rank < 3; rank++)
+        assert_int_equal(job_stage_join_killed(&stage, rank), scene->dies[rank]);
+    job_stage_close(&stage);
+    folder_check(expected);
+}
+
+/* Three shards and a manifest. */
+static void files_count(uint32_t expected)
+{
+    struct muster_checkpoint_entry *entries = NULL;
+    struct muster_error error;
+    size_t count = 0;
+
+    assert_int_equal(muster_checkpoint_list(muster_mem_system(), folder, &entries, &count, &error),
+                     MUSTER_OK);
+    assert_int_equal(entries[0].file_count, expected);
+    muster_mem_free(muster_mem_system(), entries);
+}
+
+static void the_last_step_is_saved_by_all_that_close_behind_it(void **state)
+{
+    struct last_scene scene = {.closes_behind = {4, 4, 4}};
+
+    (void)state;
+    last_scene_play(&scene, "4 ");
+    files_count(4);
+}
+
+static void the_others_save_the_last_step_of_one_that_dies_behind_it(void **state)
+{
+    struct last_scene scene = {.closes_behind = {4, 4, 4}, .dies = {false, true, false}};
+
+    (void)state;
+    last_scene_play(&scene, "4 ");
+    files_count(3);
+}
+
+static void one_that_closes_before_the_others_leaves_the_last_step_to_them(void **state)
+{
+    struct last_scene scene = {.closes_behind = {2, 5, 5}};
+
+    (void)state;
+    last_scene_play(&scene, "5 ");
+    files_count(3);
+}
+
+static void a_step_that_was_begun_only_leaves_the_last_commit_to_be_saved(void **state)
+{
+    struct last_scene scene = {.closes_behind = {4, 4, 4}, .begins = {true, true, true}};
+
+    (void)state;
+    last_scene_play(&scene, "4 ");
+    files_count(4);
 }
 
 /* --- Members that are lost amid it --- */
@@ -746,6 +836,10 @@ int main(void)
         CASE(times_and_steps_are_told_apart),
         CASE(any_number_of_members_goes_on_from_what_another_number_has_saved),
         CASE(a_time_that_has_passed_by_rank_0_saves_on_all),
+        CASE(the_last_step_is_saved_by_all_that_close_behind_it),
+        CASE(the_others_save_the_last_step_of_one_that_dies_behind_it),
+        CASE(one_that_closes_before_the_others_leaves_the_last_step_to_them),
+        CASE(a_step_that_was_begun_only_leaves_the_last_commit_to_be_saved),
         CASE(a_member_that_dies_before_its_shard_is_there_ends_this_checkpoint_alone),
         CASE(the_others_finish_for_one_that_dies_behind_its_shard),
         CASE(a_second_one_waits_for_the_end_of_the_first_unless_a_member_has_given_it_up),

@@ -364,6 +364,32 @@ static void names_that_are_not_a_checkpoints_are_left_alone(void **state)
     assert_int_equal(name.id, 255);
 }
 
+static void a_shard_that_is_being_written_is_told(void **state)
+{
+    struct muster_checkpoint *checkpoint = NULL;
+    char path[MUSTER_CHECKPOINT_PATH_BYTES], part[MUSTER_CHECKPOINT_PATH_BYTES + 16];
+    struct checkpoint_stand stand;
+
+    (void)state;
+    checkpoint_stand_open(&stand, careful_mem(), true);
+    assert_int_equal(muster_checkpoint_new(careful_mem(), stand.folder, stand.described,
+                                           CHECKPOINT_TENSORS, 2, &checkpoint),
+                     MUSTER_OK);
+    checkpoint->name = first;
+    shard_path(&stand, &first, 1, 2, path);
+    (void)snprintf(part, sizeof(part), "%s.1-2.new", path);
+    assert_int_equal(close(open(part, O_CREAT | O_WRONLY | O_CLOEXEC, 0600)), 0);
+    shard_path(&stand, &second, 0, 2, path);
+    (void)snprintf(part, sizeof(part), "%s.1-2.new", path);
+    assert_int_equal(close(open(part, O_CREAT | O_WRONLY | O_CLOEXEC, 0600)), 0);
+
+    assert_true(muster_checkpoint_shard_is_begun(checkpoint, 1));
+    assert_false(muster_checkpoint_shard_is_begun(checkpoint, 0));
+
+    muster_checkpoint_close(checkpoint);
+    checkpoint_stand_close(&stand);
+}
+
 static void the_first_missing_shard_and_the_reason_of_a_member_are_told(void **state)
 {
     char path[MUSTER_CHECKPOINT_PATH_BYTES];
@@ -573,6 +599,7 @@ int main(void)
         cmocka_unit_test(a_half_written_one_is_listed_as_such),
         cmocka_unit_test(a_folder_that_is_not_there_is_named),
         cmocka_unit_test(names_that_are_not_a_checkpoints_are_left_alone),
+        cmocka_unit_test(a_shard_that_is_being_written_is_told),
         cmocka_unit_test(the_first_missing_shard_and_the_reason_of_a_member_are_told),
         cmocka_unit_test(the_last_ones_are_kept),
         cmocka_unit_test(the_power_fails_and_the_newest_with_a_manifest_is_whole),
