@@ -247,8 +247,7 @@ enum muster_rc muster_dataset_share(const struct muster_dataset *dataset, uint32
     const struct muster_dataset_shares *shares = taken != NULL ? &taken->place.shares : NULL;
     uint32_t first, count;
 
-    if (taken == NULL || !taken->place.is_share || share < shares->first ||
-        share - shares->first >= shares->count)
+    if (taken == NULL || share - shares->first >= shares->count) /* of a batch of next: none */
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "share %" PRIu32 " must be one of those that the last call of "
                                 "muster_dataset_next_shares has taken",

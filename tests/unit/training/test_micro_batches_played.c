@@ -146,6 +146,7 @@ static void the_bits_of_a_sum_are_the_same_for_any_members(void **state)
         {0xff, 1, "all_gather 6 x f32 into 48\ntouch\n"},
         {0xffffe, 0, NULL},
         {7, 4, NULL},
+        {0xe, 3, NULL}, /* as many members, and another rank */
     };
 
     (void)state;
@@ -199,6 +200,32 @@ static void slots_that_were_begun_are_forgotten_by_begin(void **state)
         memset(tensor.data, 0x7f, ELEMENTS * sizeof(float));
     }
     assert_int_equal(slots_fill(), 4);
+    sum_check();
+}
+
+static void the_last_slot_may_be_the_last_call(void **state)
+{
+    struct muster_dataset_shares shares;
+    struct muster_tensor tensor;
+    uint32_t slot;
+
+    micro_open(*state, SLOTS);
+    played_begin_unnoted(*state);
+    assert_int_equal(muster_micro_batches_begin(micro, &shares), MUSTER_OK);
+    for (uint32_t i = 0; i < shares.count; i++) {
+        assert_true(muster_micro_batches_next(micro, &slot, &tensor));
+        slot_fill(slot, tensor.data);
+    }
+    sum_check();
+}
+
+/* Gradients on a device are reduced by NCCL, and these are in host memory. */
+static void sums_go_over_the_network_whatever_the_communication_is(void **state)
+{
+    micro_open(*state, SLOTS);
+    played_begin_unnoted(*state);
+    played.strategy->communication.implementation = MUSTER_COMMUNICATION_NCCL;
+    slots_fill();
     sum_check();
 }
 
@@ -328,6 +355,8 @@ int main(void)
         CASE(the_bits_of_a_sum_are_the_same_for_any_members),
         CASE(a_step_that_was_aborted_begins_again_with_the_members_that_are_left),
         CASE(slots_that_were_begun_are_forgotten_by_begin),
+        CASE(the_last_slot_may_be_the_last_call),
+        CASE(sums_go_over_the_network_whatever_the_communication_is),
         CASE(calls_out_of_turn_are_refused),
         CASE(options_that_cannot_be_are_refused),
         CASE(a_strategy_has_one_number_of_slots),
