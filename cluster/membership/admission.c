@@ -28,9 +28,11 @@ static bool is_task_held(const struct muster_membership *machine,
 bool muster_membership_is_admissible(const struct muster_membership *machine,
                                      const struct membership_peer *peer)
 {
-    return machine->view != NULL && peer->has_record && peer->join_epoch == machine->view->epoch &&
-           peer->link == MEMBERSHIP_LINK_UP && !peer->suspicion.is_dead &&
-           !muster_membership_in_view(machine, peer) && !is_task_held(machine, peer) &&
+    return machine->view != NULL && !machine->view->is_stopping &&
+           !muster_membership_is_stop_wanted(machine) && peer->has_record &&
+           peer->join_epoch == machine->view->epoch && peer->link == MEMBERSHIP_LINK_UP &&
+           !peer->suspicion.is_dead && !muster_membership_in_view(machine, peer) &&
+           !is_task_held(machine, peer) &&
            !muster_membership_is_unreached(machine, &peer->member.incarnation);
 }
 

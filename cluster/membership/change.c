@@ -77,7 +77,7 @@ static bool has_request(struct muster_membership *machine)
     uint64_t epoch = machine->view->epoch;
     bool is_leave = muster_membership_must_remove(machine), is_join = false;
 
-    if (machine->abort_epoch == epoch)
+    if (machine->abort_epoch == epoch || muster_membership_is_stop_wanted(machine))
         return true;
     for (size_t i = 0; i < machine->peer_count; i++) {
         const struct membership_peer *peer = &machine->peers[i];
@@ -239,6 +239,8 @@ static const char *why_lost(const struct muster_membership *machine,
 
 static void describe_change(struct muster_membership *machine, char *text, size_t room)
 {
+    if (muster_membership_is_stop_wanted(machine))
+        append_text(text, room, "preempted (%s)", machine->preemption);
     for (size_t i = 0; i < machine->peer_count; i++) {
         const struct membership_peer *peer = &machine->peers[i];
         const char *separator = text[0] == '\0' ? "" : ", ";
@@ -410,6 +412,7 @@ static enum muster_rc decide_view(struct muster_membership *machine, bool is_abo
         keep_one_with_state(machine, votes, input.vote_count);
         input.joiners = joiners;
         input.joiner_count = muster_membership_joiners(machine, joiners);
+        input.is_preempted = muster_membership_is_stop_wanted(machine);
         input.is_abort_all = is_abort_all;
         input.reason = reason;
         rc = muster_view_decide(&input, ret_view);
@@ -424,12 +427,12 @@ static enum muster_rc decide_view(struct muster_membership *machine, bool is_abo
 }
 
 /* Fewer than min_members would remain (members that leave by their own wish do not count as lost): wait for
- * a return. The decision is made again with each event, so a joiner that comes is in the view that ends the
- * wait. */
+ * a return, if there is something to return to. The decision is made again with each event, so a joiner that
+ * comes is in the view that ends the wait. */
 static bool must_wait(struct muster_membership *machine, const struct muster_view *next,
                       uint32_t leaver_count)
 {
-    bool is_over = next->member_count == 0 || next->is_state_lost; /* nothing to return to */
+    bool is_over = next->member_count == 0 || next->is_state_lost || next->is_stopping;
 
     if (is_over || next->member_count + leaver_count >= machine->options.min_members) {
         machine->change.below_since_ns = 0;

@@ -332,6 +332,8 @@ void muster_membership_settle_joining(struct muster_membership *machine)
         return;
     }
     machine->has_seen_members = machine->has_seen_members || is_linked_to_member(machine);
+    if (muster_membership_fail_if_stopping(machine))
+        return;
     if (!machine->is_ready || is_unfit(machine) ||
         !muster_membership_is_due(machine, machine->join_due_ns))
         return;

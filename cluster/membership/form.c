@@ -206,6 +206,7 @@ static enum muster_rc make_view(struct muster_membership *machine, struct muster
 
     memcpy(fields.job, machine->job, sizeof(fields.job));
     fields.epoch = machine->view == NULL ? 1 : machine->view->epoch + 1;
+    fields.begin_epoch = fields.epoch;
     if (machine->view != NULL)
         memcpy(fields.reason, MUSTER_VIEW_ANEW, sizeof(MUSTER_VIEW_ANEW));
     fields.members = muster_mem_alloc_zero(mem, machine->peer_count, sizeof(*fields.members));
@@ -237,7 +238,8 @@ void muster_membership_settle_forming(struct muster_membership *machine)
         muster_membership_move(machine, MUSTER_MEMBERSHIP_JOINING);
         return;
     }
-    if (machine->is_synced && muster_membership_fail_if_over(machine, true))
+    if (machine->is_synced && (muster_membership_fail_if_over(machine, true) ||
+                               muster_membership_fail_if_stopping(machine)))
         return;
     if (is_informed(machine)) {
         ask_to_begin(machine);

@@ -279,6 +279,9 @@ static void dispatch_event(struct muster_membership *machine,
     case MUSTER_EVENT_ABORT_PROPOSED:
         muster_membership_propose_abort(machine, event);
         return;
+    case MUSTER_EVENT_PREEMPTED:
+        muster_membership_on_preempted(machine, event);
+        return;
     case MUSTER_EVENT_PEER_SUSPECTED:
         muster_membership_on_peer_suspected(machine, event);
         return;

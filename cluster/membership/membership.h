@@ -69,6 +69,7 @@ enum muster_membership_event_kind {
     MUSTER_EVENT_DEREGISTERED, /* answers ACTION_DEREGISTER: the key is gone */
     MUSTER_EVENT_RESIGN, /* its operations have expired: out of this epoch, then back by catch-up */
     MUSTER_EVENT_ABORT_PROPOSED, /* op, rc: by the local group */
+    MUSTER_EVENT_PREEMPTED,      /* id: the view in which it was asked; text: the job is to stop */
     MUSTER_EVENT_PEER_SUSPECTED, /* peer, text: by the local group, a data link is gone */
     MUSTER_EVENT_HIGHER_EPOCH,   /* peer: it sent a frame of a later epoch */
 };

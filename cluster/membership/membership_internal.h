@@ -121,6 +121,8 @@ struct muster_membership {
     uint64_t committed_step;
     uint64_t join_due_ns, leave_due_ns;
     uint64_t leave_hold_ns, leave_hold_span_ns; /* no change for leavers before */
+    uint64_t preempted_epoch; /* 1 + the view in which the job was asked to stop; 0: it was not */
+    char preemption[64];      /* the cause, for people */
     uint64_t abort_epoch;
     struct muster_op_id abort_op;
     enum muster_rc abort_rc;
@@ -213,6 +215,14 @@ bool muster_membership_is_unreached(const struct muster_membership *machine,
 /** A member to leave out because another and it have not reached each other for too long. */
 bool muster_membership_find_evicted(const struct muster_membership *machine,
                                     struct muster_incarnation *ret_evicted);
+
+/* stop.c */
+void muster_membership_on_preempted(struct muster_membership *machine,
+                                    const struct muster_membership_event *event);
+/** The job is asked to stop, and the view does not say so yet. */
+bool muster_membership_is_stop_wanted(const struct muster_membership *machine);
+/** Fail a process whose job stops without it. Returns whether it did. */
+bool muster_membership_fail_if_stopping(struct muster_membership *machine);
 
 /* admission.c */
 /** The peer has asked to join the next view, and nothing stands against it. */

@@ -468,6 +468,7 @@ enum muster_rc muster_view_decide(const struct muster_decide_input *input,
     decision.mem = input->mem;
     memcpy(decision.fields.job, input->view->job, sizeof(decision.fields.job));
     decision.fields.epoch = input->view->epoch + 1;
+    decision.fields.begin_epoch = input->view->begin_epoch;
     decision.fields.is_below_min = input->is_abort_all;
     decision.fields.plan = input->view->plan;
     decision.fields.communication = input->view->communication;

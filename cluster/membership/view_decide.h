@@ -23,6 +23,7 @@ struct muster_decide_input {
     const struct muster_member
         *joiners; /* their from_step is ignored, and so is a joiner that is a voter */
     size_t joiner_count;
+    bool is_preempted;  /* the job is to stop: behind the highest step that has been begun */
     bool is_abort_all;  /* below min_members for too long: what is not forced to ADOPT is ABORTED */
     const char *reason; /* borrowed */
 };
@@ -36,7 +37,7 @@ struct muster_decide_input {
  * and nobody joins where all leave. The view remembers that a leaver's work was done (is_done,
  * done_step). Where no member that stays has the training state nobody joins either: the view is
  * empty when the last holder leaves with its work done (the job is over), else it is marked
- * is_state_lost.
+ * is_state_lost. Nobody joins a job that stops (is_stopping, stop_step), which is said from view to view.
  * Verdicts: one for every operation that is open at a voter, and the ABORTED ones of E that a voter
  * has not met yet.
  *

@@ -163,6 +163,20 @@ static void note_begun(struct decision *decision)
             fields->begun_step = input->votes[i].progress->begun_step;
 }
 
+/* The step that the furthest member has begun is finished by all. Nobody can begin another one before it has this
+ * view, since its vote is its last word. */
+static void note_stop(struct decision *decision)
+{
+    const struct muster_view *view = decision->input->view;
+    struct muster_view *fields = &decision->fields;
+
+    fields->is_stopping = view->is_stopping || decision->input->is_preempted;
+    if (view->is_stopping)
+        fields->stop_step = view->stop_step;
+    else if (fields->is_stopping)
+        fields->stop_step = fields->begun_step;
+}
+
 enum muster_rc muster_decide_members(struct decision *decision)
 {
     const struct muster_decide_input *input = decision->input;
@@ -176,9 +190,11 @@ enum muster_rc muster_decide_members(struct decision *decision)
         return MUSTER_RESOURCE_EXHAUSTED;
     note_done(decision);
     note_begun(decision);
+    note_stop(decision);
     add_stayers(decision);
     look_for_state(decision);
-    add_joiners(decision);
+    if (!decision->fields.is_stopping)
+        add_joiners(decision);
     rank_members(decision);
     return MUSTER_OK;
 }

@@ -148,6 +148,10 @@ void muster_node_commit_step(struct muster_node *node, uint64_t step);
  * program sees the result). */
 void muster_node_touch_state(struct muster_node *node);
 
+/** Ask the whole job to stop (docs/protocol.md, "Preemption"): a later view is_stopping. Repeated until it is; the
+ * first cause counts. */
+void muster_node_preempt(struct muster_node *node, const char *cause);
+
 typedef void muster_node_fn(struct muster_node *node, void *data);
 
 /** Wait (until deadline_ns, loop time) until no other member can need this one's memory, leave the view, then call

@@ -181,6 +181,15 @@ struct node_close {
     void *data;
 };
 
+/** This process has asked the job to stop. */
+struct node_preempt {
+    char cause[64]; /* empty: it has not */
+    bool is_putting;
+    uint64_t asked_epoch,
+        put_epoch; /* the view in the put under way, and in the last one that was answered */
+    struct muster_registry_op op;
+};
+
 /** The upper half of a node as feed.c sees it (actions.c). */
 struct node_driver {
     void (*execute)(struct muster_node *node, const struct muster_membership_action *action);
@@ -226,6 +235,7 @@ struct muster_node {
     struct node_handover handover;
     struct node_training training;
     struct node_leave leave;
+    struct node_preempt preempt;
     struct node_close close;
     bool is_closing;
     struct muster_metric epoch_metric, members_metric, changes_metric;
@@ -292,6 +302,12 @@ MUSTER_MUST_CHECK enum muster_rc muster_node_open_port(struct muster_node *node,
 bool muster_node_check_reach(struct muster_node *node, const struct muster_member *member);
 /** The view has a living member that cannot be reached from here: fails a process outside it. */
 void muster_node_check_view_reach(struct muster_node *node);
+
+/* preempt.c */
+/** The key `preempt`, as bytes. */
+void muster_node_show_preemption(struct muster_node *node, struct muster_bytes value);
+/** Ask again where a view has not seen it. */
+void muster_node_check_preemption(struct muster_node *node);
 
 /* watch.c */
 void muster_node_watch_registry(struct muster_node *node);

@@ -60,6 +60,7 @@ static void on_poll(struct muster_timer *timer)
 
     muster_timer_start(timer, node->env->loop, after_ns(node, POLL_NS));
     check_connection(node);
+    muster_node_check_preemption(node);
 }
 
 /* --- the own key --- */
@@ -80,7 +81,7 @@ static void on_put(struct muster_registry_op *op, enum muster_rc rc)
     if (node->is_closing)
         return;
     if (!node->registry.wants_registration)
-        return; /* its lease is on its way out, and the key with it */
+        return;                   /* its lease is on its way out, and the key with it */
     if (rc == MUSTER_NOT_FOUND) { /* the lease has run out: a new one */
         muster_registry_lease_stop(&node->registry.lease);
         node->registry.is_lease_started = false;

@@ -148,6 +148,8 @@ static void show_key(struct muster_node *node, const struct muster_registry_kv *
         return;
     } else if (parse_key(rest, length, "dead/", &incarnation)) {
         show_dead(node, kv, &incarnation);
+    } else if (length == 7 && memcmp(rest, "preempt", 7) == 0) {
+        muster_node_show_preemption(node, kv->value);
     } else if (length == 4 && memcmp(rest, "view", 4) == 0) {
         muster_node_show_view(node, MUSTER_EVENT_VIEW_PUT, kv->value, kv->mod_revision);
     }

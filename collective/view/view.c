@@ -149,6 +149,9 @@ static uint64_t view_digest(const struct muster_view *view)
     seed = hash_u64(view->is_done, seed);
     seed = hash_u64(view->done_step, seed);
     seed = hash_u64(view->begun_step, seed);
+    seed = hash_u64(view->begin_epoch, seed);
+    seed = hash_u64(view->is_stopping, seed);
+    seed = hash_u64(view->stop_step, seed);
     seed = hash_u64(view->is_state_lost, seed);
     return hash_text(view->reason, seed);
 }

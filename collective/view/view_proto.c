@@ -286,6 +286,9 @@ static void fill_view(struct packing *packing, const struct muster_view *view)
     message->is_done = view->is_done;
     message->done_step = view->done_step;
     message->begun_step = view->begun_step;
+    message->begin_epoch = view->begin_epoch;
+    message->is_stopping = view->is_stopping;
+    message->stop_step = view->stop_step;
     message->is_state_lost = view->is_state_lost;
     for (uint32_t i = 0; i < view->member_count; i++) {
         member_to_message(&view->members[i], packing->addresses[i], &packing->members[i]);
@@ -402,6 +405,9 @@ static enum muster_rc read_view(struct muster_mem *mem, const Muster__View *mess
     fields->is_done = message->is_done != 0;
     fields->done_step = message->done_step;
     fields->begun_step = message->begun_step;
+    fields->begin_epoch = message->begin_epoch;
+    fields->is_stopping = message->is_stopping != 0;
+    fields->stop_step = message->stop_step;
     fields->is_state_lost = message->is_state_lost != 0;
     fields->plan.chunk_bytes = message->chunk_bytes;
     fields->plan.direct_max_bytes = message->direct_max_bytes;

@@ -208,12 +208,15 @@ struct muster_view {
     uint32_t verdict_count;
     struct muster_verdict *verdicts; /* of operations open at the switch to this view; by op id */
     char reason[128];                /* "worker:2 killed", for people, or MUSTER_VIEW_ANEW */
-    bool is_done;        /* somebody has left with its work done: nothing had failed there … */
-    uint64_t done_step;  /* … and the last step that it had committed; the highest of all such */
-    uint64_t begun_step; /* the highest that a member had begun when this view was decided */
-    bool is_below_min;   /* fewer than min_members after the wait: what could end ABORTED did */
-    bool is_state_lost;  /* who held the training state is dead: members without it cannot go on */
-    uint64_t digest;     /* of all fields above but started and machine, in a fixed order */
+    bool is_done;         /* somebody has left with its work done: nothing had failed there … */
+    uint64_t done_step;   /* … and the last step that it had committed; the highest of all such */
+    uint64_t begun_step;  /* the highest that a member had begun when this view was decided */
+    uint64_t begin_epoch; /* the first view, or that of the last new beginning */
+    bool is_stopping;     /* the job is preempted: no member begins a step … */
+    uint64_t stop_step;   /* … after this one, and nobody joins */
+    bool is_below_min;    /* fewer than min_members after the wait: what could end ABORTED did */
+    bool is_state_lost;   /* who held the training state is dead: members without it cannot go on */
+    uint64_t digest;      /* of all fields above but started and machine, in a fixed order */
 };
 
 /** "chief" before everything else, then by name, then by index: the order of ranks. */

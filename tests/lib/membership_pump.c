@@ -228,7 +228,8 @@ static void told_failed(struct pump_node *node, const struct muster_membership_a
 {
     node->is_failed = true;
     node->error = action->error;
-    if (action->error.rc != MUSTER_FAILED_PRECONDITION && action->error.rc != MUSTER_OUT_OF_RANGE)
+    if (action->error.rc != MUSTER_FAILED_PRECONDITION && action->error.rc != MUSTER_OUT_OF_RANGE &&
+        action->error.rc != MUSTER_CANCELLED)
         pump_fail(node->pump, "node %u failed: %s", node->index, action->error.text);
 }
 

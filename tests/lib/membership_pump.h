@@ -66,12 +66,19 @@ struct pump_link {
     uint64_t sent_back, received_back;
 };
 
-enum pump_change_kind { PUMP_MEMBER_PUT, PUMP_MEMBER_DELETED, PUMP_DEAD_PUT, PUMP_VIEW_PUT };
+enum pump_change_kind {
+    PUMP_MEMBER_PUT,
+    PUMP_MEMBER_DELETED,
+    PUMP_DEAD_PUT,
+    PUMP_VIEW_PUT,
+    PUMP_PREEMPT_PUT,
+};
 struct pump_change {
     enum pump_change_kind kind;
     unsigned node;
     struct muster_view *view;
     uint64_t begins_after, register_revision; /* of a record */
+    uint64_t epoch;                           /* in which the job was asked to stop */
 };
 
 struct pump_event;
@@ -138,6 +145,8 @@ void pump_leave_undone(struct pump *pump, unsigned node);
 /** Its program has committed this step. */
 void pump_commit(struct pump *pump, unsigned node, uint64_t step);
 void pump_ready(struct pump *pump, unsigned node);
+/** The job is asked to stop, by somebody who knows the view `epoch`. */
+void pump_preempt(struct pump *pump, uint64_t epoch);
 void pump_pause(struct pump *pump, unsigned node, uint64_t span_ns);
 void pump_block(struct pump *pump, unsigned a, unsigned b, bool is_blocked);
 void pump_reset_link(struct pump *pump, unsigned a, unsigned b);

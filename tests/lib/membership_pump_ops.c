@@ -199,7 +199,8 @@ static void node_issue(struct pump_node *node)
 
     if (node->op_count > 0 && !node->ops[node->op_count - 1].is_delivered)
         return;
-    if (node->op_count == PUMP_OPS_MAX)
+    if (node->op_count == PUMP_OPS_MAX ||
+        (node->view->is_stopping && id.step > node->view->stop_step))
         return;
     node->begun_step = id.step;
     node->has_issued = true;

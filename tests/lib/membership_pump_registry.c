@@ -121,6 +121,11 @@ static void show_change(struct pump_node *node, const struct pump_change *change
     case PUMP_VIEW_PUT:
         event.kind = MUSTER_EVENT_VIEW_PUT;
         break;
+    case PUMP_PREEMPT_PUT:
+        event.kind = MUSTER_EVENT_PREEMPTED;
+        event.id = change->epoch;
+        event.text = "SIGTERM";
+        break;
     }
     pump_step(node, &event);
 }
@@ -224,4 +229,10 @@ void pump_see_registry(struct pump *pump, unsigned node, bool sees)
 void pump_confirm(struct pump *pump, unsigned node)
 {
     log_change(pump, PUMP_DEAD_PUT, node, NULL);
+}
+
+void pump_preempt(struct pump *pump, uint64_t epoch)
+{
+    log_change(pump, PUMP_PREEMPT_PUT, 0, NULL);
+    pump->log[pump->log_count - 1].epoch = epoch;
 }

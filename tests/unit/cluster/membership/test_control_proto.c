@@ -63,6 +63,9 @@ static struct muster_view *make_view(void)
     fields.is_done = true;
     fields.done_step = 77;
     fields.begun_step = 81;
+    fields.begin_epoch = 4;
+    fields.is_stopping = true;
+    fields.stop_step = 80;
     fields.is_state_lost = true;
     assert_int_equal(muster_view_new(mem, &fields, &view), MUSTER_OK);
     return view;
@@ -107,6 +110,8 @@ static void a_view_comes_back_with_its_digest(void **state)
     assert_true(back->is_below_min);
     assert_true(back->is_done && back->done_step == 77);
     assert_int_equal(back->begun_step, 81);
+    assert_int_equal(back->begin_epoch, 4);
+    assert_true(back->is_stopping && back->stop_step == 80);
     assert_true(back->is_state_lost);
     assert_string_equal(back->reason, view->reason);
     muster_view_unref(back);

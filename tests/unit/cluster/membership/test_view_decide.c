@@ -42,7 +42,7 @@ struct fixture {
     size_t vote_count;
     struct muster_member joiners[3];
     size_t joiner_count;
-    bool is_abort_all;
+    bool is_abort_all, is_preempted;
     struct muster_view *next; /* the last decision */
 };
 
@@ -159,6 +159,7 @@ static void decide_view(void)
     input.joiners = f.joiners;
     input.joiner_count = f.joiner_count;
     input.is_abort_all = f.is_abort_all;
+    input.is_preempted = f.is_preempted;
     muster_view_unref(f.next);
     assert_int_equal(muster_view_decide(&input, &f.next), MUSTER_OK);
     assert_int_equal(f.next->epoch, f.view->epoch + 1);
@@ -212,8 +213,8 @@ static const struct row rows[] = {
     ROW("broadcast with its root", BROADCAST, OPEN, UNISSUED, LOST, OPEN, RETRY, ""),
     ROW("broadcast with its root, not called everywhere", BROADCAST, HAS_ALL, UNISSUED, LOST, OPEN,
         RETRY, ""),
-    ROW("broadcast that one has delivered: those who have not called it fetch", BROADCAST, DELIVERED,
-        UNISSUED, LOST, UNISSUED, ADOPT, "0+4@0 "),
+    ROW("broadcast that one has delivered: those who have not called it fetch", BROADCAST,
+        DELIVERED, UNISSUED, LOST, UNISSUED, ADOPT, "0+4@0 "),
     ROW("broadcast without its root", BROADCAST, LOST, HAS_01, OPEN, OPEN, ABORT, ""),
     ROW("broadcast without its root, but received", BROADCAST, LOST, COMPLETE, OPEN, OPEN, ADOPT,
         "0+4@0 "),
@@ -467,6 +468,41 @@ static void with_the_last_that_has_the_state_the_job_ends(void **state)
     assert_int_equal(f.next->member_count, 1);
 }
 
+/* Votes say which step each member has begun; all of them finish the highest. */
+static void a_preempted_job_stops_behind_the_highest_step_and_nobody_joins(void **state)
+{
+    (void)state;
+    open_fixture(0, NULL);
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        add_vote(i, UNISSUED, MUSTER_OP_ALL_REDUCE);
+    f.vectors[2].begun_step = 9;
+    f.joiners[f.joiner_count++] = make_member(7, 0);
+    f.is_preempted = true;
+
+    decide_view();
+
+    assert_true(f.next->is_stopping);
+    assert_int_equal(f.next->stop_step, 9);
+    assert_int_equal(f.next->member_count, MEMBERS);
+}
+
+static void a_job_that_stops_goes_on_doing_so_behind_the_same_step(void **state)
+{
+    (void)state;
+    open_fixture(0, NULL);
+    f.view->is_stopping = true;
+    f.view->stop_step = 7;
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        add_vote(i, UNISSUED, MUSTER_OP_ALL_REDUCE);
+    f.vectors[0].begun_step = 8; /* it saves there */
+    f.is_preempted = true;
+
+    decide_view();
+
+    assert_true(f.next->is_stopping);
+    assert_int_equal(f.next->stop_step, 7);
+}
+
 static void below_min_members_only_what_is_delivered_is_adopted(void **state)
 {
     (void)state;
@@ -701,6 +737,8 @@ int main(void)
         CASE(where_nobody_has_the_state_all_are_told_and_nobody_joins),
         CASE(who_has_the_state_keeps_it_for_the_others),
         CASE(with_the_last_that_has_the_state_the_job_ends),
+        CASE(a_preempted_job_stops_behind_the_highest_step_and_nobody_joins),
+        CASE(a_job_that_stops_goes_on_doing_so_behind_the_same_step),
         CASE(below_min_members_only_what_is_delivered_is_adopted),
         cmocka_unit_test(different_calls_under_one_name_are_aborted),
         CASE(an_abort_binds_who_has_not_issued_it_epochs_later),

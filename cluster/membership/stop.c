@@ -1,0 +1,35 @@
+/* Preemption: the whole job is asked to stop. The leader takes the request up, and the next view names the step behind
+ * which all members stop (docs/protocol.md, "Preemption"). */
+#include <stdio.h>
+
+#include "cluster/membership/membership_internal.h"
+
+/* Requests are repeated with higher numbers while no view has taken them up, and several processes may make one. */
+void muster_membership_on_preempted(struct muster_membership *machine,
+                                    const struct muster_membership_event *event)
+{
+    if (machine->preempted_epoch != 0 && event->id + 1 <= machine->preempted_epoch)
+        return;
+    machine->preempted_epoch = event->id + 1;
+    (void)snprintf(machine->preemption, sizeof(machine->preemption), "%s",
+                   event->text != NULL ? event->text : "");
+}
+
+/* A request of before the last new beginning meant other members. */
+bool muster_membership_is_stop_wanted(const struct muster_membership *machine)
+{
+    return machine->view != NULL && !machine->view->is_stopping &&
+           machine->preempted_epoch > machine->view->begin_epoch;
+}
+
+/* The job of this process stops without it: it does not begin it anew. One that has met nobody of the stopping job
+ * is of the next one. */
+bool muster_membership_fail_if_stopping(struct muster_membership *machine)
+{
+    if (machine->view == NULL || !machine->view->is_stopping || machine->is_leaving ||
+        !(machine->options.is_return || machine->has_seen_members))
+        return false;
+    muster_membership_fail(machine, MUSTER_CANCELLED,
+                           "the job is preempted: its members stop, and nobody joins any more");
+    return true;
+}

@@ -1,0 +1,200 @@
+/* Preemption as the membership sees it: all members stop behind one step, nobody joins a job that stops, and the next
+ * beginning is not stopped by a request of before. */
+#include "membership_world.h"
+
+#include <string.h>
+
+#define WORKERS 3
+
+static void open_world(void)
+{
+    membership_world_begin(1, WORKERS, WORKERS);
+    pump_run(&world.pump, PUMP_MS(300));
+}
+
+static bool is_stopping(struct pump *pump)
+{
+    return pump->key_view->is_stopping;
+}
+
+static void stop_job(void)
+{
+    pump_preempt(&world.pump, pump_epoch(&world.pump));
+    assert_true(pump_run_until(&world.pump, is_stopping, PUMP_S(2)));
+}
+
+static bool have_all_stopped(struct pump *pump)
+{
+    for (unsigned i = 0; i < WORKERS; i++)
+        if (pump->nodes[i].is_alive &&
+            (pump->nodes[i].committed_step != pump->key_view->stop_step ||
+             pump->nodes[i].op_count > 1))
+            return false;
+    return true;
+}
+
+static void all_members_stop_behind_the_step_that_the_view_names(void **state)
+{
+    (void)state;
+    open_world();
+    stop_job();
+    assert_true(pump_run_until(&world.pump, have_all_stopped, PUMP_S(5)));
+    pump_run(&world.pump, PUMP_S(1));
+
+    assert_true(have_all_stopped(&world.pump));
+    assert_true(world.pump.key_view->stop_step > 0);
+    assert_int_equal(world.pump.key_view->member_count, WORKERS);
+    assert_non_null(strstr(world.pump.key_view->reason, "preempted (SIGTERM)"));
+}
+
+static void a_request_is_taken_up_once(void **state)
+{
+    uint64_t epoch;
+
+    (void)state;
+    open_world();
+    stop_job();
+    epoch = pump_epoch(&world.pump);
+    pump_preempt(&world.pump, epoch);
+    pump_run(&world.pump, PUMP_S(2));
+
+    assert_int_equal(pump_epoch(&world.pump), epoch);
+}
+
+static void the_next_leader_takes_it_up_when_the_first_one_dies(void **state)
+{
+    (void)state;
+    open_world();
+    world.pump.nodes[0].stops_before_cas = true;
+    stop_job();
+
+    assert_false(world.pump.nodes[0].is_alive);
+    assert_int_equal(world.pump.key_view->member_count, WORKERS - 1);
+}
+
+static void a_death_does_not_move_the_step(void **state)
+{
+    uint64_t step;
+
+    (void)state;
+    open_world();
+    stop_job();
+    step = world.pump.key_view->stop_step;
+    pump_kill(&world.pump, 1);
+    assert_true(pump_run_until(&world.pump, pump_is_settled, PUMP_S(5)));
+    pump_run(&world.pump, PUMP_S(1));
+
+    assert_true(world.pump.key_view->is_stopping);
+    assert_int_equal(world.pump.key_view->stop_step, step);
+    assert_true(have_all_stopped(&world.pump));
+}
+
+static void fewer_than_min_members_stop_without_waiting(void **state)
+{
+    (void)state;
+    membership_world_open(1, WORKERS);
+    world.pump.min_members = WORKERS;
+    membership_world_start_tasks(WORKERS, WORKERS);
+    stop_job();
+    pump_kill(&world.pump, 1);
+
+    assert_true(pump_run_until(&world.pump, pump_is_settled, PUMP_S(2)));
+    assert_false(world.pump.key_view->is_below_min);
+}
+
+static void who_starts_while_members_stop_is_told_so(void **state)
+{
+    unsigned late;
+    uint64_t epoch;
+
+    (void)state;
+    open_world();
+    stop_job();
+    epoch = pump_epoch(&world.pump);
+    late = pump_start(&world.pump, 7, 7);
+    pump_run(&world.pump, PUMP_S(1));
+
+    assert_true(world.pump.nodes[late].is_failed);
+    assert_int_equal(world.pump.nodes[late].error.rc, MUSTER_CANCELLED);
+    assert_int_equal(pump_epoch(&world.pump), epoch);
+}
+
+static void who_was_started_before_is_told_so_as_well(void **state)
+{
+    unsigned late;
+
+    (void)state;
+    open_world();
+    world.pump.is_unready = true; /* its program has not asked yet */
+    late = pump_start(&world.pump, 7, 7);
+    pump_run(&world.pump, PUMP_MS(500));
+    stop_job();
+    for (unsigned i = 0; i < WORKERS; i++)
+        pump_leave_undone(&world.pump, i);
+    pump_run(&world.pump, PUMP_S(70)); /* long enough to begin alone */
+
+    assert_true(world.pump.nodes[late].is_failed);
+    assert_int_equal(world.pump.nodes[late].error.rc, MUSTER_CANCELLED);
+    assert_int_equal(world.pump.key_view->member_count, 0);
+}
+
+static unsigned stop_and_start(uint32_t count, bool is_return)
+{
+    unsigned first;
+
+    open_world();
+    stop_job();
+    for (unsigned i = 0; i < WORKERS; i++)
+        pump_leave_undone(&world.pump, i);
+    pump_run(&world.pump, PUMP_S(2));
+    assert_int_equal(world.pump.key_view->member_count, 0);
+    first = world.pump.node_count;
+    world.pump.is_return = is_return;
+    for (uint32_t i = 0; i < count; i++)
+        pump_start(&world.pump, i, i);
+    pump_run(&world.pump, PUMP_S(70));
+    return first;
+}
+
+static void a_worker_that_its_launcher_starts_again_does_not_begin_alone(void **state)
+{
+    unsigned late;
+
+    (void)state;
+    late = stop_and_start(1, true);
+
+    assert_true(world.pump.nodes[late].is_failed);
+    assert_int_equal(world.pump.nodes[late].error.rc, MUSTER_CANCELLED);
+    assert_int_equal(world.pump.key_view->member_count, 0);
+}
+
+static void the_next_start_begins_anew_and_the_old_request_does_not_stop_it(void **state)
+{
+    unsigned first;
+
+    (void)state;
+    first = stop_and_start(WORKERS, false);
+
+    for (unsigned i = first; i < first + WORKERS; i++)
+        assert_true(pump_is_member(&world.pump, i));
+    assert_false(world.pump.key_view->is_stopping);
+    assert_true(world.pump.key_view->begin_epoch > 1);
+    assert_true(world.pump.nodes[first].committed_step > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        MEMBERSHIP_CASE(all_members_stop_behind_the_step_that_the_view_names),
+        MEMBERSHIP_CASE(a_request_is_taken_up_once),
+        MEMBERSHIP_CASE(the_next_leader_takes_it_up_when_the_first_one_dies),
+        MEMBERSHIP_CASE(a_death_does_not_move_the_step),
+        MEMBERSHIP_CASE(fewer_than_min_members_stop_without_waiting),
+        MEMBERSHIP_CASE(who_starts_while_members_stop_is_told_so),
+        MEMBERSHIP_CASE(who_was_started_before_is_told_so_as_well),
+        MEMBERSHIP_CASE(a_worker_that_its_launcher_starts_again_does_not_begin_alone),
+        MEMBERSHIP_CASE(the_next_start_begins_anew_and_the_old_request_does_not_stop_it),
+    };
+
+    return cmocka_run_group_tests_name("membership_stop", tests, NULL, NULL);
+}
