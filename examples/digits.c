@@ -557,5 +557,5 @@ int main(int argc, char **argv)
     muster_micro_batches_close(training.micro);
     muster_strategy_close(training.strategy);
     muster_dataset_close(training.dataset);
-    return rc == MUSTER_OK ? 0 : 1;
+    return rc == MUSTER_OK ? 0 : rc == MUSTER_CANCELLED ? MUSTER_EXIT_PREEMPTED : 1;
 }

@@ -343,8 +343,7 @@ void muster_report_restored(struct muster_report *report, uint64_t epoch, uint64
 {
     struct line line = {.length = 0};
 
-    line_add(&line, "{\"report\":\"restored\",\"view\":%" PRIu64 ",\"step\":%" PRIu64, epoch,
-             step);
+    line_add(&line, "{\"report\":\"restored\",\"view\":%" PRIu64 ",\"step\":%" PRIu64, epoch, step);
     send_line(report, &line);
 }
 
@@ -389,6 +388,15 @@ void muster_report_unclosed(struct muster_report *report, uint64_t step, bool is
 
     line_add(&line, "{\"report\":\"unclosed\",\"step\":%" PRIu64 ",\"in_step\":%s", step,
              is_in_step ? "true" : "false");
+    send_line(report, &line);
+}
+
+void muster_report_preempted(struct muster_report *report, uint64_t step, bool is_saved)
+{
+    struct line line = {.length = 0};
+
+    line_add(&line, "{\"report\":\"preempted\",\"step\":%" PRIu64 ",\"saved\":%s", step,
+             is_saved ? "true" : "false");
     send_line(report, &line);
 }
 

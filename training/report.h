@@ -90,6 +90,9 @@ void muster_report_unclosed(struct muster_report *report, uint64_t step, bool is
 void muster_report_abandoned(struct muster_report *report, uint64_t step, const char *why);
 /** The others cannot work with this process, and starting it again would not help: say why. */
 void muster_report_refused(struct muster_report *report, const char *why);
+/** This process stops because the job is preempted: all members have committed `step`. is_saved: it is
+ * in the checkpoint directory. */
+void muster_report_preempted(struct muster_report *report, uint64_t step, bool is_saved);
 /** This process came back to a job that has ended. */
 void muster_report_over(struct muster_report *report);
 void muster_report_result(struct muster_report *report, const struct muster_report_result *result,

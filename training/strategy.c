@@ -367,16 +367,10 @@ static bool may_begin(void *data)
  * and joiners take part from the next one on, so a member that began that step between its vote and
  * the view would count ranks without the joiners. And joiners of the step that still read the
  * state: the program may change its tensors as soon as the step has begun. */
-static enum muster_rc begin_in_seat(struct muster_strategy *strategy)
+static enum muster_rc enter_step(struct muster_strategy *strategy)
 {
-    bool is_member = muster_strategy_is_member(strategy);
     enum muster_rc rc;
 
-    MUSTER_ASSERT(strategy->node != NULL && strategy->ops_open == 0);
-    muster_strategy_move_begin(strategy, is_member ? MUSTER_STRATEGY_BEGIN_MEMBER
-                                                   : MUSTER_STRATEGY_BEGIN_AWAITED);
-    if (is_member)
-        strategy->next_step = strategy->committed_step + 1;
     do {
         become_member(strategy);
         rc = muster_strategy_wait(strategy, may_begin);
@@ -390,7 +384,26 @@ static enum muster_rc begin_in_seat(struct muster_strategy *strategy)
     muster_strategy_move(strategy, MUSTER_STRATEGY_STEP);
     muster_node_begin_step(strategy->node, strategy->step);
     muster_strategy_snapshot(strategy);
-    return muster_strategy_save_if_due(strategy);
+    return MUSTER_OK;
+}
+
+static enum muster_rc begin_in_seat(struct muster_strategy *strategy)
+{
+    bool is_member = muster_strategy_is_member(strategy);
+    enum muster_rc rc;
+
+    MUSTER_ASSERT(strategy->node != NULL && strategy->ops_open == 0);
+    muster_strategy_move_begin(strategy, is_member ? MUSTER_STRATEGY_BEGIN_MEMBER
+                                                   : MUSTER_STRATEGY_BEGIN_AWAITED);
+    if (is_member)
+        strategy->next_step = strategy->committed_step + 1;
+    rc = enter_step(strategy);
+    while (rc == MUSTER_OK && muster_strategy_must_stop(strategy)) {
+        rc = muster_strategy_stop(strategy);
+        if (rc == MUSTER_ABORTED && strategy->state == MUSTER_STRATEGY_WAITING)
+            rc = enter_step(strategy);
+    }
+    return rc == MUSTER_OK ? muster_strategy_save_if_due(strategy) : rc;
 }
 
 enum muster_rc muster_strategy_begin(struct muster_strategy *strategy, uint64_t *ret_step,
@@ -403,7 +416,7 @@ enum muster_rc muster_strategy_begin(struct muster_strategy *strategy, uint64_t 
         return rc;
     muster_strategy_apply_loss(strategy);
     rc = strategy->error.rc;
-    if (strategy->state != MUSTER_STRATEGY_FAILED) {
+    if (strategy->state != MUSTER_STRATEGY_FAILED && !strategy->preemption.is_over) {
         rc = begin_in_seat(strategy);
         is_restored = strategy->begin == MUSTER_STRATEGY_BEGIN_RESTORED ||
                       (strategy->begin == MUSTER_STRATEGY_BEGIN_NEW && strategy->restored_step > 0);

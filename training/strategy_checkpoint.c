@@ -132,10 +132,9 @@ static enum muster_rc proposals_decide(struct muster_strategy *strategy, const s
     return strategy->state == MUSTER_STRATEGY_FAILED ? strategy->error.rc : rc;
 }
 
-/* *ret_is_begun: it was due. */
-static enum muster_rc save_in_seat(struct muster_strategy *strategy, bool is_due,
-                                   const struct muster_strategy_checkpoint_options *options,
-                                   bool *ret_is_begun)
+enum muster_rc muster_strategy_save(struct muster_strategy *strategy, bool is_due,
+                                    const struct muster_strategy_checkpoint_options *options,
+                                    bool *ret_is_begun)
 {
     struct proposal own = proposal_make(strategy, is_due);
     struct proposal *all = muster_mem_alloc_zero(strategy->env->mem, strategy->size, sizeof(*all));
@@ -173,7 +172,7 @@ enum muster_rc muster_strategy_checkpoint_start(
     rc = muster_strategy_enter(strategy, NAME);
     if (rc != MUSTER_OK)
         return rc;
-    rc = save_in_seat(strategy, true, options, &is_begun);
+    rc = muster_strategy_save(strategy, true, options, &is_begun);
     muster_strategy_leave(strategy);
     return rc;
 }
@@ -335,10 +334,10 @@ enum muster_rc muster_strategy_save_if_due(struct muster_strategy *strategy)
 
     if (!is_turn(strategy))
         return MUSTER_OK;
-    rc = save_in_seat(strategy,
-                      (schedule->every_ns == 0 || now_ns >= schedule->due_ns) &&
-                          strategy->committed_step != strategy->restored_step,
-                      &options, &is_begun);
+    rc = muster_strategy_save(strategy,
+                              (schedule->every_ns == 0 || now_ns >= schedule->due_ns) &&
+                                  strategy->committed_step != strategy->restored_step,
+                              &options, &is_begun);
     if (is_begun)
         schedule->due_ns = muster_loop_after_ns(strategy->env->loop, schedule->every_ns);
     if (strategy->state == MUSTER_STRATEGY_FAILED)

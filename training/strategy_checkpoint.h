@@ -28,6 +28,11 @@ MUSTER_MUST_CHECK enum muster_rc muster_strategy_save_if_due(struct muster_strat
 /** Save the state of the last commit, where the variables name a folder and nothing has saved it yet, and wait until it
  * is whole: the program ends. The others need not do the same: what comes of it is logged. In the seat. */
 void muster_strategy_save_last(struct muster_strategy *strategy);
+/** Agree with all members on a checkpoint of the committed state, and begin it. *ret_is_begun: rank 0 says that it is
+ * due. In the seat, in a step; all members call it. Errors: as muster_strategy_checkpoint_start. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_save(
+    struct muster_strategy *strategy, bool is_due,
+    const struct muster_strategy_checkpoint_options *options, bool *ret_is_begun);
 /** A commit: the tensors have changed, which the program must have announced. */
 void muster_strategy_check_update(struct muster_strategy *strategy);
 

@@ -220,11 +220,13 @@ static void abandon_in_step(struct muster_strategy *strategy)
 /* A member that closes behind a commit is done, and stays until nobody needs it. */
 static void leave_in_order(struct muster_strategy *strategy)
 {
-    bool is_done = strategy->state == MUSTER_STRATEGY_READY;
+    bool is_done = strategy->state == MUSTER_STRATEGY_READY && !strategy->preemption.is_over;
 
     muster_strategy_wait_until(strategy, muster_strategy_saving_is_over, strategy);
-    muster_strategy_save_last(strategy);
-    report_result(strategy);
+    if (!strategy->preemption.is_over) {
+        muster_strategy_save_last(strategy);
+        report_result(strategy);
+    }
     if (strategy->leave != MUSTER_STRATEGY_STAYS)
         return; /* the process takes itself down, and closes while it does */
     muster_strategy_move_leave(strategy, MUSTER_STRATEGY_LEAVES);

@@ -129,7 +129,9 @@ static void on_view(void *data, const struct muster_view_change *opened)
         change->verdict = verdict->kind;
     else
         muster_strategy_tell_view(strategy, NULL);
-    if (change->lost[0] != '\0')
+    if (view->is_stopping)
+        atomic_store(&strategy->preemption.is_known, true);
+    else if (change->lost[0] != '\0')
         muster_strategy_note_loss(strategy, change->lost, change->reason);
 }
 
@@ -175,6 +177,14 @@ static void on_excluded(void *data, const struct muster_error *why)
     strategy->waiting_since_ns = muster_loop_now_ns(strategy->env->loop);
 }
 
+/* The job stops without this process. */
+static void stop_outside(struct muster_strategy *strategy)
+{
+    strategy->preemption.is_over = true;
+    atomic_store(&strategy->preemption.is_known, true);
+    muster_report_preempted(strategy->report, strategy->committed_step, false);
+}
+
 static void on_failed(void *data, const struct muster_error *error)
 {
     struct muster_strategy *strategy = data;
@@ -187,7 +197,9 @@ static void on_failed(void *data, const struct muster_error *error)
         muster_report_over(strategy->report);
     if (error->rc == MUSTER_INVALID_ARGUMENT)
         muster_report_refused(strategy->report, error->text);
-    if (error->rc != MUSTER_OUT_OF_RANGE)
+    if (error->rc == MUSTER_CANCELLED)
+        stop_outside(strategy);
+    else if (error->rc != MUSTER_OUT_OF_RANGE)
         muster_strategy_dump_trace(strategy, error->text);
 }
 

@@ -20,6 +20,7 @@
 #include "training/place.h"
 #include "training/report.h"
 #include "training/strategy_checkpoint.h"
+#include "training/strategy_preempt.h"
 #include "training/strategy_saving.h"
 
 #define MUSTER_STRATEGY_OPS_MAX 64 /* operations in flight for one call */
@@ -119,6 +120,8 @@ struct muster_strategy {
 
     uint8_t *
         micro_slots; /* state: a byte for each slot of a step (micro_batches.c); NULL: not in micro-batches */
+
+    struct muster_strategy_preemption preemption;
 
     /* the flight recorder: strategy_trace.c */
     struct muster_recorder *recorder; /* NULL: MUSTER_TRACE=off, or not open yet */

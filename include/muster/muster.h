@@ -48,6 +48,7 @@
 #include <muster/status.h>
 #include <muster/strategy.h>
 #include <muster/strategy_checkpoint.h>
+#include <muster/strategy_preemption.h>
 #include <muster/strategy_role.h>
 #include <muster/stream.h>
 #include <muster/stub.h>

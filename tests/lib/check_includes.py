@@ -124,7 +124,7 @@ PUBLIC = {
     "collective": "backend collective gpu static_group view",
     "cluster": "coordination_server locks registry registry_server server server_def",
     "params": "params params_drain params_inspect params_server publication",
-    "training": "checkpoint dataset strategy_checkpoint input micro_batches strategy strategy_role",
+    "training": "checkpoint dataset strategy_checkpoint strategy_preemption input micro_batches strategy strategy_role",
 }
 
 # Third-party headers and the files they are confined to.

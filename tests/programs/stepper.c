@@ -1,5 +1,5 @@
 /* A training program for tests of a whole job: COUNT elements of state named NAME, STEPS steps,
- * each one all_reduce of ELEMENTS elements. Ends with 0, or with 1 and the error's text. With
+ * each one all_reduce of ELEMENTS elements. Ends with 0, 42 if it was preempted, or with 1 and the error's text. With
  * STEPPER_HOLD=FILE it stands still after the last step, a member until there is such a file; with
  * STEPPER_HURRY=FILE it takes its time until there is, STEPPER_LINGER_MS (5) for each step; with
  * STEPPER_DIES rank 1 kills itself behind the first step of each life; with STEPPER_ERRS=begin:N or
@@ -151,5 +151,5 @@ int main(int argc, char **argv)
     muster_strategy_close(strategy);
     free(state.data);
     free(share.data);
-    return rc == MUSTER_OK ? 0 : 1;
+    return rc == MUSTER_OK ? 0 : rc == MUSTER_CANCELLED ? MUSTER_EXIT_PREEMPTED : 1;
 }

@@ -1,0 +1,27 @@
+/* The end of a preempted job, as begin sees it. */
+#ifndef MUSTER_TRAINING_STRATEGY_PREEMPT_H
+#define MUSTER_TRAINING_STRATEGY_PREEMPT_H
+
+#include <stdatomic.h>
+
+#include <muster/strategy_preemption.h>
+
+/** Knowledge of this member about it. */
+struct muster_strategy_preemption {
+    bool
+        is_over; /* all members have stopped behind the committed step: nothing is left but close */
+    /* Written by the loop, read by any thread: a flag by itself, sequentially consistent. */
+    atomic_bool is_known;
+};
+
+/** No member begins the step that this one would begin next. */
+bool muster_strategy_must_stop(const struct muster_strategy *strategy);
+/**
+ * Save the state and stop, in place of the step that has just been begun. In the seat.
+ *
+ * Errors:  CANCELLED (it is done), ABORTED (this member was excluded meanwhile: begin again), and those that end the
+ *          strategy: the state could not be saved.
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_stop(struct muster_strategy *strategy);
+
+#endif
