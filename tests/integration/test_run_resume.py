@@ -17,7 +17,7 @@ guard.enter()
 from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
 
 NEW, RUNNING = 0, 2  # states of a task in the table
-REGROUPING, STOPPING = 1, 2  # of the run
+REGROUPING, LEAVING, STOPPING = 1, 2, 3  # of the run
 TRAINING_S = 2 * PATIENCE_S  # 60,000 steps, each of which takes 2 ms beside others that do not sleep
 STEPPER = os.path.join(PROGRAMS, "stepper")
 
@@ -227,7 +227,7 @@ class TakenOver(Case):
 
 
 class Ended(Case):
-    def test_a_run_that_was_being_stopped_starts_no_task(self):
+    def starts_no_task(self, state):
         launcher = self.first("-n", "2", script=": > $WHERE/started.$RANK; echo up $$; exec sleep 600")
         pids = lines_until(launcher.stdout, 2, r"up (\d+)")
         self.kill(launcher)
@@ -239,13 +239,19 @@ class Ended(Case):
         for rank in range(2):
             os.unlink(self.path(f"started.{rank}"))
         table = self.table()
-        table.update(state=STOPPING, stop_signal=signal.SIGTERM)
+        table.update(state=state, stop_signal=signal.SIGTERM)
         for task in table["tasks"]:
             task.update(state=NEW, lives=0, collected=0)
         self.write_table(json.dumps(table))
         _, err, _ = self.end(self.resume(), 128 + signal.SIGTERM)
         self.assertEqual([name for name in os.listdir(self.where) if name.startswith("started")], [], err)
         self.assertIn("had begun to end the job", err)
+
+    def test_a_run_that_was_being_stopped_starts_no_task(self):
+        self.starts_no_task(STOPPING)
+
+    def test_a_run_that_was_preempted_starts_no_task(self):
+        self.starts_no_task(LEAVING)
 
     def test_a_damaged_table_is_refused(self):
         launcher = self.first("-n", "2", script="echo up; while [ ! -e $WHERE/go ]; do sleep 0.02; done")
@@ -261,7 +267,7 @@ class Ended(Case):
 
         text = json.dumps(whole)
         for what, bad in (
-            ("empty", ""), ("cut", text[:len(text) // 2]), ("not an object", "[]"), ("of another version", damaged(version=2)),
+            ("empty", ""), ("cut", text[:len(text) // 2]), ("not an object", "[]"), ("of another version", damaged(version=1)),
             ("a state that no run has", damaged(state=7)), ("a gang restart without a gang", damaged(state=REGROUPING)),
             ("without tasks", damaged(tasks=[])), ("a failed task that is not there", damaged(failed=2)),
             ("a state that no task has", damaged({"state": -1})), ("a task without incarnation", damaged({"incarnation": "0" * 32})),

@@ -12,12 +12,14 @@
 #include "run/output/log.h"
 #include "run/output/output.h"
 #include "run/output/spool.h"
+#include "run/registry/preempt.h"
 #include "run/registry/registry.h"
 #include "run/registry/roll.h"
 #include "run/registry/sweep.h"
 #include "run/registry/tls.h"
 #include "run/registry/weights.h"
 #include "run/report/events.h"
+#include "run/report/preemption.h"
 #include "run/report/progress.h"
 #include "run/report/publish.h"
 #include "run/report/status.h"
@@ -31,11 +33,13 @@
 #include "run/task/child.h"
 #include "run/task/descendants.h"
 #include "run/task/guard.h"
+#include "run/task/preempt.h"
 #include "run/task/ports.h"
 #include "run/task/task.h"
 #include "run/task/terminal.h"
 
 #include <muster/strategy.h>
+#include <muster/strategy_preemption.h>
 #include <muster/stream.h>
 
 #include <errno.h>
@@ -85,6 +89,8 @@ static void run_finish(struct run *run)
         has_failed = has_failed || run->tasks[i].state != RUN_TASK_LEFT;
     if (run->fatal_code != 0)
         run->exit_code = run->fatal_code;
+    else if (run_preemption_find(run) != NULL)
+        run->exit_code = MUSTER_EXIT_PREEMPTED;
     else if (run->failed != NULL)
         run->exit_code = run->failed_code;
     else if (has_failed)
@@ -95,6 +101,8 @@ static void run_finish(struct run *run)
     if (run->exit_code == EXIT_OK && run_outcome_is_idle(run))
         run->exit_code = EXIT_OTHER;
     muster_timer_stop(&run->grace_timer);
+    muster_timer_stop(&run->preemption_timer);
+    run_preempt_key_close(run);
     muster_loop_stop(run->env->loop);
 }
 
@@ -366,6 +374,7 @@ static int run_in(struct run *run)
     run_output_open(run);
     run_progress_open(run);
     muster_timer_init(&run->grace_timer, NULL, run);
+    muster_timer_init(&run->preemption_timer, NULL, run);
     run->exit_code = EXIT_OK;
     run->roll = run_roll_new();
     if (muster_strategy_check_variables(run->env, &error) != MUSTER_OK) {
@@ -447,6 +456,7 @@ static void kill_all(struct run *run)
 
 static const struct run_control control = {.on_exit = run_task_on_exit,
                                            .on_loss_told = run_task_on_loss_told,
+                                           .on_preempted = run_preempt_on_stopped,
                                            .on_place_held = on_place_held,
                                            .on_changed = run_table_changed,
                                            .on_all_ended = run_finish,

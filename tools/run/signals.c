@@ -1,12 +1,15 @@
 /* Signals to the launcher, passed on to the workers. One that means stop ends the run; another one
  * a second later or more kills.
  *
- * SIGUSR1 and SIGUSR2 are the program's: they are passed on as they come. SIGCHLD finds processes
- * that no pidfd watches, and a worker that was stopped on the terminal. */
+ * With --preemption-grace the first SIGTERM asks the members to stop by themselves, and so does SIGUSR1,
+ * which says that a SIGTERM will come. Without it SIGUSR1, and SIGUSR2 always, are the program's: they are
+ * passed on as they come. SIGCHLD finds processes that no pidfd watches, and a worker that was stopped on the
+ * terminal. */
 #include "run/signals.h"
 
 #include "run/output/log.h"
 #include "run/task/child.h"
+#include "run/task/preempt.h"
 #include "run/task/task.h"
 #include "run/task/terminal.h"
 
@@ -23,23 +26,35 @@
 static void on_stop_signal(struct run *run, int signal)
 {
     uint64_t now_ns = muster_loop_now_ns(run->env->loop);
+    bool is_first;
 
     if (run->stop_signal != 0 && now_ns - run->stopped_ns < AGAIN_NS)
         return;
-    if (run->stop_signal != 0) {
+    if (run->stop_signal != 0 && run->state != RUN_STATE_LEAVING) {
         run_log(run, MUSTER_LOG_WARN, "stop", RUN_FIELDS(MUSTER_FIELD("signal", signal)),
                 "SIG%s again: killing all workers", sigabbrev_np(signal));
         run_task_signal_all(run, SIGKILL);
         return;
     }
+    is_first = run->stop_signal == 0;
     run->stop_signal = signal;
     run->stopped_ns = now_ns;
+    if (is_first && signal == SIGTERM && run_preempt_begin(run, signal))
+        return;
     run_log(run, MUSTER_LOG_WARN, "stop", RUN_FIELDS(MUSTER_FIELD("signal", signal)),
             "SIG%s: passed on to the workers, which have %.0f s to end", sigabbrev_np(signal),
             (double)run->settings.grace_ns / (double)MUSTER_NS_PER_S);
     if (run->state == RUN_STATE_STOPPING)
         run_task_signal_all(run, SIGKILL);
     run_task_end_all(run, signal);
+}
+
+/* Slurm says so (--signal): what ends the run comes later. */
+static void on_notice(struct run *run)
+{
+    if (run->state == RUN_STATE_RUNNING && run_preempt_ask(run, "SIGUSR1"))
+        run_log(run, MUSTER_LOG_WARN, "preempted", RUN_FIELDS(MUSTER_FIELD("signal", SIGUSR1)),
+                "SIGUSR1: the members stop behind one step, and save it");
 }
 
 /* signalfd joins equal signals that are pending, so children are reaped until none is left. */
@@ -54,6 +69,8 @@ static void on_signal(struct muster_fd_watch *watch, unsigned ready)
     if (info.ssi_signo == SIGCHLD) {
         run_terminal_on_child(run);
         run_child_reap(run);
+    } else if (info.ssi_signo == SIGUSR1 && run->settings.preemption_grace_ns > 0) {
+        on_notice(run);
     } else if (info.ssi_signo == SIGUSR1 || info.ssi_signo == SIGUSR2) {
         run_task_signal_all(run, (int)info.ssi_signo);
     } else {

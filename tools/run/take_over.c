@@ -7,6 +7,7 @@
 #include "run/resume/table.h"
 #include "run/task/child.h"
 #include "run/task/keeper.h"
+#include "run/task/preempt.h"
 #include "run/task/task.h"
 
 /* A worker that has ended meanwhile is still RUNNING here, but not watched. */
@@ -61,7 +62,7 @@ void run_take_over(struct run *run)
     enum run_state state = run->state;
 
     /* The predecessor has said why; whoever reads only this launcher's output must not wonder. */
-    if (state == RUN_STATE_STOPPING)
+    if (state == RUN_STATE_LEAVING || state == RUN_STATE_STOPPING)
         run_log_error("the launcher before this one had begun to end the job: no worker is started "
                       "again; its output says why");
     run_restore(run, RUN_STATE_RUNNING);
@@ -69,6 +70,8 @@ void run_take_over(struct run *run)
         take_over_task(&run->tasks[i]);
     if (state == RUN_STATE_REGROUPING || state == RUN_STATE_STOPPING)
         run_task_go_on_ending(run, state == RUN_STATE_REGROUPING);
+    if (state == RUN_STATE_LEAVING)
+        run_preempt_go_on(run);
     for (uint32_t i = 0; i < run->task_count && run->state != RUN_STATE_DONE; i++)
         go_on_with_task(&run->tasks[i]);
     run_table_save(run);

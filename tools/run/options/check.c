@@ -24,6 +24,7 @@
 
 /* torchrun's default of --master-port; all machines must know it without being told. */
 #define MASTER_PORT_OF_TORCHRUN 29500
+#define PREEMPTION_GRACE_NS     (20 * MUSTER_NS_PER_S) /* with --checkpoint-dir */
 
 /* Returns false, so that a check can end with it. */
 static bool refuse_option(int *ret_exit, const char *fmt, ...) MUSTER_PRINTF(2, 3);
@@ -339,6 +340,8 @@ bool run_settings_check(struct run_settings *settings, int *ret_exit)
                              settings->world_size, (unsigned long long)settings->members_min);
     if (settings->checkpoint_dir == NULL && settings->checkpoint_every != NULL)
         return refuse_option(ret_exit, "--checkpoint-every needs --checkpoint-dir");
+    if (settings->preemption_grace_ns == RUN_PREEMPTION_GRACE_UNSET)
+        settings->preemption_grace_ns = settings->checkpoint_dir != NULL ? PREEMPTION_GRACE_NS : 0;
     if (!run_mask_of(settings->tee, 0, &mask))
         return refuse_option(ret_exit, "--tee must be a mask such as 3 or 0:1,1:2, got %s",
                              settings->tee);

@@ -80,8 +80,9 @@ static const struct muster_option rows[] = {
      ROW(checkpoint_dir),
      .kind = MUSTER_OPTION_TEXT,
      .value = "DIR",
-     .help = "Save the state of the workers here, and begin with the newest whole checkpoint of it: "
-             "also when all workers have died. All machines see it by the same path."},
+     .help =
+         "Save the state of the workers here, and begin with the newest whole checkpoint of it: "
+         "also when all workers have died. All machines see it by the same path."},
     {.name = "checkpoint-every",
      ROW(checkpoint_every),
      .kind = MUSTER_OPTION_TEXT,
@@ -273,6 +274,13 @@ static const struct muster_option rows[] = {
      .fallback = "30",
      .unit = "s",
      .help = "Time between SIGTERM and SIGKILL when workers are ended."},
+    {.name = "preemption-grace",
+     ROW(preemption_grace_ns),
+     .kind = MUSTER_OPTION_DURATION,
+     .unit = "s",
+     .help = "At SIGTERM the members of the job stop behind one step and save it, which may take "
+             "so long; the exit code is then 42, and the same command goes on from there. 0: they "
+             "are ended at once. By default 20 with --checkpoint-dir, else 0 (docs/preemption.md)."},
     {.name = "force-new",
      ROW(is_force_new),
      .kind = MUSTER_OPTION_FLAG,
@@ -343,7 +351,8 @@ struct spelled_line {
 static char **spelled_line_new(int argc)
 {
     static struct spelled_line *kept; /* with --resume that of the first start follows our own */
-    struct spelled_line *line = calloc(1, sizeof(*line) + ((size_t)argc + 1) * sizeof(line->words[0]));
+    struct spelled_line *line =
+        calloc(1, sizeof(*line) + ((size_t)argc + 1) * sizeof(line->words[0]));
 
     if (line == NULL)
         output_no_memory();
@@ -360,7 +369,8 @@ bool run_settings_read(struct run_settings *settings, int argc, char **argv, int
 
     for (int i = 0; i < argc; i++)
         spelled[i] = end == 0 || i < end ? respell_option(argv[i], argv[i + 1]) : argv[i];
-    *settings = (struct run_settings){.node_rank = RUN_NODE_RANK_UNSET};
+    *settings = (struct run_settings){.node_rank = RUN_NODE_RANK_UNSET,
+                                      .preemption_grace_ns = RUN_PREEMPTION_GRACE_UNSET};
     if (!command_parse(&run_options, argc, spelled, settings, &rest, ret_exit))
         return false;
     settings->program = argv + rest; /* as it was spelled */

@@ -20,6 +20,8 @@ enum muster_rc run_health_check(const struct run *run, struct muster_error *ret_
                                 run->failed->name);
     if (run->state == RUN_STATE_STOPPING || run->stop_signal != 0)
         return health_refuse(ret_error, "the job is being ended");
+    if (run->state == RUN_STATE_LEAVING)
+        return health_refuse(ret_error, "the job is preempted: its members stop");
     if (run->state == RUN_STATE_REGROUPING)
         return health_refuse(ret_error, "all workers start again");
     if (run->state == RUN_STATE_DONE)

@@ -143,6 +143,15 @@ static void on_refused(struct run_task *task, const struct muster_json *report)
     snprintf(task->refusal, sizeof(task->refusal), "%s", why != NULL ? why : "");
 }
 
+static void on_preempted(struct run_task *task, const struct muster_json *report)
+{
+    task->is_preempted = true;
+    task->is_saved = muster_json_is_true(muster_json_member(report, "saved"));
+    if (number_of(report, "step") > task->step)
+        task->step = number_of(report, "step");
+    task->run->control->on_preempted(task);
+}
+
 static void on_report(struct run_task *task, const struct muster_json *report)
 {
     const char *kind = muster_json_text(muster_json_member(report, "report"));
@@ -177,6 +186,8 @@ static void on_report(struct run_task *task, const struct muster_json *report)
         on_trace(task, report);
     else if (strcmp(kind, "over") == 0)
         on_over(task);
+    else if (strcmp(kind, "preempted") == 0)
+        on_preempted(task, report);
     else if (strcmp(kind, "refused") == 0)
         on_refused(task, report);
 }

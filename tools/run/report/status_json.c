@@ -106,7 +106,7 @@ static const char *state_of(const struct run *run, bool is_healthy)
 {
     if (run->state == RUN_STATE_DONE)
         return run->exit_code == EXIT_OK ? "ended" : "failed";
-    if (run->state == RUN_STATE_STOPPING || run->failed != NULL)
+    if (run->state == RUN_STATE_LEAVING || run->state == RUN_STATE_STOPPING || run->failed != NULL)
         return "ending";
     return is_healthy ? "running" : "waiting";
 }

@@ -9,6 +9,7 @@
 #include "run/output/log.h"
 #include "run/output/output.h"
 #include "run/report/anew.h"
+#include "run/report/preemption.h"
 #include "run/state/outcome.h"
 
 #include <errno.h>
@@ -261,7 +262,9 @@ void run_summary_print(struct run *run)
     struct run_outcome outcome;
 
     run_outcome_gather(run, &outcome);
-    if (outcome.results > 0)
+    if (run_preemption_tell(run))
+        ;
+    else if (outcome.results > 0)
         tell_training(run, &outcome);
     else if (run->stop_signal != 0 && outcome.steps > 0)
         run_tell(run, "ended by SIG%s after %llu steps in %.1f s", sigabbrev_np(run->stop_signal),
@@ -412,6 +415,7 @@ static struct muster_json *summary_of(struct run *run)
         muster_json_set(root, "rejoins", number_new(run->rejoins)) &&
         muster_json_set(root, "steps_lost", number_new(outcome.steps_lost)) &&
         muster_json_set(root, "begun_anew_at", run_anew_steps(run)) &&
+        muster_json_set(root, "preempted", run_preemption_json(run)) &&
         muster_json_set(root, "epochs", number_new(run->epoch_last)) &&
         muster_json_set(root, "views", number_new(run->epoch_last)) &&
         muster_json_set(root, "joins", number_new(run->joins)) &&

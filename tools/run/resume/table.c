@@ -19,7 +19,7 @@
 #include <string.h>
 
 #define SAVE_WITHIN_NS  MUSTER_NS_PER_S /* a busy run writes its table once a second */
-#define TABLE_VERSION   1 /* another one is refused: a successor must be of the same muster */
+#define TABLE_VERSION   2 /* another one is refused: a successor must be of the same muster */
 #define TABLE_BYTES_MAX ((size_t)64 << 20)
 
 struct run_table {
@@ -57,6 +57,7 @@ static const struct field task_fields[] = {
     TASK(INT, worker_pid),    TASK(U32, collected),      TASK(U64, born_epoch),
     TASK(BOOL, is_loss_told), TASK(BOOL, is_loss_owed),  TASK(U64, member_from),
     TASK(BOOL, is_unclosed),  TASK(BOOL, is_in_step),    TASK(U64, left_step),
+    TASK(BOOL, is_preempted), TASK(BOOL, is_saved),
 };
 static const struct field run_fields[] = {
     RUN(U64, gang_restarts), RUN(U64, restarts),   RUN(U64, kills),

@@ -13,6 +13,8 @@ struct run_control {
     void (*on_exit)(struct run_task *task);
     /** The members have agreed on a view without the task. */
     void (*on_loss_told)(struct run_task *task, uint64_t view);
+    /** The task stops because the job is preempted. */
+    void (*on_preempted)(struct run_task *task);
     /** The registry shows this launcher as the holder of its place. */
     void (*on_place_held)(struct run *run, uint64_t launcher);
     /** A fact has changed that a successor of this launcher needs. */

@@ -21,6 +21,7 @@
 enum run_state {
     RUN_STATE_RUNNING,    /* workers run, or are to be started */
     RUN_STATE_REGROUPING, /* a gang restart: all end, then all start */
+    RUN_STATE_LEAVING,    /* preempted: the workers end by themselves, and none is started */
     RUN_STATE_STOPPING,   /* all end for good */
     RUN_STATE_DONE,       /* none runs any more; the exit code is decided */
 };
@@ -44,7 +45,8 @@ struct run {
     struct run_output *output;
     struct run_spool *spool; /* NULL: workers write to pipes */
     struct run_registry *registry;
-    struct run_tls *tls; /* NULL: plain text */
+    struct run_preempt_key *preempt_key; /* NULL: the job has not been asked to stop */
+    struct run_tls *tls;                 /* NULL: plain text */
     struct run_weights *weights;
     struct run_roll *roll;
     struct run_sweep *sweep;
@@ -68,7 +70,7 @@ struct run {
     char log_dir[512];
     bool is_terminal_lent; /* to the only worker */
     /* the end */
-    struct muster_timer grace_timer;
+    struct muster_timer grace_timer, preemption_timer;
     int stop_signal;               /* that told us to stop; 0: none */
     uint64_t stopped_ns;           /* when it came */
     const struct run_task *failed; /* the first that failed without a restart left */

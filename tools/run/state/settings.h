@@ -6,9 +6,10 @@
 #include <muster/options.h>
 #include <muster/view.h>
 
-#define RUN_COMMAND         "muster run"
-#define RUN_WORKERS_MAX     4096
-#define RUN_NODE_RANK_UNSET UINT64_MAX
+#define RUN_COMMAND                "muster run"
+#define RUN_WORKERS_MAX            4096
+#define RUN_NODE_RANK_UNSET        UINT64_MAX
+#define RUN_PREEMPTION_GRACE_UNSET UINT64_MAX
 
 struct run_kill {
     uint32_t rank;
@@ -56,7 +57,7 @@ struct run_settings {
     uint64_t members_min_timeout_ns;
     const char *checkpoint_dir, *checkpoint_every; /* NULL: none */
     uint64_t checkpoint_keep;
-    uint64_t grace_ns;
+    uint64_t grace_ns, preemption_grace_ns;
     const char *tls, *tls_secret, *tls_data;
     uint64_t tls_life_ns; /* of a certificate */
     bool is_quiet;

@@ -14,8 +14,9 @@
 void run_move(struct run *run, enum run_state to)
 {
     static const unsigned allowed[] = {
-        [RUN_STATE_RUNNING] =
-            BIT(RUN_STATE_REGROUPING) | BIT(RUN_STATE_STOPPING) | BIT(RUN_STATE_DONE),
+        [RUN_STATE_RUNNING] = BIT(RUN_STATE_REGROUPING) | BIT(RUN_STATE_LEAVING) |
+                              BIT(RUN_STATE_STOPPING) | BIT(RUN_STATE_DONE),
+        [RUN_STATE_LEAVING] = BIT(RUN_STATE_STOPPING) | BIT(RUN_STATE_DONE),
         [RUN_STATE_REGROUPING] =
             BIT(RUN_STATE_RUNNING) | BIT(RUN_STATE_STOPPING) | BIT(RUN_STATE_DONE),
         [RUN_STATE_STOPPING] = BIT(RUN_STATE_DONE),

@@ -20,7 +20,7 @@ enum run_task_state {
     RUN_TASK_NEW,     /* never started */
     RUN_TASK_WAITING, /* for its next start */
     RUN_TASK_RUNNING, /* a process is there, or its end has not been collected */
-    RUN_TASK_LEFT,    /* ended with 0 */
+    RUN_TASK_LEFT,    /* ended with 0, or preempted */
     RUN_TASK_FAILED,  /* no restart left, or ended while all end */
 };
 
@@ -76,6 +76,8 @@ struct run_task {
     uint64_t died_ns;     /* its last life, as far as is known; 0: none has ended */
     bool is_abandoned;    /* it has said that it gives up: no success whatever its exit code */
     char *trace_file;     /* its flight recorder, of the present or last life; NULL: not written */
+    bool is_preempted;    /* it has said that it stops, behind `step` … */
+    bool is_saved;        /* … which is in the checkpoint directory */
     bool is_too_late;     /* it came back when the others had finished */
     bool is_refused;      /* the others cannot work with it, as this life has said */
     bool uses_muster, took_part; /* in any life: it has reported; it has committed a step */

@@ -13,6 +13,8 @@
 #include "run/task/keeper.h"
 #include "run/task/restart.h"
 
+#include <muster/strategy_preemption.h>
+
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -65,6 +67,8 @@ void run_task_collect(struct run_task *task)
         task->died_ns = task->dying_ns; /* the system takes its time to take a process down */
     if (task->is_abandoned && task->wait_status == 0) /* a program that did not do its work */
         task->wait_status = W_EXITCODE(1, 0);
+    if (task->is_preempted && task->wait_status == 0) /* and the same */
+        task->wait_status = W_EXITCODE(MUSTER_EXIT_PREEMPTED, 0);
     task_confirm_death(task, task->wait_status);
     if (task->pid > 0 && !is_swept)
         kill(-task->pid, SIGKILL);

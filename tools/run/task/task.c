@@ -100,6 +100,7 @@ static void task_start(struct run_task *task)
     task->is_unclosed = task->is_in_step = false;
     task->born_epoch = run->epoch_last;
     task->is_too_late = task->is_refused = false;
+    task->is_preempted = task->is_saved = false;
     task->is_abandoned = false;
     free(task->trace_file);
     task->trace_file = NULL;
@@ -215,6 +216,13 @@ void run_task_end_all(struct run *run, int signal)
     run_move(run, RUN_STATE_STOPPING);
     run_cancel_starts(run);
     run_signal_with_grace(run, signal);
+}
+
+void run_task_leave_all(struct run *run)
+{
+    run_move(run, RUN_STATE_LEAVING);
+    run_cancel_starts(run);
+    run->control->on_changed(run);
 }
 
 /* --- a gang restart */
@@ -441,7 +449,10 @@ void run_task_on_exit(struct run_task *task)
         run_events_on_death(task);
     switch (action) {
     case RUN_ACTION_NONE:
-        run_task_move(task, task->wait_status == 0 ? RUN_TASK_LEFT : RUN_TASK_FAILED);
+        run_task_move(task, task->wait_status == 0 || task->is_preempted ? RUN_TASK_LEFT
+                                                                         : RUN_TASK_FAILED);
+        if (run->state == RUN_STATE_LEAVING && task->wait_status != 0 && !task->is_preempted)
+            run_note_failure(task, run_task_exit_code(task->wait_status));
         break;
     case RUN_ACTION_LEAVE:
         run_task_move(task, RUN_TASK_LEFT);

@@ -11,6 +11,8 @@ void run_task_start_all(struct run *run);
 void run_task_on_exit(struct run_task *task);
 /** The members' view `epoch` is without it: now its next life is welcome. */
 void run_task_on_loss_told(struct run_task *task, uint64_t epoch);
+/** Preempted: the workers end by themselves, and none is started again. */
+void run_task_leave_all(struct run *run);
 /** Tell all to end: signal now, SIGKILL after the grace time. */
 void run_task_end_all(struct run *run, int signal);
 void run_task_signal_all(struct run *run, int signal);

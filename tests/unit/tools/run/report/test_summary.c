@@ -1,4 +1,5 @@
 /* How a run ended, for people and as JSON. */
+#include "tools/run/report/preemption.c"
 #include "tools/run/report/summary.c"
 #include "tools/run/state/outcome.c"
 
@@ -178,6 +179,7 @@ static void the_summary_has_all_keys(void **state)
         {"rejoins", "3"},
         {"steps_lost", "5"},
         {"begun_anew_at", "[]"},
+        {"preempted", "null"},
         {"epochs", "4"},
         {"views", "4"},
         {"joins", "6"},
@@ -285,6 +287,37 @@ static void a_run_that_was_stopped_tells_its_steps(void **state)
     assert_string_equal(told, "ended by SIGTERM after 7 steps in 2.5 s\n");
 }
 
+static void a_preempted_run_tells_where_it_goes_on(void **state)
+{
+    static const char *const rows[][2] = {{"preempted", "{\"step\":7,\"saved\":true}"}};
+    struct scene *scene = *state;
+
+    scene->run.settings.checkpoint_dir = "/data/job";
+    scene->run.stop_signal = SIGTERM;
+    for (uint32_t i = 0; i < TASKS; i++) {
+        scene->tasks[i].is_preempted = true;
+        scene->tasks[i].step = 7;
+    }
+    scene->tasks[1].is_saved = true; /* the other one had come too late to take part */
+
+    run_summary_print(&scene->run);
+    assert_true(run_summary_write(&scene->run));
+
+    assert_string_equal(told, "preempted behind step 7, which is saved in /data/job: the same "
+                              "command goes on from there\n");
+    check_json(rows, 1);
+}
+
+static void a_preempted_run_without_a_directory_says_that_nothing_is_saved(void **state)
+{
+    struct scene *scene = *state;
+
+    scene->tasks[0].is_preempted = true;
+    scene->tasks[0].step = 7;
+    run_summary_print(&scene->run);
+    assert_string_equal(told, "preempted behind step 7, of which nothing is saved\n");
+}
+
 static void a_summary_that_cannot_be_written_is_told(void **state)
 {
     struct scene *scene = *state;
@@ -308,6 +341,8 @@ int main(void)
         CASE(the_first_failure_is_reported_whole),
         CASE(people_are_told_steps_and_seconds),
         CASE(a_run_that_was_stopped_tells_its_steps),
+        CASE(a_preempted_run_tells_where_it_goes_on),
+        CASE(a_preempted_run_without_a_directory_says_that_nothing_is_saved),
         CASE(a_summary_that_cannot_be_written_is_told),
     };
 

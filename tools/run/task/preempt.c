@@ -1,0 +1,78 @@
+/* Preemption: the launcher asks, the members stop, and the workers end by themselves. What is not over within
+ * --preemption-grace is ended as without it. */
+#include "run/task/preempt.h"
+
+#include "run/output/log.h"
+#include "run/registry/preempt.h"
+#include "run/task/task.h"
+
+#include <signal.h>
+#include <string.h>
+
+static void on_grace_over(struct muster_timer *timer)
+{
+    struct run *run = timer->data;
+
+    run_log(run, MUSTER_LOG_WARN, "preemption_late", RUN_FIELDS(MUSTER_FIELD("signal", SIGTERM)),
+            "the workers have not stopped within %.0f s (--preemption-grace): SIGTERM to those "
+            "that still run",
+            (double)run->settings.preemption_grace_ns / (double)MUSTER_NS_PER_S);
+    run_task_end_all(run, SIGTERM);
+}
+
+/* Nobody stops by itself who is no member: a program that does not use muster, or a job that has not begun. */
+static bool has_members(const struct run *run)
+{
+    for (uint32_t i = 0; i < run->task_count; i++)
+        if (run->tasks[i].state == RUN_TASK_RUNNING && run->tasks[i].member_from > 0)
+            return true;
+    return false;
+}
+
+bool run_preempt_ask(struct run *run, const char *cause)
+{
+    if (run->state == RUN_STATE_LEAVING)
+        return true;
+    if (run->settings.preemption_grace_ns == 0 || run->state != RUN_STATE_RUNNING ||
+        !has_members(run))
+        return false;
+    run_preempt_key_open(run, cause);
+    run_task_leave_all(run);
+    return true;
+}
+
+bool run_preempt_begin(struct run *run, int signal)
+{
+    char cause[32];
+
+    (void)snprintf(cause, sizeof(cause), "SIG%s", sigabbrev_np(signal));
+    if (!run_preempt_ask(run, cause))
+        return false;
+    run_log(run, MUSTER_LOG_WARN, "preempted", RUN_FIELDS(MUSTER_FIELD("signal", signal)),
+            "%s: the members stop behind one step and save it, within %.0f s; once more ends them "
+            "at once",
+            cause, (double)run->settings.preemption_grace_ns / (double)MUSTER_NS_PER_S);
+    muster_timer_init(&run->preemption_timer, on_grace_over, run);
+    muster_timer_start(&run->preemption_timer, run->env->loop,
+                       muster_loop_after_ns(run->env->loop, run->settings.preemption_grace_ns));
+    return true;
+}
+
+void run_preempt_go_on(struct run *run)
+{
+    if (run->stop_signal == 0)
+        run_task_leave_all(run);
+    else if (!run_preempt_begin(run, run->stop_signal))
+        run_task_end_all(run, run->stop_signal);
+}
+
+void run_preempt_on_stopped(struct run_task *task)
+{
+    struct run *run = task->run;
+
+    if (run->state != RUN_STATE_RUNNING)
+        return;
+    run_log(run, MUSTER_LOG_WARN, "preempted", RUN_FIELDS(MUSTER_FIELD("task", task->name)),
+            "the job is preempted, and its members stop: no worker is started again");
+    run_task_leave_all(run);
+}

@@ -1,0 +1,17 @@
+/* Preemption: the workers stop by themselves, behind one step that all members of the job agree on. */
+#ifndef MUSTER_RUN_TASK_PREEMPT_H
+#define MUSTER_RUN_TASK_PREEMPT_H
+
+#include "run/state/run.h"
+
+/** A notice: ask the job to stop, if a worker of it is a member; workers that end are not started again. cause is for
+ * people. False: no member can stop by itself. */
+bool run_preempt_ask(struct run *run, const char *cause);
+/** The machine goes away: the same, and all workers are ended by `signal` after --preemption-grace. */
+bool run_preempt_begin(struct run *run, int signal);
+/** The predecessor had begun it. */
+void run_preempt_go_on(struct run *run);
+/** A worker has said that its job is preempted, whoever has asked for it. */
+void run_preempt_on_stopped(struct run_task *task);
+
+#endif
