@@ -4,6 +4,8 @@
 
 #include "training/strategy_internal.h"
 
+#define NO_COPY_BYTES 1u /* nobody changes the tensors */
+
 bool muster_strategy_must_stop(const struct muster_strategy *strategy)
 {
     const struct muster_view *view = muster_node_view(strategy->node);
@@ -33,7 +35,8 @@ static enum muster_rc save_once(struct muster_strategy *strategy)
 {
     const struct muster_strategy_schedule *schedule = &strategy->schedule;
     const struct muster_strategy_checkpoint_options options = {.folder = schedule->folder,
-                                                               .keep_count = schedule->keep_count};
+                                                               .keep_count = schedule->keep_count,
+                                                               .copy_bytes_max = NO_COPY_BYTES};
     const struct muster_strategy_checkpoint_result *last = &strategy->saving.last;
     bool is_begun = false;
     enum muster_rc rc;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """A job that is preempted stops behind one step on all members, saves its state, and goes on from there when it is started again."""
+# Entries of ctest: Signals Faults Launchers
 import json
 import os
 import pathlib
@@ -15,6 +16,7 @@ import guard
 
 guard.enter()
 from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
+from watched_job import registry
 
 SOURCE = os.environ["MUSTER_SOURCE_DIR"]
 STEPPER = os.path.join(PROGRAMS, "stepper")
@@ -43,15 +45,15 @@ def workers(pid, program=STEPPER):
 
 
 class Launcher:
-    """muster run, whose standard error is kept in a file: it can be looked at while it runs."""
+    """muster run, whose output is kept in a file: it can be looked at while it runs. Steppers tell their steps."""
 
     def __init__(self, case, words, program, **variables):
         self.case = case
         self.errors = tempfile.TemporaryFile("w+")
         self.json = os.path.join(case.folder.name, f"summary.{len(case.launchers)}.json")
         case.launchers.append(self)
-        self.child = subprocess.Popen([MUSTER, "run", "--json", self.json, *words, "--", *program], env=dict(CLEAN, **variables), cwd=SOURCE,
-                                      stdout=subprocess.DEVNULL, stderr=self.errors)
+        self.child = subprocess.Popen([MUSTER, "run", "--json", self.json, *words, "--", *program], cwd=SOURCE,
+                                      env=dict(CLEAN, STEPPER_GAPS="1", **variables), stdout=self.errors, stderr=self.errors)
         case.addCleanup(self.errors.close)
         case.addCleanup(self.child.wait)
         case.addCleanup(self.child.kill)
@@ -84,16 +86,31 @@ class Preemption(unittest.TestCase):
     def start(self, *words, program=(STEPPER, STEPS, COUNT), **variables):
         return Launcher(self, words, program, **variables)
 
-    def start_slowly(self, *words, **variables):
+    def start_slowly(self, *words, program=(STEPPER, STEPS, COUNT), **variables):
         """A step takes 50 ms at least until the file is there, so that the job does not end before."""
-        return self.start(*words, STEPPER_HURRY=self.hurry, STEPPER_LINGER_MS="50", **variables)
+        return self.start(*words, program=program, STEPPER_HURRY=self.hurry, STEPPER_LINGER_MS="50", **variables)
 
     def saved_steps(self):
         names = sorted(os.listdir(self.checkpoints)) if os.path.exists(self.checkpoints) else []
         return [int(found[1]) for name in names if (found := re.fullmatch(r"checkpoint-(\d+)-[0-9a-f]{16}\.manifest", name))]
 
-    def wait_for_step(self, run, words=("--checkpoint-every", "2")):
-        run.wait_for(self.saved_steps, "a checkpoint")
+    def files(self):
+        return os.listdir(self.checkpoints) if os.path.exists(self.checkpoints) else []
+
+    def wait_for_step(self, run):
+        run.wait_for(lambda: re.search(r" gap \d+ ", run.said()), "a step")
+
+    def stopped(self, run, tasks=None, killed=0):
+        """The step behind which all have stopped; it is saved."""
+        summary = run.end(PREEMPTED)
+        step = summary["preempted"]["step"]
+        self.assertEqual(summary["preempted"], {"step": step, "saved": True})
+        self.assertEqual(self.saved_steps()[-1], step)
+        codes = [task["exit_code"] for task in summary["tasks"]]
+        self.assertEqual(len(codes) - codes.count(PREEMPTED), killed, codes)
+        self.assertEqual(tasks or len(codes), len(codes))
+        self.assertIn(f"preempted behind step {step}, which is saved in {self.checkpoints}", run.said())
+        return step
 
     def goes_on(self, step, *words, **variables):
         """The same command goes on behind the step, and ends as a run that was never disturbed."""
@@ -112,16 +129,184 @@ class Signals(Preemption):
         run = self.start_slowly(*words)
         self.wait_for_step(run)
         run.signal(signal.SIGTERM)
+        step = self.stopped(run)
+
+        self.assertLess(step, int(STEPS))
+        self.assertEqual(run.said().count(f"stopped behind step {step}, which is saved in {self.checkpoints}"), 2)
+        self.goes_on(step, *words)
+
+    def test_digits_has_the_weights_of_an_undisturbed_run(self):
+        words, program = ("-n", "2", "--checkpoint-dir", self.checkpoints, "--checkpoint-every", "5"), (DIGITS, "--steps", "120")
+        plain = self.start("-n", "2", program=program).end(0)
+        run = self.start(*words, program=program)
+        run.wait_for(self.saved_steps, "a checkpoint")
+        run.signal(signal.SIGTERM)
+        step = self.stopped(run)
+        again = self.start(*words, program=program)
+
+        self.assertEqual(again.end(0)["digests"], plain["digests"])
+        self.assertIn(f"the job begins with the checkpoint of step {step},", again.said())
+
+    def test_sigusr1_is_a_notice(self):
+        words = ("-n", "2", "--checkpoint-dir", self.checkpoints, "--checkpoint-every", "3")
+        run = self.start_slowly(*words)
+        self.wait_for_step(run)
+        run.signal(signal.SIGUSR1)
+        step = self.stopped(run)
+
+        self.assertIn("SIGUSR1: the members stop behind one step", run.said())
+        self.goes_on(step, *words)
+
+    def test_a_program_without_a_checkpoint_directory_is_told_that_nothing_is_saved(self):
+        run = self.start_slowly("-n", "2", "--preemption-grace", "60")
+        run.wait_for(lambda: "view 1 with 2 members" in run.said(), "the first view")
+        run.signal(signal.SIGTERM)
+        summary = run.end(PREEMPTED)
+
+        self.assertFalse(summary["preempted"]["saved"])
+        self.assertIn("nothing is saved, as there is no checkpoint directory", run.said())
+
+    def test_without_the_time_for_it_sigterm_ends_the_workers_at_once(self):
+        for words in ((), ("--checkpoint-dir", self.checkpoints, "--preemption-grace", "0")):
+            run = self.start_slowly("-n", "2", *words)
+            run.wait_for(lambda: "view 1 with 2 members" in run.said(), "the first view")
+            run.signal(signal.SIGTERM)
+            summary = run.end(128 + signal.SIGTERM)
+            self.assertIsNone(summary["preempted"])
+            self.assertEqual([task["exit_code"] for task in summary["tasks"]], [128 + signal.SIGTERM] * 2)
+
+    def start_stuck(self, *words):
+        """The workers do not come to the end of a step."""
+        run = self.start("-n", "2", "--checkpoint-dir", self.checkpoints, *words, STEPPER_HURRY=self.hurry, STEPPER_LINGER_MS="900000")
+        run.wait_for(lambda: "view 1 with 2 members" in run.said(), "the first view")
+        return run
+
+    def test_the_workers_are_ended_when_the_time_is_over(self):
+        run = self.start_stuck("--preemption-grace", "300ms")
+        run.signal(signal.SIGTERM)
+        summary = run.end(128 + signal.SIGTERM)
+
+        self.assertIsNone(summary["preempted"])
+        self.assertIn("the workers have not stopped within", run.said())
+        self.assertEqual([task["exit_code"] for task in summary["tasks"]], [128 + signal.SIGTERM] * 2)
+
+    def test_a_second_sigterm_ends_the_workers_at_once(self):
+        run = self.start_stuck("--preemption-grace", "900")
+        run.signal(signal.SIGTERM)
+        run.wait_for(lambda: "the members stop behind one step" in run.said(), "the stop")
+        while run.child.poll() is None:  # sooner than a second later it is the same wish
+            run.signal(signal.SIGTERM)
+        self.assertIsNone(run.end(128 + signal.SIGTERM)["preempted"])
+
+    def test_a_job_that_has_not_begun_is_ended_at_once(self):
+        run = self.start("-n", "2", "--checkpoint-dir", self.checkpoints, program=("sleep", "900"))
+        run.wait_for(lambda: len(workers(run.child.pid, "sleep")) == 2, "a worker")
+        run.signal(signal.SIGTERM)
+        self.assertIsNone(run.end(128 + signal.SIGTERM)["preempted"])
+
+
+class Faults(Preemption):
+    def test_a_worker_that_is_killed_amid_it_costs_nothing(self):
+        for victim in range(3):  # the leader, too
+            self.checkpoints = os.path.join(self.folder.name, f"checkpoints.{victim}")
+            words = ("-n", "3", "--checkpoint-dir", self.checkpoints, "--checkpoint-every", "2", "--max-restarts", "5")
+            run = self.start_slowly(*words)
+            self.wait_for_step(run)
+            pids = workers(run.child.pid)
+            self.assertEqual(len(pids), 3)
+            os.kill(pids[victim], signal.SIGSTOP)  # so that the stop cannot be over before it dies
+            run.signal(signal.SIGTERM)
+            run.wait_for(lambda: "the members stop behind one step" in run.said(), "the stop")
+            os.kill(pids[victim], signal.SIGKILL)
+            step = self.stopped(run, killed=1)
+        self.goes_on(step, *words)
+
+    def test_a_worker_that_is_killed_while_it_saves(self):
+        count = "20000000"  # 160 MB, which take some time
+        words = ("-n", "3", "--checkpoint-dir", self.checkpoints, "--checkpoint-every", "1h")
+        run = self.start_slowly(*words, program=(STEPPER, STEPS, count))
+        self.wait_for_step(run)
+        pids = workers(run.child.pid)
+        run.signal(signal.SIGTERM)
+        run.wait_for(lambda: any(".shard-00001-of-00003" in name for name in self.files()), "a shard")
+        os.kill(pids[1], signal.SIGKILL)
         summary = run.end(PREEMPTED)
 
         step = summary["preempted"]["step"]
-        self.assertEqual(summary["preempted"], {"step": step, "saved": True})
-        self.assertLess(step, int(STEPS))
+        self.assertTrue(summary["preempted"]["saved"])
+        self.assertIn(step, self.saved_steps())
+        again = self.start(*words, program=(STEPPER, str(step + 1), count))
+        again.end(0)
+        self.assertIn(f"the job begins with the checkpoint of step {step},", again.said())
+
+    def test_what_cannot_be_saved_does_not_end_with_42(self):
+        run = self.start_slowly("-n", "2", "--checkpoint-dir", self.checkpoints, "--checkpoint-every", "1h")
+        self.wait_for_step(run)
+        pathlib.Path(self.checkpoints).touch()  # no folder can be made there
+        run.signal(signal.SIGTERM)
+        summary = run.end(1)
+
+        self.assertIsNone(summary["preempted"])
+        self.assertEqual([task["exit_code"] for task in summary["tasks"]], [1, 1])
+        self.assertIn(f"cannot make the folder {self.checkpoints}", run.said())
+
+    def test_a_disk_that_is_full_does_not_end_with_42(self):
+        limit = f"ulimit -f 1; trap '' XFSZ; exec {STEPPER} {STEPS} 3000000"  # files of 1 KB at most
+        run = self.start_slowly("-n", "2", "--checkpoint-dir", self.checkpoints, "--checkpoint-every", "1h", program=("bash", "-c", limit))
+        self.wait_for_step(run)
+        run.signal(signal.SIGTERM)
+        summary = run.end(1)
+
+        self.assertIsNone(summary["preempted"])
+        self.assertEqual(self.saved_steps(), [])
+        self.assertRegex(run.said(), r"stepper: \w+: checkpoint of step \d+: ")
+
+    def test_a_program_that_ends_with_0_counts_as_preempted(self):
+        script = f"{STEPPER} {STEPS} {COUNT}; exit 0"
+        run = self.start_slowly("-n", "2", "--checkpoint-dir", self.checkpoints, "--checkpoint-every", "2", program=("bash", "-c", script))
+        self.wait_for_step(run)
+        run.signal(signal.SIGTERM)
+        self.stopped(run)
+
+
+class Launchers(Preemption):
+    def start_two(self, nodes="2"):
+        address = registry(self)
+        common = ("-n", "1", "--nnodes", nodes, "--registry", address, "--job", "j", "--checkpoint-dir", self.checkpoints,
+                  "--checkpoint-every", "2", "--min-members-timeout", "1")  # so long one waits for the other
+        return [(*common, "--node-rank", str(rank)) for rank in range(2)]
+
+    def test_a_signal_to_one_of_several_stops_all_and_they_go_on_together(self):
+        words = self.start_two()
+        runs = [self.start_slowly(*each) for each in words]
+        self.wait_for_step(runs[0])
+        runs[1].signal(signal.SIGTERM)
+        steps = [self.stopped(run, tasks=1) for run in runs]
+        self.assertEqual(steps[0], steps[1])
+        self.assertIn("the job is preempted, and its members stop", runs[0].said())
+
+        pathlib.Path(self.hurry).touch()
+        again = [self.start(*each) for each in words]
+        digests = [run.end(0)["digests"] for run in again]
+        self.assertEqual(digests[0], digests[1])
+        self.assertIn(f"the job begins with the checkpoint of step {steps[0]},", again[0].said())
+
+    def test_a_launcher_that_starts_while_members_stop_does_not_begin_the_job_anew(self):
+        first, second = self.start_two("1:2")
+        run = self.start_slowly(*first, "--preemption-grace", "900")
+        self.wait_for_step(run)
+        (pid,) = workers(run.child.pid)
+        os.kill(pid, signal.SIGSTOP)
+        run.signal(signal.SIGTERM)
+        run.wait_for(lambda: "the members stop behind one step" in run.said(), "the stop")
+        late = self.start_slowly(*second)
+        late.wait_for(lambda: workers(late.child.pid), "its worker")
+        os.kill(pid, signal.SIGCONT)
+        step = self.stopped(run, tasks=1)
+        summary = late.end(PREEMPTED)
+
+        self.assertIsNotNone(summary["preempted"])
         self.assertEqual(self.saved_steps()[-1], step)
-        self.assertEqual([task["exit_code"] for task in summary["tasks"]], [PREEMPTED, PREEMPTED])
-        self.assertEqual(run.said().count(f"stopped behind step {step}, which is saved in {self.checkpoints}"), 2)
-        self.assertIn(f"preempted behind step {step}, which is saved in {self.checkpoints}", run.said())
-        self.goes_on(step, *words)
 
 
 if __name__ == "__main__":
