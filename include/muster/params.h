@@ -371,7 +371,8 @@ muster_params_cut_start(struct muster_params_op *op, struct muster_params *param
 /**
  * The same at a clock: of each source that ticks all pushes of the steps before `clock`, and none of later
  * steps; of the others all pushes up to some one of them. The cut waits until all have come to the clock, and
- * sources that are there already push nothing more until then. 0: the same as muster_params_cut_start.
+ * sources that are there already push nothing more until then. Where muster_params_cut_start would end UNAVAILABLE, it
+ * is begun again until the deadline, and the sources go on waiting. 0: the same as muster_params_cut_start.
  *
  * Errors:  those of muster_params_cut_start; returned INVALID_ARGUMENT (UINT64_MAX); by done OUT_OF_RANGE (a
  *          source has gone on behind this clock: name a later one), FAILED_PRECONDITION (no source ticks).

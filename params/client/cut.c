@@ -71,17 +71,21 @@ bool muster_params_mark_receive(struct muster_params *params, const void *payloa
 
 /* --- Cuts --- */
 
+/* A cut at a clock that cannot be made now is begun again after this, while sources wait at the clock. */
+#define AGAIN_NS (20 * MUSTER_NS_PER_MS)
+
 /* A cut that the program has asked for. */
 struct muster_params_cutting {
     struct muster_params *params;
     struct muster_params_op *op;
     struct muster_params_cut *ret_cut;
     uint64_t number;
-    uint64_t clock;  /* all sources are at it; 0: wherever they are */
-    bool is_holding; /* servers are asked to hold back what comes behind it */
-    uint64_t map; /* of the first server that has answered; all must have saved by the same */
+    uint64_t clock;   /* all sources are at it; 0: wherever they are */
+    bool is_holding;  /* servers are asked to hold back what comes behind it */
+    uint64_t map;     /* of the first server that has answered; all must have saved by the same */
     uint64_t sources; /* that had marked there; as with the map */
     uint32_t asked, answered; /* servers */
+    struct muster_timer again;
     bool has_manifest;
     struct muster_params_snapshot_manifest manifest;
     uint8_t has[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* a bit per shard that is saved */
@@ -94,6 +98,7 @@ static void cutting_free(struct muster_params_cutting *cutting)
     struct muster_params *params = cutting->params;
 
     params->cutting = NULL;
+    muster_timer_stop(&cutting->again);
     if (cutting->has_manifest)
         muster_params_snapshot_manifest_fini(&cutting->manifest);
     muster_mem_free(params->env->mem, cutting);
@@ -241,8 +246,8 @@ static struct muster_params_request *request_ask(struct muster_params_cutting *c
 static bool cut_ask(struct muster_params_cutting *cutting, struct muster_params_way *way)
 {
     size_t folder_bytes = strlen(cutting->folder);
-    struct muster_params_request *request = request_ask(
-        cutting, MUSTER_PARAMS_REQUEST_CUT, sizeof(cutting->number) + folder_bytes);
+    struct muster_params_request *request =
+        request_ask(cutting, MUSTER_PARAMS_REQUEST_CUT, sizeof(cutting->number) + folder_bytes);
 
     if (request == NULL)
         return false;
@@ -311,6 +316,28 @@ void muster_params_cutting_abandon(struct muster_params *params, const struct mu
     cutting->op = NULL;
     if (cutting->clock > 0)
         holds_end(cutting);
+    if (muster_timer_is_started(&cutting->again)) /* no server is to answer */
+        cutting_free(cutting);
+}
+
+/* Servers that have not saved go on holding back what comes behind the clock: sources that went on now could not be cut
+ * there any more. */
+static bool cutting_try_again(struct muster_params_cutting *cutting)
+{
+    struct muster_params *params = cutting->params;
+    struct muster_loop *loop = params->env->loop;
+
+    if (cutting->clock == 0 || cutting->op == NULL || cutting->error.rc != MUSTER_UNAVAILABLE)
+        return false;
+    MUSTER_LOG(params->env, DEBUG, "params_cut_again", "cut", cutting->number, "reason",
+               cutting->error.text);
+    if (cutting->has_manifest)
+        muster_params_snapshot_manifest_fini(&cutting->manifest);
+    cutting->has_manifest = false;
+    memset(cutting->has, 0, sizeof(cutting->has));
+    cutting->is_holding = true;
+    muster_timer_start(&cutting->again, loop, muster_loop_after_ns(loop, AGAIN_NS));
+    return true;
 }
 
 static void cutting_check(struct muster_params_cutting *cutting)
@@ -326,9 +353,11 @@ static void cutting_check(struct muster_params_cutting *cutting)
         if (cutting->asked > 0)
             return;
     }
+    if (cutting->error.rc == MUSTER_OK && op != NULL)
+        cutting->error.rc = manifest_save(cutting, &cutting->error);
+    if (cutting_try_again(cutting))
+        return;
     error = cutting->error;
-    if (op != NULL && error.rc == MUSTER_OK)
-        error.rc = manifest_save(cutting, &error);
     if (cutting->clock > 0)
         holds_end(cutting);
     cutting_free(cutting);
@@ -352,7 +381,7 @@ void muster_params_cut_answer(struct muster_params_request *request, const void 
     else if (request->kind == MUSTER_PARAMS_REQUEST_CUT &&
              muster_params_saved_unpack(payload, bytes, &saved, &error) == MUSTER_OK)
         (void)saved_take(cutting, &saved, request->way->server, &error);
-    if (cutting->error.rc == MUSTER_OK)
+    if (cutting->error.rc == MUSTER_OK && error.rc != MUSTER_OK)
         cutting->error = error;
     cutting->answered++;
     if (cutting->op != NULL) /* only cutting_check may end it, not the last request */
@@ -361,6 +390,36 @@ void muster_params_cut_answer(struct muster_params_request *request, const void 
     if (cutting->op != NULL)
         cutting->op->waits--;
     cutting_check(cutting);
+}
+
+static uint64_t number_draw(const struct muster_params *params)
+{
+    uint64_t number = muster_host_wall_ns(params->env->host) / 1000;
+
+    return number > params->mark_wanted ? number : params->mark_wanted + 1;
+}
+
+static void on_again(struct muster_timer *timer)
+{
+    struct muster_params_cutting *cutting = timer->data;
+
+    cutting->number = number_draw(cutting->params);
+    cutting->error.rc = MUSTER_OK;
+    servers_ask(cutting);
+    if (cutting->asked == 0)
+        cutting_check(cutting);
+}
+
+bool muster_params_cutting_describe(const struct muster_params_op *op,
+                                    struct muster_error *ret_error)
+{
+    const struct muster_params_cutting *cutting = op->params->cutting;
+
+    if (cutting == NULL || cutting->op != op || cutting->error.text[0] == '\0')
+        return false;
+    muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED, "the last attempt ended: %.200s",
+                     cutting->error.text);
+    return true;
 }
 
 static struct muster_params_cutting *cutting_new(struct muster_params *params, const char *folder)
@@ -372,9 +431,8 @@ static struct muster_params_cutting *cutting_new(struct muster_params *params, c
     if (cutting == NULL)
         return NULL;
     cutting->params = params;
-    cutting->number = muster_host_wall_ns(params->env->host) / 1000;
-    if (cutting->number <= params->mark_wanted)
-        cutting->number = params->mark_wanted + 1;
+    cutting->number = number_draw(params);
+    muster_timer_init(&cutting->again, on_again, cutting);
     memcpy(cutting->folder, folder, bytes);
     return cutting;
 }
@@ -394,8 +452,7 @@ enum muster_rc muster_params_cut_at_start(struct muster_params_op *op, struct mu
     struct muster_params_cutting *cutting;
     enum muster_rc rc;
 
-    if (folder[0] == '\0' || strlen(folder) > MUSTER_PARAMS_FOLDER_BYTES_MAX ||
-        clock == UINT64_MAX)
+    if (folder[0] == '\0' || strlen(folder) > MUSTER_PARAMS_FOLDER_BYTES_MAX || clock == UINT64_MAX)
         return MUSTER_INVALID_ARGUMENT;
     if (params->cutting != NULL || !params->is_ready)
         return MUSTER_FAILED_PRECONDITION;

@@ -39,6 +39,8 @@ static void deadline_describe(const struct muster_params_op *op, struct muster_e
     const struct muster_params *params = op->params;
     const struct muster_params_way *way = op_way(op);
 
+    if (muster_params_cutting_describe(op, ret_error))
+        return;
     if (way != NULL && way == params->nowhere)
         muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
                          "some of the rows have no server that can be reached (map %llu)",

@@ -17,18 +17,38 @@
 
 #include "params/client/client_internal.h"
 #include "params/server/core/server_internal.h"
+#include "params/server/state/cut_internal.h"
 #include "params/snapshot/snapshot.h"
 #include "runtime/system/folder_system.h"
+
+/* Time between two attempts passes by call. */
+#include "params/client/cut.c"
 
 #define SHARDS  8u
 #define ROWS    20u
 #define WORKERS 2u
+#define BYTES   ((size_t)48 << 20) /* tables by round have some of their own */
 
 /* Element i of each row counts the pushes of worker i. */
 static const struct muster_params_schema counts = {.name = "counts",
                                                    .row_elements = WORKERS,
                                                    .wire_dtype = MUSTER_F32,
                                                    .optimizer = MUSTER_PARAMS_ADD};
+
+#define BLOCK  1024u
+#define BLOCKS 3u
+
+/* Tensors and tables by round, of which the same elements count. */
+static const struct muster_params_schema weights = {.name = "weights",
+                                                    .row_elements = BLOCK,
+                                                    .wire_dtype = MUSTER_F32,
+                                                    .optimizer = MUSTER_PARAMS_ADD,
+                                                    .tensor_elements = BLOCKS * BLOCK};
+static const struct muster_params_schema sums = {.name = "sums",
+                                                 .row_elements = WORKERS,
+                                                 .wire_dtype = MUSTER_F32,
+                                                 .optimizer = MUSTER_PARAMS_ADD,
+                                                 .is_by_round = true};
 
 struct call {
     struct muster_params_op op;
@@ -53,7 +73,7 @@ static void scene_open(struct scene *scene)
     memset(scene, 0, sizeof(*scene));
     strcpy(scene->folder, "/tmp/params_cut_clock.XXXXXX");
     assert_non_null(mkdtemp(scene->folder));
-    params_stand_open(&scene->stand, SHARDS);
+    params_stand_open_in(&scene->stand, SHARDS, BYTES);
     for (uint32_t i = 0; i < WORKERS; i++) {
         scene->workers[i] = params_stand_source(&scene->stand, names[i], WORKERS);
         scene->tables[i] = params_stand_table(&scene->stand, scene->workers[i], &counts);
@@ -99,7 +119,8 @@ static void cut_start(struct scene *scene, struct call *call, uint64_t clock)
                      MUSTER_OK);
 }
 
-static void push_start(struct scene *scene, struct call *call, uint32_t worker)
+static void table_push_start(struct scene *scene, struct call *call,
+                             struct muster_params_table *table, uint32_t worker)
 {
     *call = (struct call){.op = {.data = call}};
     for (uint32_t i = 0; i < ROWS; i++) {
@@ -107,10 +128,15 @@ static void push_start(struct scene *scene, struct call *call, uint32_t worker)
         call->values[i][worker] = 1;
     }
     assert_int_equal(
-        muster_params_push_start(&call->op, scene->tables[worker],
+        muster_params_push_start(&call->op, table,
                                  &(struct muster_params_rows){call->keys, call->values, ROWS},
                                  params_stand_deadline(&scene->stand), on_call),
         MUSTER_OK);
+}
+
+static void push_start(struct scene *scene, struct call *call, uint32_t worker)
+{
+    table_push_start(scene, call, scene->tables[worker], worker);
 }
 
 static void worker_push(struct scene *scene, uint32_t worker)
@@ -125,43 +151,67 @@ static void worker_tick(struct scene *scene, uint32_t worker, uint64_t clock)
 {
     struct muster_error error;
 
-    assert_int_equal(
-        params_stand_tick(&scene->stand, scene->workers[worker], clock, 1, &error), MUSTER_OK);
+    assert_int_equal(params_stand_tick(&scene->stand, scene->workers[worker], clock, 1, &error),
+                     MUSTER_OK);
 }
 
 /* --- The cut in the folder --- */
 
+struct expected {
+    uint32_t table, rows;
+    float values[WORKERS];
+};
+
 static enum muster_rc on_row(void *data, uint32_t table, uint64_t key, uint32_t clock,
                              const float *values)
 {
-    float *expected = data;
+    struct expected *expected = data;
 
-    (void)table;
     (void)key;
     (void)clock;
-    expected[WORKERS]++;
+    if (table != expected->table)
+        return MUSTER_OK;
+    expected->rows++;
     for (uint32_t i = 0; i < WORKERS; i++)
-        assert_true(values[i] == expected[i]);
+        assert_true(values[i] == expected->values[i]);
     return MUSTER_OK;
 }
 
-static void cut_check(const struct scene *scene, float one, float other)
+static uint32_t table_number(const struct muster_params_snapshot_manifest *manifest,
+                             const char *name)
+{
+    uint32_t number = 0;
+
+    while (number < manifest->table_count && strcmp(manifest->schemas[number].name, name) != 0)
+        number++;
+    assert_int_not_equal(number, manifest->table_count);
+    return number;
+}
+
+static void cut_check_table(const struct scene *scene, const char *name, uint32_t rows, float one,
+                            float other)
 {
     const struct muster_params_snapshot snapshot = {.files = muster_files_system(),
                                                     .mem = careful_mem(),
                                                     .folder = scene->folder,
                                                     .sync_folder = muster_folder_sync};
-    float expected[WORKERS + 1] = {one, other};
-    const struct muster_params_snapshot_visitor visitor = {.data = expected, .on_row = on_row};
+    struct expected expected = {.values = {one, other}};
+    const struct muster_params_snapshot_visitor visitor = {.data = &expected, .on_row = on_row};
     struct muster_params_snapshot_manifest manifest;
     struct muster_error error;
 
     assert_int_equal(muster_params_snapshot_open(&snapshot, &manifest, &error), MUSTER_OK);
+    expected.table = table_number(&manifest, name);
     for (uint32_t i = 0; i < SHARDS; i++)
         assert_int_equal(muster_params_snapshot_visit(&snapshot, &manifest, i, &visitor, &error),
                          MUSTER_OK);
     muster_params_snapshot_manifest_fini(&manifest);
-    assert_true(expected[WORKERS] == (float)ROWS);
+    assert_int_equal(expected.rows, rows);
+}
+
+static void cut_check(const struct scene *scene, float one, float other)
+{
+    cut_check_table(scene, "counts", ROWS, one, other);
 }
 
 static bool is_held(void *data)
@@ -236,11 +286,11 @@ static void pulls_stay_behind_pushes_that_wait(void **state)
     worker_tick(scene, 0, 1);
     cut_begin(scene, &cut, 1);
     push_start(scene, &ahead, 0);
-    assert_int_equal(muster_params_pull_start(
-                         &pull.op, scene->tables[0],
-                         &(struct muster_params_rows){ahead.keys, pull.values, ROWS},
-                         params_stand_deadline(&scene->stand), on_call),
-                     MUSTER_OK);
+    assert_int_equal(
+        muster_params_pull_start(&pull.op, scene->tables[0],
+                                 &(struct muster_params_rows){ahead.keys, pull.values, ROWS},
+                                 params_stand_deadline(&scene->stand), on_call),
+        MUSTER_OK);
     worker_push(scene, 1);
     assert_false(pull.is_done);
     worker_tick(scene, 1, 1);
@@ -376,6 +426,156 @@ static void sources_go_on_when_the_cut_is_given_up(void **state)
     }
 }
 
+/* --- Tensors, rounds --- */
+
+struct tensor_call {
+    struct call call;
+    float values[BLOCKS * BLOCK];
+};
+
+static void tensor_push_start(struct scene *scene, struct tensor_call *push,
+                              struct muster_params_table *table, uint32_t worker)
+{
+    memset(push, 0, sizeof(*push));
+    push->call.op.data = &push->call;
+    for (uint32_t i = 0; i < BLOCKS; i++)
+        push->values[i * BLOCK + worker] = 1;
+    assert_int_equal(
+        muster_params_tensor_start(
+            &push->call.op, table, &(struct muster_params_range){.values = push->values},
+            MUSTER_PARAMS_DIRECTION_PUSH, params_stand_deadline(&scene->stand), on_call),
+        MUSTER_OK);
+}
+
+static void pushes_to_tensors_wait_for_the_cut_before_them(void **state)
+{
+    struct scene *scene = *state;
+    struct muster_params_table *tables[WORKERS];
+    struct tensor_call pushes[WORKERS], ahead;
+    struct call cut;
+
+    for (uint32_t i = 0; i < WORKERS; i++)
+        tables[i] = params_stand_table(&scene->stand, scene->workers[i], &weights);
+    tensor_push_start(scene, &pushes[0], tables[0], 0);
+    assert_int_equal(call_await(scene, &pushes[0].call), MUSTER_OK);
+    worker_tick(scene, 0, 1);
+    cut_begin(scene, &cut, 1);
+    tensor_push_start(scene, &ahead, tables[0], 0);
+    tensor_push_start(scene, &pushes[1], tables[1], 1);
+    assert_int_equal(call_await(scene, &pushes[1].call), MUSTER_OK);
+    worker_push(scene, 1);
+    assert_false(ahead.call.is_done);
+    worker_tick(scene, 1, 1);
+
+    assert_int_equal(call_await(scene, &cut), MUSTER_OK);
+    assert_int_equal(call_await(scene, &ahead.call), MUSTER_OK);
+    cut_check_table(scene, "weights", BLOCKS, 1, 1);
+}
+
+/* The round is closed by the ticks for which the cut waits. */
+static void a_cut_at_a_clock_has_the_rounds_before_it(void **state)
+{
+    struct scene *scene = *state;
+    struct muster_params_table *tables[WORKERS];
+    struct call cut, pushes[WORKERS], ahead[WORKERS];
+
+    for (uint32_t i = 0; i < WORKERS; i++)
+        tables[i] = params_stand_table(&scene->stand, scene->workers[i], &sums);
+    table_push_start(scene, &pushes[0], tables[0], 0);
+    assert_int_equal(call_await(scene, &pushes[0]), MUSTER_OK);
+    worker_tick(scene, 0, 1);
+    cut_begin(scene, &cut, 1);
+    table_push_start(scene, &ahead[0], tables[0], 0);
+    table_push_start(scene, &pushes[1], tables[1], 1);
+    assert_int_equal(call_await(scene, &pushes[1]), MUSTER_OK);
+    worker_tick(scene, 1, 1);
+    table_push_start(scene, &ahead[1], tables[1], 1);
+
+    assert_int_equal(call_await(scene, &cut), MUSTER_OK);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        assert_int_equal(call_await(scene, &ahead[i]), MUSTER_OK);
+    cut_check_table(scene, "sums", ROWS, 1, 1);
+    assert_int_equal(cut.cut.clock, 1);
+}
+
+static bool is_marking(void *data)
+{
+    const struct scene *scene = data;
+
+    return scene->stand.server->cut.state == MUSTER_PARAMS_CUT_MARKING;
+}
+
+/* A source that went on would be beyond the clock when the cut is begun again. */
+static void sources_wait_until_a_cut_that_failed_is_made(void **state)
+{
+    struct scene *scene = *state;
+    struct muster_error error;
+    struct call cut, ahead, tick = {.is_done = false};
+
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "shards have moved amid the cut");
+    worker_push(scene, 0);
+    worker_tick(scene, 0, 1);
+    cut_begin(scene, &cut, 1);
+    push_start(scene, &ahead, 0);
+    worker_push(scene, 1);
+    tick.op.data = &tick;
+    assert_int_equal(muster_params_tick_start(&tick.op, scene->workers[1], 1,
+                                              params_stand_deadline(&scene->stand), on_call),
+                     MUSTER_OK);
+    for (int i = 0; i < 2; i++) {
+        test_env_run_until(&scene->stand.test.env, is_marking, scene);
+        muster_params_cut_end(&scene->stand.server->cut, &error);
+        assert_false(ahead.is_done);
+    }
+
+    assert_int_equal(call_await(scene, &cut), MUSTER_OK);
+    assert_int_equal(call_await(scene, &ahead), MUSTER_OK);
+    assert_int_equal(call_await(scene, &tick), MUSTER_OK);
+    assert_int_equal(cut.cut.clock, 1);
+    cut_check(scene, 1, 1);
+}
+
+static bool waits_to_begin_again(void *data)
+{
+    const struct scene *scene = data;
+
+    return muster_timer_is_started(&scene->asker->cutting->again);
+}
+
+/* It is between two attempts when its program, or its time, ends it. */
+static void a_cut_that_would_be_begun_again_can_end(void **state)
+{
+    for (uint32_t way = 0; way < 3; way++) {
+        struct scene *scene = *state;
+        struct muster_error error;
+        struct call cut, ahead;
+
+        muster_error_set(&error, MUSTER_UNAVAILABLE, "shards have moved amid the cut");
+        worker_tick(scene, 0, way + 1);
+        cut_begin(scene, &cut, way + 1);
+        push_start(scene, &ahead, 0);
+        worker_tick(scene, 1, way + 1);
+        test_env_run_until(&scene->stand.test.env, is_marking, scene);
+        muster_params_cut_end(&scene->stand.server->cut, &error);
+        test_env_run_until(&scene->stand.test.env, waits_to_begin_again, scene);
+        if (way == 0) {
+            muster_params_op_cancel(&cut.op);
+        } else if (way == 1) {
+            cut.op.deadline_ns = muster_loop_now_ns(scene->stand.test.env.loop);
+            muster_params_on_op_deadline(&scene->asker->deadline);
+        } else {
+            (void)params_stand_leave(&scene->stand, scene->asker);
+            scene->asker = NULL;
+        }
+
+        assert_int_equal(call_await(scene, &cut),
+                         way == 1 ? MUSTER_DEADLINE_EXCEEDED : MUSTER_CANCELLED);
+        if (way == 1)
+            assert_non_null(strstr(cut.op.error.text, "shards have moved amid the cut"));
+        assert_int_equal(call_await(scene, &ahead), MUSTER_OK);
+    }
+}
+
 /* It comes to a server that holds back pushes. */
 static void a_source_that_connects_meanwhile_waits_too(void **state)
 {
@@ -409,6 +609,10 @@ int main(void)
         CASE(a_clock_that_is_over_is_refused),
         CASE(without_sources_that_tick_there_is_no_clock),
         CASE(sources_go_on_when_the_cut_is_given_up),
+        CASE(pushes_to_tensors_wait_for_the_cut_before_them),
+        CASE(a_cut_at_a_clock_has_the_rounds_before_it),
+        CASE(sources_wait_until_a_cut_that_failed_is_made),
+        CASE(a_cut_that_would_be_begun_again_can_end),
         CASE(a_source_that_connects_meanwhile_waits_too),
     };
 
