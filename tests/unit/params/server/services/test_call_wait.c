@@ -14,6 +14,7 @@
 
 #include "params/server/services/agents_internal.h"
 #include "params/server/services/call_wait.c"
+#include "params/server/state/hold.h"
 
 #define SOURCES 2u
 #define KEYS    3u
@@ -270,6 +271,68 @@ static void a_caller_that_has_gone_is_not_kept(void **state)
     assert_true(muster_list_is_empty(&server->clocks.calls));
 }
 
+/* --- Cuts at a clock --- */
+
+#define CUT 7u
+
+static void hold_begin(struct muster_params_server *server, uint64_t clock)
+{
+    server->hold.number = CUT;
+    server->hold.clock = clock;
+    MUSTER_LIST_EACH (&server->clients, client, struct muster_params_client, node)
+        assert_true(!client->is_open || muster_params_server_hold_join(client));
+}
+
+/* What would be behind the cut is not applied, and takes no number. */
+static void a_push_behind_a_cut_that_waits_is_refused(void **state)
+{
+    struct scene *scene = *state;
+    struct muster_params_server *server = scene->caller->stand.server;
+    Muster__Params__V1__PushRequest push;
+    struct params_answer answer;
+
+    clock_tick(scene, 0, 1);
+    clock_tick(scene, 1, 0);
+    hold_begin(server, 1);
+    push = push_of(scene, 0, "counters", 1, ones);
+    answer = params_caller_push(scene->caller, &push);
+    assert_int_equal(answer.rc, MUSTER_UNAVAILABLE);
+    assert_non_null(strstr(answer.text, "a cut at clock 1 waits for slower sources: push again"));
+    rows_push(scene, 1, "counters", 0, tens);
+    assert_true(value_pulled(scene, "counters", 0) == 10);
+
+    muster_params_server_hold_end(server, CUT);
+    assert_int_equal(params_caller_push(scene->caller, &push).applied, KEYS);
+    assert_true(value_pulled(scene, "counters", 0) == 11);
+}
+
+/* The client of its agent holds it back. */
+static void a_push_to_servers_of_a_job_waits_for_the_cut(void **state)
+{
+    struct scene *scene = *state;
+    Muster__Params__V1__PushRequest push;
+    struct params_answer answer = {.is_done = false};
+    struct muster_params_v1_params_push_call call = {.data = &answer};
+
+    clock_tick(scene, 0, 1);
+    clock_tick(scene, 1, 0);
+    for (uint32_t i = 0; i < scene->job.count; i++)
+        hold_begin(scene->job.members[i].server, 1);
+    server_turn(scene);
+    push = push_of(scene, 0, "counters", 1, ones);
+    params_caller_begin_push(scene->caller, &call, &push);
+    rows_push(scene, 1, "counters", 0, tens);
+    server_turn(scene);
+    assert_false(answer.is_done);
+    assert_true(value_pulled(scene, "counters", 0) == 10);
+
+    for (uint32_t i = 0; i < scene->job.count; i++)
+        muster_params_server_hold_end(scene->job.members[i].server, CUT);
+    params_caller_await(scene->caller, &answer);
+    assert_int_equal(answer.rc, MUSTER_OK);
+    assert_true(value_pulled(scene, "counters", 0) == 11);
+}
+
 /* --- Rounds --- */
 
 static void a_push_waits_until_its_round_is_open(void **state)
@@ -452,6 +515,8 @@ int main(void)
         ALONE(a_pull_that_waits_in_vain_names_the_slowest_source),
         ALONE(a_server_that_closes_ends_calls_that_wait),
         ALONE(a_caller_that_has_gone_is_not_kept),
+        ALONE(a_push_behind_a_cut_that_waits_is_refused),
+        OF_A_JOB(a_push_to_servers_of_a_job_waits_for_the_cut),
         BOTH(a_push_waits_until_its_round_is_open),
         BOTH(a_push_that_is_sent_again_after_its_round_counts_once),
         BOTH(a_late_push_is_refused_and_the_source_goes_on),
