@@ -443,8 +443,8 @@ MUSTER_MUST_CHECK bool muster_params_mark_receive(struct muster_params *params,
 void muster_params_cut_answer(struct muster_params_request *request, const void *payload,
                               size_t bytes, const struct muster_error *refusal);
 void muster_params_cutting_drop(struct muster_params *params);
-/** Why the operation's cut, which is tried again and again, has not been made. False: it is no cut, or its first attempt
- * is not over. */
+/** Why the operation's cut, which is tried again and again, has not been made. False: it is no cut, or its first
+ * attempt is not over. */
 bool muster_params_cutting_describe(const struct muster_params_op *op,
                                     struct muster_error *ret_error);
 /** The operation is over before its cut: sources that wait for that hear of it. */

@@ -283,7 +283,7 @@ static void hold_begin(struct muster_params_server *server, uint64_t clock)
         assert_true(!client->is_open || muster_params_server_hold_join(client));
 }
 
-/* What would be behind the cut is not applied, and takes no number. */
+/* A push that would be behind the cut is not applied, and takes no number. */
 static void a_push_behind_a_cut_that_waits_is_refused(void **state)
 {
     struct scene *scene = *state;
