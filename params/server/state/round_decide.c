@@ -36,6 +36,7 @@ bool muster_params_decision_learn(struct muster_params_rounds *rounds,
     muster_mem_free(server->env->mem, *at);
     *at = decision;
     rounds->open = decision->round + 1;
+    rounds->is_short = false;
     rounds->has_quorum = false;
     muster_task_post(&server->clocks.come, server->env->loop); /* calls may wait for the round */
     return true;
@@ -121,12 +122,12 @@ static struct muster_params_decision *decision_copy(const struct muster_params_r
     bool is_carried = muster_params_rounds_are_carried(rounds);
 
     return muster_params_decision_new(
-        rounds->server, &(struct muster_params_round){
-                            .round = stored->round,
-                            .source_count = stored->count,
-                            .sources = stored->sources,
-                            .origins = is_carried ? (const void *)&stored->sources[stored->count]
-                                                  : NULL});
+        rounds->server,
+        &(struct muster_params_round){
+            .round = stored->round,
+            .source_count = stored->count,
+            .sources = stored->sources,
+            .origins = is_carried ? (const void *)&stored->sources[stored->count] : NULL});
 }
 
 /* Copies have all but the newest, since no decision is taken before all of them have the one before. */
@@ -284,21 +285,6 @@ static struct tally sources_tally(const struct muster_params_rounds *rounds)
     return tally;
 }
 
-static void round_decide(struct muster_params_rounds *rounds, const struct tally *tally)
-{
-    struct muster_params_server *server = rounds->server;
-    struct muster_params_decision *decision = muster_params_decision_make(rounds, tally->counted);
-
-    if (decision == NULL || decision_store(rounds, decision) != MUSTER_OK) {
-        muster_mem_free(server->env->mem, decision);
-        muster_timer_start(&server->round_timer, server->env->loop,
-                           muster_loop_after_ns(server->env->loop, MUSTER_PARAMS_ROUND_RETRY_NS));
-        return;
-    }
-    held_init(rounds);
-    decision_hold(rounds, decision);
-}
-
 void muster_params_round_text(const struct muster_params_rounds *rounds,
                               char ret_text[MUSTER_PARAMS_WAIT_TEXT_BYTES])
 {
@@ -306,7 +292,11 @@ void muster_params_round_text(const struct muster_params_rounds *rounds,
     uint64_t count = tally.counted + tally.waited_for;
     char id[MUSTER_INCARNATION_TEXT_BYTES];
 
-    if (tally.slowest == UINT64_MAX)
+    if (rounds->is_short)
+        snprintf(ret_text, MUSTER_PARAMS_WAIT_TEXT_BYTES,
+                 "all sources have completed it, and the server has no memory to close it: start "
+                 "servers with a higher --memory-max");
+    else if (tally.slowest == UINT64_MAX)
         snprintf(ret_text, MUSTER_PARAMS_WAIT_TEXT_BYTES,
                  "%u of %" PRIu64 " sources have completed it; some have not begun", tally.counted,
                  count);
@@ -338,6 +328,35 @@ static void waits_tell(const struct muster_params_rounds *rounds)
         if (!muster_params_answer_send(answer, length))
             MUSTER_LOG(server->env, DEBUG, "params_wait_not_told");
     }
+}
+
+/* It is tried again soon; the operator, and clients whose operations wait, are told once. */
+static void memory_lack(struct muster_params_rounds *rounds)
+{
+    struct muster_params_server *server = rounds->server;
+
+    muster_timer_start(&server->round_timer, server->env->loop,
+                       muster_loop_after_ns(server->env->loop, MUSTER_PARAMS_ROUND_RETRY_NS));
+    if (rounds->is_short)
+        return;
+    rounds->is_short = true;
+    MUSTER_LOG(server->env, ERROR, "params_round_no_memory", "table", rounds->table->name, "round",
+               rounds->open, "remedy", "start servers with a higher --memory-max");
+    waits_tell(rounds);
+}
+
+static void round_decide(struct muster_params_rounds *rounds, const struct tally *tally)
+{
+    struct muster_params_server *server = rounds->server;
+    struct muster_params_decision *decision = muster_params_decision_make(rounds, tally->counted);
+
+    if (decision == NULL || decision_store(rounds, decision) != MUSTER_OK) {
+        muster_mem_free(server->env->mem, decision);
+        memory_lack(rounds);
+        return;
+    }
+    held_init(rounds);
+    decision_hold(rounds, decision);
 }
 
 static bool is_complete(struct muster_params_rounds *rounds, const struct tally *tally,

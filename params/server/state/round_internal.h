@@ -39,6 +39,7 @@ struct muster_params_rounds {
     struct muster_task step;
     bool is_home;   /* this server leads home, and has told its clients what was decided before */
     bool is_behind; /* the newest decision is not applied whole: there was no memory */
+    bool is_short;  /* the open round is complete, and there is no memory to decide it */
     bool has_quorum;
     uint64_t quorum_ns; /* since when */
 };

@@ -142,6 +142,50 @@ static void a_deadline_names_the_round_and_who_has_not_completed_it(void **state
     params_sources_close(&scene);
 }
 
+/* Tables take all memory that is left. */
+static void memory_fill(struct params_sources *scene)
+{
+    struct muster_params_store_table *table;
+    struct muster_error error;
+    char name[MUSTER_PARAMS_NAME_BYTES];
+    enum muster_rc rc = MUSTER_OK;
+
+    for (uint32_t i = 0; rc == MUSTER_OK; i++) {
+        const struct muster_params_schema schema = {.name = name,
+                                                    .row_elements = 2,
+                                                    .wire_dtype = MUSTER_F32,
+                                                    .optimizer = MUSTER_PARAMS_ADD};
+
+        snprintf(name, sizeof(name), "filler %u", i);
+        rc = muster_params_table_open(scene->stand.server->region, &schema, &table, &error);
+    }
+    assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
+}
+
+static void a_deadline_says_that_there_is_no_memory_to_close_the_round(void **state)
+{
+    struct params_sources scene;
+    struct muster_error error;
+    uint64_t key = 7;
+    float values[2];
+
+    (void)state;
+    scene_open(&scene, 1);
+    value_push(&scene, 0, key, 1);
+    memory_fill(&scene);
+    params_sources_tick(&scene, 0, 1, 1);
+
+    assert_int_equal(params_stand_pull_after(
+                         &scene.stand, scene.tables[0], &key, values, 1, 1,
+                         muster_loop_after_ns(scene.stand.test.env.loop, 200 * MUSTER_NS_PER_MS),
+                         &error),
+                     MUSTER_DEADLINE_EXCEEDED);
+    if (strstr(error.text, "round 0 of table sums is not closed: all sources have completed it, "
+                           "and the server has no memory to close it") == NULL)
+        fail_msg("%s", error.text);
+    params_sources_close(&scene);
+}
+
 static void nobody_waits_for_a_source_that_is_done(void **state)
 {
     struct params_sources scene;
@@ -534,6 +578,7 @@ int main(void)
         cmocka_unit_test(what_is_kept_of_one_round_does_not_count_in_the_next),
         cmocka_unit_test(a_round_is_a_weighted_sum_or_a_mean),
         cmocka_unit_test(a_deadline_names_the_round_and_who_has_not_completed_it),
+        cmocka_unit_test(a_deadline_says_that_there_is_no_memory_to_close_the_round),
         cmocka_unit_test(nobody_waits_for_a_source_that_is_done),
         cmocka_unit_test(a_late_source_is_refused_and_goes_on_at_the_open_round),
         cmocka_unit_test(a_grace_waits_for_those_that_come_behind_the_quorum),
