@@ -1,7 +1,8 @@
 /* All-reduces of a training program, as a member of a job sees them: under whatever `muster run`
  * gives it, TLS too. Each step reduces ELEMENTS floats; all meet in front of the clock. Rank 0
  * prints the medians of the time and of its own processor time, which says more on a busy machine.
- * muster run -n 2 --tls auto -- bench_strategy ELEMENTS STEPS With a third number, the state's
+ * muster run -n 2 --tls auto -- bench_strategy ELEMENTS STEPS With `slots=N` behind it the sum is one of
+ * N micro-batches, with `mapped` the all-reduce one of mapped memory. With a third number, the state's
  * bytes, the first begin alone: how long the state takes to all. With `same` behind it all members
  * start with the same state, with `mapped` it is in memory that they map. muster run -n 4 --
  * bench_strategy 1 0 1073741824 */
@@ -32,24 +33,47 @@ static int compare_times(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-static enum muster_rc one_step(struct muster_strategy *strategy, struct muster_tensor *meet,
-                               struct muster_tensor *share, double *ret_us, double *ret_cpu_us)
+static void fill_values(const struct muster_tensor *tensor)
 {
-    float *values = share->data;
+    for (uint64_t i = 0; i < tensor->count; i++)
+        ((float *)tensor->data)[i] = (float)(i % 97);
+}
+
+static enum muster_rc fill_slots(struct muster_micro_batches *micro)
+{
+    struct muster_dataset_shares shares;
+    struct muster_tensor tensor;
+    uint32_t slot;
+    enum muster_rc rc = muster_micro_batches_begin(micro, &shares);
+
+    while (rc == MUSTER_OK && muster_micro_batches_next(micro, &slot, &tensor))
+        fill_values(&tensor);
+    return rc;
+}
+
+/* micro NULL: an all-reduce. */
+static enum muster_rc one_step(struct muster_strategy *strategy, struct muster_tensor *meet,
+                               struct muster_tensor *share, struct muster_micro_batches *micro,
+                               double *ret_us, double *ret_cpu_us)
+{
+    struct muster_tensor sum;
     uint64_t step = 0;
     double begun_us, begun_cpu_us;
     enum muster_rc rc = muster_strategy_begin(strategy, &step, NULL);
 
+    if (rc == MUSTER_OK && micro != NULL)
+        rc = fill_slots(micro);
     if (rc != MUSTER_OK)
         return rc;
-    for (uint64_t i = 0; i < share->count; i++)
-        values[i] = (float)(i % 97);
+    if (micro == NULL)
+        fill_values(share);
     rc = muster_strategy_all_reduce(strategy, meet, 1, MUSTER_SUM);
     if (rc != MUSTER_OK)
         return rc;
     begun_us = bench_clock_us();
     begun_cpu_us = cpu_us();
-    rc = muster_strategy_all_reduce(strategy, share, 1, MUSTER_SUM);
+    rc = micro != NULL ? muster_micro_batches_sum(micro, &sum)
+                       : muster_strategy_all_reduce(strategy, share, 1, MUSTER_SUM);
     *ret_us = bench_clock_us() - begun_us;
     *ret_cpu_us = cpu_us() - begun_cpu_us;
     return rc == MUSTER_OK ? muster_strategy_commit(strategy) : rc;
@@ -64,9 +88,12 @@ static void print_times(size_t bytes, double *times, double *cpu_times, size_t s
            bytes, times[steps / 2], times[0], cpu_times[steps / 2], cpu_times[0]);
 }
 
+/* slot_count 0: all-reduces. */
 static enum muster_rc measure_strategy(struct muster_strategy *strategy, uint64_t count,
-                                       size_t steps)
+                                       size_t steps, uint32_t slot_count, bool is_mapped)
 {
+    const struct muster_micro_batches_options options = {slot_count, MUSTER_F32, count};
+    struct muster_micro_batches *micro = NULL;
     size_t rounds = WARM_UP + steps;
     float one = 1, *values = calloc(count, sizeof(*values));
     double *times = calloc(2 * rounds, sizeof(*times)), *cpu_times = times + rounds;
@@ -77,10 +104,17 @@ static enum muster_rc measure_strategy(struct muster_strategy *strategy, uint64_
     if (values == NULL || times == NULL)
         abort();
     rc = muster_strategy_register(strategy, "one", &meet);
+    if (rc == MUSTER_OK && slot_count > 0)
+        rc = muster_micro_batches_open(strategy, &options, &micro, NULL);
+    if (rc == MUSTER_OK && is_mapped)
+        rc = muster_strategy_tensor_new(strategy, MUSTER_F32, count, &share);
     for (size_t i = 0; i < rounds && rc == MUSTER_OK; i++)
-        rc = one_step(strategy, &meet, &share, &times[i], &cpu_times[i]);
+        rc = one_step(strategy, &meet, &share, micro, &times[i], &cpu_times[i]);
     if (rc == MUSTER_OK && atoi(getenv("RANK")) == 0)
         print_times(count * sizeof(*values), times + WARM_UP, cpu_times + WARM_UP, steps);
+    if (is_mapped)
+        muster_strategy_tensor_free(strategy, &share);
+    muster_micro_batches_close(micro);
     muster_strategy_close(strategy); /* the tensors are its own until here */
     free(values);
     free(times);
@@ -142,14 +176,18 @@ int main(int argc, char **argv)
 
     if (argc < 3 || argc > 6 || getenv("RANK") == NULL) {
         fprintf(stderr, "usage: muster run -n N -- bench_strategy ELEMENTS STEPS [STATE_BYTES "
-                        "[same] [mapped]]\n");
+                        "[same] [mapped] | slots=N | mapped]\n");
         return 2;
     }
     rc = muster_strategy_open(NULL, &strategy, &error);
-    if (rc == MUSTER_OK && argc >= 4)
+    if (rc == MUSTER_OK && argc >= 4 && argv[3][0] >= '0' && argv[3][0] <= '9')
         rc = measure_first_begin(strategy, argc, argv);
     else if (rc == MUSTER_OK)
-        rc = measure_strategy(strategy, strtoull(argv[1], NULL, 10), strtoull(argv[2], NULL, 10));
+        rc = measure_strategy(strategy, strtoull(argv[1], NULL, 10), strtoull(argv[2], NULL, 10),
+                              argc > 3 && strncmp(argv[3], "slots=", 6) == 0
+                                  ? (uint32_t)strtoul(argv[3] + 6, NULL, 10)
+                                  : 0,
+                              argc > 3 && strcmp(argv[3], "mapped") == 0);
     if (rc != MUSTER_OK)
         fprintf(stderr, "bench_strategy: %s: %s\n", muster_rc_name(rc), error.text);
     return rc == MUSTER_OK ? 0 : 1;
