@@ -1,7 +1,11 @@
-/* Steps of micro-batches: memory for the slots, the nodes of each member, and their sum on all. */
+/* Steps of micro-batches: memory for the slots, the nodes of each member, and their sum on all.
+ *
+ * Each member sums one part of all elements: it receives that part of all nodes (all_to_all), adds them by the tree,
+ * and gives the sum to all (all_gather). Both end alike on all members, and the step has all of it or nothing. */
 #include <muster/micro_batches.h>
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "collective/group/group.h"
@@ -9,33 +13,56 @@
 #include "training/micro/tree.h"
 #include "training/strategy_call.h"
 
-#define STATE_NAME "micro_batches"
-
 struct muster_micro_batches {
     struct muster_strategy *strategy;
     struct muster_micro_batches_options options;
-    size_t value_bytes; /* of the tensor of a slot */
 
     /* the members of the step */
     uint32_t rank, size; /* size 0: none yet */
     uint32_t node_max;   /* nodes that each member sends: the most that one has */
+    uint64_t
+        part_count; /* elements that each member sums; a value has `size` parts, zeroes at its end */
     struct muster_micro_range range;
 
-    /* the values of this member: nodes that are summed so far, the slot that is being filled */
+    /* The values of this member: nodes that are summed so far, the slot that is being filled; then the sum of all
+     * slots, in place of the first. */
     struct muster_tensor own;
-    uint64_t own_capacity; /* values */
     struct muster_micro_sum sum;
     uint32_t given; /* slots that next has given */
     bool is_filled; /* the program has the last value */
 
-    struct muster_tensor all; /* node_max values of each member */
-    uint64_t all_capacity;
+    struct muster_tensor received; /* value k: part r is this member's part of node k of rank r */
 };
 
-static void *value_at(const struct muster_micro_batches *micro, const struct muster_tensor *values,
-                      uint64_t i)
+static uint64_t value_elements(const struct muster_micro_batches *micro)
 {
-    return (uint8_t *)values->data + i * micro->value_bytes;
+    return micro->part_count * micro->size;
+}
+
+/* Part `part` of value i. */
+static struct muster_tensor part_at(const struct muster_micro_batches *micro,
+                                    const struct muster_tensor *values, uint64_t i, uint32_t part)
+{
+    uint64_t first = i * value_elements(micro) + part * micro->part_count;
+
+    return (struct muster_tensor){.data = (uint8_t *)values->data +
+                                          first * muster_dtype_bytes(values->dtype),
+                                  .count = micro->part_count,
+                                  .dtype = values->dtype};
+}
+
+static struct muster_tensor value_at(const struct muster_micro_batches *micro,
+                                     const struct muster_tensor *values, uint64_t i)
+{
+    struct muster_tensor value = part_at(micro, values, i, 0);
+
+    value.count = value_elements(micro);
+    return value;
+}
+
+static void tensor_add(const struct muster_tensor *into, const struct muster_tensor *from)
+{
+    muster_kernel_reduce(into->dtype, MUSTER_SUM, into->data, from->data, (size_t)into->count);
 }
 
 /* --- Open and close --- */
@@ -53,28 +80,32 @@ static enum muster_rc options_check(const struct muster_micro_batches_options *o
                                 muster_dtype_name(options->dtype));
     if (options->element_count == 0 ||
         options->element_count >
-            SIZE_MAX / MUSTER_MICRO_NODES_MAX / muster_dtype_bytes(options->dtype))
+            SIZE_MAX / (2 * MUSTER_MICRO_NODES_MAX) / muster_dtype_bytes(options->dtype))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "element_count must be above 0 and fit into memory, got %" PRIu64,
                                 options->element_count);
     return MUSTER_OK;
 }
 
-/* The number of slots as state: members compare the shapes of their tensors before the first step, and so does a
+/* The options as state: members compare names and shapes of their tensors before the first step, and so does a
  * restore. The bytes live as long as the strategy, which lends them to joiners. */
-static enum muster_rc slots_register(struct muster_strategy *strategy, uint32_t slot_count,
+static enum muster_rc slots_register(struct muster_strategy *strategy,
+                                     const struct muster_micro_batches_options *options,
                                      struct muster_error *ret_error)
 {
-    struct muster_tensor slots = {.count = slot_count, .dtype = MUSTER_U8};
+    struct muster_tensor slots = {.count = options->slot_count, .dtype = MUSTER_U8};
+    char name[64];
     enum muster_rc rc;
 
     if (strategy->micro_slots != NULL)
         return muster_error_set(ret_error, MUSTER_ALREADY_EXISTS,
                                 "the steps of this strategy are in micro-batches already");
-    slots.data = muster_mem_alloc_zero(strategy->env->mem, slot_count, 1);
+    slots.data = muster_mem_alloc_zero(strategy->env->mem, options->slot_count, 1);
     if (slots.data == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
-    rc = muster_strategy_register(strategy, STATE_NAME, &slots);
+    (void)snprintf(name, sizeof(name), "micro_batches_%" PRIu64 "_x_%s", options->element_count,
+                   muster_dtype_name(options->dtype));
+    rc = muster_strategy_register(strategy, name, &slots);
     if (rc != MUSTER_OK) {
         muster_mem_free(strategy->env->mem, slots.data);
         return muster_error_set(ret_error, rc, "%s", muster_strategy_error(strategy)->text);
@@ -96,14 +127,13 @@ enum muster_rc muster_micro_batches_open(struct muster_strategy *strategy,
     micro = muster_mem_alloc_zero(strategy->env->mem, 1, sizeof(*micro));
     if (micro == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
-    rc = slots_register(strategy, options->slot_count, ret_error);
+    rc = slots_register(strategy, options, ret_error);
     if (rc != MUSTER_OK) {
         muster_mem_free(strategy->env->mem, micro);
         return rc;
     }
     micro->strategy = strategy;
     micro->options = *options;
-    micro->value_bytes = (size_t)options->element_count * muster_dtype_bytes(options->dtype);
     *ret_micro = micro;
     return MUSTER_OK;
 }
@@ -113,7 +143,7 @@ void muster_micro_batches_close(struct muster_micro_batches *micro)
     if (micro == NULL)
         return;
     muster_strategy_tensor_free(micro->strategy, &micro->own);
-    muster_strategy_tensor_free(micro->strategy, &micro->all);
+    muster_strategy_tensor_free(micro->strategy, &micro->received);
     muster_mem_free(micro->strategy->env->mem, micro);
 }
 
@@ -121,50 +151,41 @@ void muster_micro_batches_close(struct muster_micro_batches *micro)
 
 /* Room for so many values. What was in it is lost. */
 static enum muster_rc values_reserve(struct muster_micro_batches *micro,
-                                     struct muster_tensor *values, uint64_t *capacity,
-                                     uint64_t count)
+                                     struct muster_tensor *values, uint64_t count)
 {
-    enum muster_rc rc;
+    uint64_t elements = count * value_elements(micro);
 
-    if (count <= *capacity)
+    if (elements <= values->count)
         return MUSTER_OK;
     muster_strategy_tensor_free(micro->strategy, values);
-    *capacity = 0;
-    if (count > UINT64_MAX / micro->options.element_count)
-        return muster_error_set(&micro->strategy->error, MUSTER_RESOURCE_EXHAUSTED,
-                                "micro_batches: out of memory for %" PRIu64 " partial sums", count);
-    rc = muster_strategy_tensor_new(micro->strategy, micro->options.dtype,
-                                    count * micro->options.element_count, values);
-    if (rc == MUSTER_OK)
-        *capacity = count;
-    return rc;
+    values->count = 0;
+    return muster_strategy_tensor_new(micro->strategy, micro->options.dtype, elements, values);
 }
 
 /* The slots and the memory of a step with other members than the one before. */
 static enum muster_rc members_plan(struct muster_micro_batches *micro, uint32_t rank, uint32_t size)
 {
-    uint32_t slot_count = micro->options.slot_count, depth, node_max = 1;
+    uint32_t slot_count = micro->options.slot_count, depth;
     enum muster_rc rc;
 
+    micro->node_max = 1;
     for (uint32_t i = 0; i < size; i++) {
         uint32_t nodes =
             muster_micro_nodes(slot_count, muster_micro_range_of(slot_count, i, size), NULL);
 
-        node_max = nodes > node_max ? nodes : node_max;
+        micro->node_max = nodes > micro->node_max ? nodes : micro->node_max;
     }
-    micro->size = 0;
-    micro->range = muster_micro_range_of(slot_count, rank, size);
-    depth = muster_micro_depth(slot_count, micro->range);
-    rc = values_reserve(micro, &micro->own, &micro->own_capacity,
-                        depth > node_max ? depth : node_max);
-    if (rc == MUSTER_OK)
-        rc = values_reserve(micro, &micro->all, &micro->all_capacity, (uint64_t)node_max * size);
-    if (rc != MUSTER_OK)
-        return rc;
     micro->rank = rank;
     micro->size = size;
-    micro->node_max = node_max;
-    return MUSTER_OK;
+    micro->part_count = (micro->options.element_count + size - 1) / size;
+    micro->range = muster_micro_range_of(slot_count, rank, size);
+    depth = muster_micro_depth(slot_count, micro->range);
+    rc = values_reserve(micro, &micro->own, depth > micro->node_max ? depth : micro->node_max);
+    if (rc == MUSTER_OK)
+        rc = values_reserve(micro, &micro->received, micro->node_max);
+    if (rc != MUSTER_OK)
+        micro->size = 0; /* the next call tries again */
+    return rc;
 }
 
 enum muster_rc muster_micro_batches_begin(struct muster_micro_batches *micro,
@@ -192,12 +213,6 @@ enum muster_rc muster_micro_batches_begin(struct muster_micro_batches *micro,
 
 /* --- Slots --- */
 
-static void values_add(const struct muster_micro_batches *micro, void *into, const void *from)
-{
-    muster_kernel_reduce(micro->options.dtype, MUSTER_SUM, into, from,
-                         (size_t)micro->options.element_count);
-}
-
 /* The program has filled the last value. */
 static void slot_fold(struct muster_micro_batches *micro)
 {
@@ -206,80 +221,108 @@ static void slot_fold(struct muster_micro_batches *micro)
     if (!micro->is_filled)
         return;
     micro->is_filled = false;
-    while (muster_micro_sum_fold(sum))
-        values_add(micro, value_at(micro, &micro->own, sum->depth - 1),
-                   value_at(micro, &micro->own, sum->depth));
+    while (muster_micro_sum_fold(sum)) {
+        struct muster_tensor into = value_at(micro, &micro->own, sum->depth - 1);
+        struct muster_tensor from = value_at(micro, &micro->own, sum->depth);
+
+        tensor_add(&into, &from);
+    }
 }
 
 bool muster_micro_batches_next(struct muster_micro_batches *micro, uint32_t *ret_slot,
                                struct muster_tensor *ret_tensor)
 {
     uint32_t slot = micro->range.first + micro->given;
-    void *value;
+    struct muster_tensor value;
 
     slot_fold(micro);
     if (micro->size == 0 || micro->given == micro->range.count)
         return false;
     micro->given++;
     value = value_at(micro, &micro->own, micro->sum.depth);
-    memset(value, 0, micro->value_bytes);
+    memset(value.data, 0, (size_t)value.count * muster_dtype_bytes(value.dtype));
     muster_micro_sum_push(&micro->sum, (struct muster_micro_node){slot, 0});
     micro->is_filled = true;
     *ret_slot = slot;
-    *ret_tensor = (struct muster_tensor){
-        .data = value, .count = micro->options.element_count, .dtype = micro->options.dtype};
+    value.count = micro->options.element_count;
+    *ret_tensor = value;
     return true;
 }
 
 /* --- The sum --- */
 
+/* The tensors of a call are pairs: input, output. */
+static enum muster_rc start_exchange(const struct muster_strategy_call *call, size_t i,
+                                     struct muster_op *op, struct muster_group *group)
+{
+    return muster_all_to_all_start_in(op, group, call->view, &call->tensors[2 * i],
+                                      &call->tensors[2 * i + 1], muster_strategy_on_op_done);
+}
+
 static enum muster_rc start_gather(const struct muster_strategy_call *call, size_t i,
                                    struct muster_op *op, struct muster_group *group)
 {
-    (void)i;
-    return muster_all_gather_start_in(op, group, call->view, &call->tensors[0], &call->tensors[1],
-                                      muster_strategy_on_op_done);
+    return muster_all_gather_start_in(op, group, call->view, &call->tensors[2 * i],
+                                      &call->tensors[2 * i + 1], muster_strategy_on_op_done);
 }
 
-/* The nodes of all members, by rank. */
-static enum muster_rc nodes_gather(struct muster_micro_batches *micro)
+/* In host memory, also where the strategy's other operations are on a device. */
+static struct muster_strategy_call call_of(const struct muster_micro_batches *micro,
+                                           const struct muster_tensor *pairs, size_t count)
 {
-    struct muster_tensor tensors[] = {micro->own, micro->all};
-
-    tensors[0].count = micro->node_max * micro->options.element_count;
-    tensors[1].count = micro->size * tensors[0].count;
-    return muster_strategy_run(micro->strategy,
-                               &(struct muster_strategy_call){.name = "micro_batches_sum",
-                                                              .tensors = tensors,
-                                                              .count = 1,
-                                                              .view = micro->strategy->view,
-                                                              .by = MUSTER_COMMUNICATION_RING,
-                                                              .start = start_gather});
+    return (struct muster_strategy_call){.name = "micro_batches_sum",
+                                         .tensors = pairs,
+                                         .count = count,
+                                         .view = micro->strategy->view,
+                                         .by = MUSTER_COMMUNICATION_RING};
 }
 
-/* Add the nodes of all members by the tree. Returns the root: in the place of the first node, which is not rank 0's
- * where there are more members than slots. */
-static void *nodes_sum(struct muster_micro_batches *micro)
+/* This member's part of all nodes. */
+static enum muster_rc nodes_exchange(struct muster_micro_batches *micro)
+{
+    struct muster_tensor pairs[2 * MUSTER_MICRO_NODES_MAX];
+    struct muster_strategy_call call = call_of(micro, pairs, micro->node_max);
+
+    for (uint32_t i = 0; i < micro->node_max; i++) {
+        pairs[2 * i] = value_at(micro, &micro->own, i);
+        pairs[2 * i + 1] = value_at(micro, &micro->received, i);
+    }
+    call.start = start_exchange;
+    return muster_strategy_run(micro->strategy, &call);
+}
+
+/* Add the parts by the tree. Returns the root, in the place of the first node: not rank 0's where there are more
+ * members than slots. */
+static struct muster_tensor parts_sum(const struct muster_micro_batches *micro)
 {
     uint32_t slot_count = micro->options.slot_count;
     struct muster_micro_sum sum = {.slot_count = slot_count};
     struct muster_micro_node nodes[MUSTER_MICRO_NODES_MAX];
-    uint64_t places[MUSTER_MICRO_NODES_MAX];
+    struct muster_tensor parts[MUSTER_MICRO_NODES_MAX];
 
     for (uint32_t rank = 0; rank < micro->size; rank++) {
         uint32_t count = muster_micro_nodes(
             slot_count, muster_micro_range_of(slot_count, rank, micro->size), nodes);
 
         for (uint32_t i = 0; i < count; i++) {
-            places[sum.depth] = (uint64_t)rank * micro->node_max + i;
+            parts[sum.depth] = part_at(micro, &micro->received, i, rank);
             muster_micro_sum_push(&sum, nodes[i]);
             while (muster_micro_sum_fold(&sum))
-                values_add(micro, value_at(micro, &micro->all, places[sum.depth - 1]),
-                           value_at(micro, &micro->all, places[sum.depth]));
+                tensor_add(&parts[sum.depth - 1], &parts[sum.depth]);
         }
     }
     MUSTER_ASSERT(sum.depth == 1);
-    return value_at(micro, &micro->all, places[0]);
+    return parts[0];
+}
+
+/* The parts of the sum, in place of the nodes of this member. */
+static enum muster_rc parts_gather(struct muster_micro_batches *micro)
+{
+    struct muster_tensor pair[] = {parts_sum(micro), value_at(micro, &micro->own, 0)};
+    struct muster_strategy_call call = call_of(micro, pair, 1);
+
+    call.start = start_gather;
+    return muster_strategy_run(micro->strategy, &call);
 }
 
 enum muster_rc muster_micro_batches_sum(struct muster_micro_batches *micro,
@@ -297,11 +340,12 @@ enum muster_rc muster_micro_batches_sum(struct muster_micro_batches *micro,
                                 "returns false",
                                 micro->given, micro->range.count);
     slot_fold(micro);
-    rc = nodes_gather(micro);
+    rc = nodes_exchange(micro);
+    if (rc == MUSTER_OK)
+        rc = parts_gather(micro);
     if (rc != MUSTER_OK)
         return rc;
-    *ret_tensor = (struct muster_tensor){.data = nodes_sum(micro),
-                                         .count = micro->options.element_count,
-                                         .dtype = micro->options.dtype};
+    *ret_tensor = value_at(micro, &micro->own, 0);
+    ret_tensor->count = micro->options.element_count;
     return MUSTER_OK;
 }

@@ -45,9 +45,9 @@ struct muster_micro_batches_options {
 };
 
 /**
- * Divide the steps of a strategy into micro-batches. Before the first begin, once, on all members alike: slot_count
- * is part of the state, in a registered tensor "micro_batches" of so many bytes, so that begin and a restore refuse
- * another one.
+ * Divide the steps of a strategy into micro-batches. Before the first begin, once, on all members alike: the options
+ * are part of the state, as the name and the size of a registered tensor (8 slots of 5 floats: "micro_batches_5_x_f32"
+ * of 8 bytes), so that begin and a restore refuse others.
  *
  * Owns:    gives; muster_micro_batches_close before muster_strategy_close. Options are borrowed during the call.
  * Errors:  INVALID_ARGUMENT (the text names the option), RESOURCE_EXHAUSTED, as muster_strategy_register.
@@ -60,7 +60,7 @@ MUSTER_API void muster_micro_batches_close(struct muster_micro_batches *micro);
 
 /**
  * Begin the step's slots, behind each muster_strategy_begin. Memory is taken where there are more members, or fewer,
- * than ever before: of this member's partial sums, at most 2 log2(slot_count) tensors, and of those of all.
+ * than ever before: for this member's partial sums, at most 2 log2(slot_count) tensors, and once more as much.
  *
  * Errors:  FAILED_PRECONDITION (muster_strategy_begin first), RESOURCE_EXHAUSTED: muster_strategy_error.
  */
@@ -75,10 +75,10 @@ MUSTER_API MUSTER_MUST_CHECK bool muster_micro_batches_next(struct muster_micro_
                                                             struct muster_tensor *ret_tensor);
 /**
  * Sum the tensors of all slots over all members; blocks. The tensor is the micro-batches' until the next begin, and
- * may be written. Every member receives the partial sums of all and adds them by itself.
+ * may be written. Each member adds one part of all elements: with p partial sums a member sends p + 1 tensors or less.
  *
  * Errors:  FAILED_PRECONDITION (slots of this member are left: call next until it says so), otherwise as
- *          muster_strategy_all_gather. ABORTED: call muster_strategy_begin.
+ *          muster_strategy_all_to_all. ABORTED: call muster_strategy_begin.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_micro_batches_sum(
     struct muster_micro_batches *micro, struct muster_tensor *ret_tensor);
