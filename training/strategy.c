@@ -210,6 +210,8 @@ enum muster_rc muster_strategy_open(const struct muster_strategy_options *option
     if (rc == MUSTER_OK)
         rc = muster_training_open_tls(strategy->env, &error);
     if (rc == MUSTER_OK)
+        rc = muster_strategy_look_for_signals(strategy, &error);
+    if (rc == MUSTER_OK)
         rc = muster_failpoint_init(&strategy->failpoint, strategy->env, &error);
     if (rc == MUSTER_OK)
         rc = muster_strategy_schedule_read(strategy->env, &strategy->schedule, &error);
@@ -230,6 +232,8 @@ enum muster_rc muster_strategy_open(const struct muster_strategy_options *option
         goto fail;
     muster_strategy_start_activity(strategy);
     rc = muster_strategy_watch_exit(strategy);
+    if (rc == MUSTER_OK)
+        rc = muster_strategy_take_signals(strategy);
     if (rc != MUSTER_OK)
         goto fail;
     *ret_strategy = strategy;

@@ -301,6 +301,7 @@ void muster_strategy_close(struct muster_strategy *strategy)
     close_local(strategy);
     muster_strategy_close_device(strategy);
     muster_list_op_fini(&strategy->list);
+    muster_strategy_drop_signals(strategy);
     if (strategy->exit_wake != NULL)
         muster_wake_close(strategy->exit_wake);
     if (strategy->runtime != NULL)

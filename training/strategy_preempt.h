@@ -4,7 +4,10 @@
 
 #include <stdatomic.h>
 
+#include <muster/env.h>
 #include <muster/strategy_preemption.h>
+
+#include "runtime/system/stop_signals_system.h"
 
 /** Knowledge of this member about it. */
 struct muster_strategy_preemption {
@@ -12,6 +15,11 @@ struct muster_strategy_preemption {
         is_over; /* all members have stopped behind the committed step: nothing is left but close */
     /* Written by the loop, read by any thread: a flag by itself, sequentially consistent. */
     atomic_bool is_known;
+    /* strategy_signals.c */
+    bool takes_signals;
+    struct muster_stop_signals signals;
+    struct muster_timer
+        hold_timer; /* a SIGTERM to this process ends it then, if its job is not preempted */
 };
 
 /** No member begins the step that this one would begin next. */
@@ -23,5 +31,12 @@ bool muster_strategy_must_stop(const struct muster_strategy *strategy);
  *          strategy: the state could not be saved.
  */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_stop(struct muster_strategy *strategy);
+
+/** MUSTER_PREEMPTION: signals to this process. Before other parts take signals. INVALID_ARGUMENT. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_look_for_signals(struct muster_strategy *strategy,
+                                                                  struct muster_error *ret_error);
+/** From here on, as the variable says, until drop_signals. When there is a node. RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_take_signals(struct muster_strategy *strategy);
+void muster_strategy_drop_signals(struct muster_strategy *strategy);
 
 #endif

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A job that is preempted stops behind one step on all members, saves its state, and goes on from there when it is started again."""
-# Entries of ctest: Signals Faults Launchers
+# Entries of ctest: Signals Faults Launchers Alone Platforms
 import json
 import os
 import pathlib
@@ -307,6 +307,85 @@ class Launchers(Preemption):
 
         self.assertIsNotNone(summary["preempted"])
         self.assertEqual(self.saved_steps()[-1], step)
+
+
+class Alone(Preemption):
+    """Workers that no launcher has started, as on Kubernetes."""
+
+    def worker(self, address, rank, job="j", **variables):
+        out = tempfile.TemporaryFile("w+")
+        env = dict(CLEAN, MUSTER_REGISTRY=address, MUSTER_JOB=job, RANK=str(rank), WORLD_SIZE="2", MUSTER_PREEMPTION="signals", STEPPER_GAPS="1",
+                   STEPPER_HURRY=self.hurry, STEPPER_LINGER_MS="50", MUSTER_CHECKPOINT_DIR=self.checkpoints, MUSTER_CHECKPOINT_EVERY="2", **variables)
+        child = subprocess.Popen([STEPPER, STEPS, COUNT], env=env, stdout=out, stderr=out)
+        self.addCleanup(out.close)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        return child, out
+
+    def end(self, worker, code):
+        child, out = worker
+        child.wait(timeout=PATIENCE_S)
+        said = os.pread(out.fileno(), 1 << 20, 0).decode()
+        self.assertEqual(child.returncode, code, said)
+        return said
+
+    def wait_for_save(self, *pairs):
+        while not self.saved_steps():
+            self.assertEqual([child.poll() for child, _ in pairs], [None] * len(pairs))
+
+    def stop(self, number):
+        address = registry(self)
+        pair = [self.worker(address, rank) for rank in range(2)]
+        self.wait_for_save(*pair)
+        pair[1][0].send_signal(number)
+        said = [self.end(each, PREEMPTED) for each in pair]
+        step = self.saved_steps()[-1]
+        self.assertTrue(all(f"stopped behind step {step}, which is saved" in each for each in said), said)
+
+        pathlib.Path(self.hurry).touch()
+        again = [self.end(each, 0) for each in [self.worker(address, rank, MUSTER_LOG_LEVEL="info") for rank in range(2)]]
+        self.assertTrue(all(f"total {STEPS}" in each for each in again), again)
+        self.assertIn(f"step={step}", again[0].split("total")[0])
+
+    def test_sigterm_to_one_stops_all_and_they_go_on(self):
+        self.stop(signal.SIGTERM)
+
+    def test_sigusr1_to_one_stops_all_and_they_go_on(self):
+        self.stop(signal.SIGUSR1)
+
+    def test_a_second_sigterm_ends_a_worker_at_once(self):
+        address = registry(self)
+        child, _ = worker = self.worker(address, 0)
+        while child.poll() is None:  # it waits for the other one
+            child.send_signal(signal.SIGTERM)
+        self.end(worker, -signal.SIGTERM)
+
+    def test_a_variable_that_says_something_else_is_refused(self):
+        for text in ("yes", "launcher:", "launcher:7x"):
+            done = subprocess.run([STEPPER, "1"], env=dict(CLEAN, MUSTER_PREEMPTION=text), text=True, capture_output=True, timeout=PATIENCE_S)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(f"MUSTER_PREEMPTION must be signals, got {text}", done.stderr)
+
+
+class Platforms(Preemption):
+    def test_a_signal_to_all_processes_of_a_slurm_step_stops_the_job(self):
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            self.checkpoints = os.path.join(self.folder.name, f"checkpoints.{number}")
+            run = self.start_slowly("-n", "2", "--checkpoint-dir", self.checkpoints, "--checkpoint-every", "2")
+            self.wait_for_step(run)
+            for pid in workers(run.child.pid):  # before the launcher
+                os.kill(pid, number)
+            run.signal(number)
+            self.stopped(run)
+
+    def test_sigterm_to_one_worker_of_a_launcher_ends_that_one(self):
+        run = self.start_slowly("-n", "2", "--checkpoint-dir", self.checkpoints, "--checkpoint-every", "2", "--max-restarts", "3")
+        self.wait_for_step(run)
+        os.kill(workers(run.child.pid)[1], signal.SIGTERM)
+        run.wait_for(lambda: "killed by SIGTERM" in run.said(), "its end")
+        pathlib.Path(self.hurry).touch()
+        summary = run.end(0)
+        self.assertEqual(summary["restarts"], 1)
 
 
 if __name__ == "__main__":

@@ -122,6 +122,8 @@ static void become_worker(const struct run_task *task, struct pipes *pipes, char
         _exit(EXIT_FAILURE);
     sigaction(SIGPIPE, &usual, NULL);
     sigaction(SIGINT, &usual, NULL); /* ignored by what a script starts with '&'; we pass it on */
+    if (run->settings.preemption_grace_ns > 0) /* Slurm sends it to all processes; we take it */
+        signal(SIGUSR1, SIG_IGN);
     setrlimit(RLIMIT_NOFILE, &run->descriptors);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);

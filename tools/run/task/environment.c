@@ -167,6 +167,8 @@ static void add_muster(struct builder *builder, const struct run_task *task)
     }
     add_variable(builder, "MUSTER_MIN_MEMBERS_TIMEOUT_S", "%llu",
                  (unsigned long long)whole_seconds(settings->members_min_timeout_ns));
+    if (settings->preemption_grace_ns > 0)
+        add_variable(builder, "MUSTER_PREEMPTION", "launcher:%d", (int)task->run->pid);
     if (settings->tune_file != NULL)
         add_variable(builder, "MUSTER_TUNE_FILE", "%s", settings->tune_file);
     if (strcmp(settings->reproducible, "no") != 0)
@@ -187,8 +189,9 @@ static void add_muster(struct builder *builder, const struct run_task *task)
  * process alone, such as its failpoint or its report descriptor: they are not passed on. */
 static bool is_replaced(const struct builder *builder, const char *entry)
 {
-    static const char *const never[] = {"MUSTER_KILL=", "MUSTER_REPORT_FD=", "MUSTER_INCARNATION=",
-                                        "MUSTER_RESOLVER=", "MUSTER_TASK_ADDRESS="};
+    static const char *const never[] = {
+        "MUSTER_KILL=",     "MUSTER_REPORT_FD=",    "MUSTER_INCARNATION=",
+        "MUSTER_RESOLVER=", "MUSTER_TASK_ADDRESS=", "MUSTER_PREEMPTION="};
     static const char tls[] = "MUSTER_TLS_";
     size_t name = strcspn(entry, "=");
 

@@ -96,6 +96,25 @@ static void check_value(const struct stage *stage, const char *name, const char 
                  expected != NULL ? expected : "not set");
 }
 
+static void with_a_preemption_grace_a_worker_knows_whose_sigterm_ends_it(void **state)
+{
+    struct stage stage;
+
+    (void)state;
+    stage_open(&stage);
+    assert_int_equal(setenv("MUSTER_PREEMPTION", "signals", 1), 0);
+    stage_make(&stage);
+    check_value(&stage, "MUSTER_PREEMPTION", NULL); /* it was meant for this process */
+    stage_drop(&stage);
+
+    stage.run.settings.preemption_grace_ns = MUSTER_NS_PER_S;
+    stage.run.pid = 4711;
+    stage_make(&stage);
+    check_value(&stage, "MUSTER_PREEMPTION", "launcher:4711");
+    stage_drop(&stage);
+    assert_int_equal(unsetenv("MUSTER_PREEMPTION"), 0);
+}
+
 static void a_worker_knows_its_place_in_the_job(void **state)
 {
     static const struct {
@@ -137,6 +156,7 @@ static void a_worker_knows_its_place_in_the_job(void **state)
         {"MUSTER_TRACE_DIR", NULL},
         {"MUSTER_TLS_CERT_FILE", NULL},
         {"TF_CONFIG", NULL},
+        {"MUSTER_PREEMPTION", NULL},
     };
     struct stage stage;
 
@@ -356,6 +376,7 @@ static int clear_variables(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(with_a_preemption_grace_a_worker_knows_whose_sigterm_ends_it),
         cmocka_unit_test(a_worker_knows_its_place_in_the_job),
         cmocka_unit_test(settings_become_variables),
         cmocka_unit_test(what_depends_on_the_life),
