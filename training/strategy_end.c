@@ -88,6 +88,11 @@ static void strategy_abandon(struct muster_strategy *strategy, const char *text)
     muster_strategy_dump_trace(strategy, strategy->error.text);
 }
 
+void muster_strategy_abandon_in_call(struct muster_strategy *strategy, const char *text)
+{
+    strategy_abandon(strategy, text);
+}
+
 /* Out of the view, and off the network. */
 static void close_node(struct muster_strategy *strategy)
 {
@@ -293,6 +298,7 @@ void muster_strategy_close(struct muster_strategy *strategy)
     }
     muster_exit_hook_remove(&strategy->exit_hook);
     muster_timer_stop(&strategy->end_timer);
+    muster_strategy_stop_interrupt(strategy);
     muster_strategy_stop_activity(strategy);
     muster_expectation_close(&strategy->expectation);
     if (strategy->node != NULL)

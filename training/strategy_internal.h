@@ -77,6 +77,15 @@ struct muster_strategy_split {
     void *data;
 };
 
+/** The question whether the program wants out of a call that waits: strategy_wait.c. */
+struct muster_strategy_interrupt {
+    muster_strategy_interrupt_fn *is_interrupted; /* the program's, or NULL */
+    void *data;
+    struct muster_timer
+        timer; /* started by a call that waits; it may fire in a later one, or in none */
+    bool is_waiting;
+};
+
 struct muster_strategy {
     struct muster_env *env;
     struct muster_runtime *runtime;
@@ -154,6 +163,7 @@ struct muster_strategy {
     struct muster_report_values progress, results;
     uint64_t progress_reported_ns;
     struct muster_activity activity;
+    struct muster_strategy_interrupt interrupt;
     struct muster_timer activity_timer; /* when the launcher is told of it next */
     uint64_t epoch_reported;            /* of the last progress report */
 
@@ -202,6 +212,11 @@ void muster_strategy_note_loss(struct muster_strategy *strategy, const char *nam
                                const char *reason);
 /** FAILED from here on, if somebody is gone. In the seat. */
 void muster_strategy_apply_loss(struct muster_strategy *strategy);
+
+/** As muster_strategy_abandon, in the seat of a call that waits: it ends with CANCELLED. */
+void muster_strategy_abandon_in_call(struct muster_strategy *strategy, const char *text);
+/** Nobody is asked any more. In the seat. */
+void muster_strategy_stop_interrupt(struct muster_strategy *strategy);
 
 /** This process is a member, and has the members' state. */
 bool muster_strategy_is_member(const struct muster_strategy *strategy);

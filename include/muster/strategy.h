@@ -172,6 +172,17 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_check_health(
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_barrier(
     struct muster_strategy *strategy);
 
+/** Asked in the thread of a call that waits for other members, after about a millisecond and then
+ * every 50 ms. True abandons the strategy: the call ends with CANCELLED, and only close is left. It
+ * returns soon, and does not call muster. */
+typedef bool muster_strategy_interrupt_fn(void *data);
+/** Begin and operations ask whether the program wants out (a signal has come, for one), open and close
+ * do not. NULL: nobody is asked. data is borrowed until close. Refused, as any call is, while another
+ * thread is in one. */
+MUSTER_API void muster_strategy_set_interrupt(struct muster_strategy *strategy,
+                                              muster_strategy_interrupt_fn *is_interrupted,
+                                              void *data);
+
 /** A CUstream of the program: what it holds when an operation on device memory is called comes before
  * it. NULL: the default stream. Borrowed until the next one, or close. */
 MUSTER_API void muster_strategy_set_stream(struct muster_strategy *strategy, void *stream);

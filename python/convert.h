@@ -1,0 +1,61 @@
+/* Objects of Python as arguments of the library, and the library's errors as exceptions. A function that
+ * returns false or NULL has raised one. */
+#ifndef MUSTER_PYTHON_CONVERT_H
+#define MUSTER_PYTHON_CONVERT_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdbool.h>
+
+#include <muster/collective.h>
+#include <muster/status.h>
+
+/* --- Errors: one class for each code --- */
+
+extern PyObject *muster_py_error_classes[MUSTER_UNAUTHENTICATED + 1];
+/** INVALID_ARGUMENT of begin and register, and of operations. */
+extern PyObject *muster_py_state_mismatch, *muster_py_mismatch;
+
+/** Returns NULL. */
+PyObject *muster_py_raise(PyObject *class, const char *text);
+/** The class of error->rc, or invalid_argument for that one; what is raised already stays. Returns NULL. */
+PyObject *muster_py_raise_error(const struct muster_error *error, PyObject *invalid_argument);
+bool muster_py_add_errors(PyObject *module);
+
+/* --- Arguments --- */
+
+/** Fill values[i] with the argument that names[i] names; those behind the first `required` may be
+ * missing (NULL). Borrows. */
+bool muster_py_read_arguments(const char *function, const char *const *names, size_t required,
+                              PyObject *const *args, Py_ssize_t count, PyObject *keywords,
+                              PyObject **values);
+/* NULL and None stand for what is missing: `otherwise`, 0, NULL, sum. */
+bool muster_py_read_number(PyObject *value, uint64_t otherwise, uint64_t most,
+                           uint64_t *ret_number);
+bool muster_py_read_seconds(PyObject *value, uint64_t *ret_ns);
+/** *ret_text is borrowed from value. */
+bool muster_py_read_text(PyObject *value, const char **ret_text);
+bool muster_py_read_reduction(PyObject *value, enum muster_reduction *ret_reduction);
+
+/* --- Tensors: buffers of other objects --- */
+
+#define MUSTER_PY_FEW_TENSORS 8 /* a call with so many takes no memory */
+
+/** The buffers of one call. */
+struct muster_py_tensors {
+    size_t count, bytes;
+    struct muster_tensor *tensors, few_tensors[MUSTER_PY_FEW_TENSORS];
+    Py_buffer *buffers, few_buffers[MUSTER_PY_FEW_TENSORS];
+};
+
+void muster_py_tensors_init(struct muster_py_tensors *tensors);
+/** One more, at most MUSTER_PY_FEW_TENSORS. dtype: another name for elements of that size ("bf16", which
+ * the buffer protocol lacks), or NULL. */
+bool muster_py_tensors_add(struct muster_py_tensors *tensors, PyObject *object, const char *dtype,
+                           bool is_written);
+/** Init with one buffer, or with those of a list or tuple. Nothing is open after a failure. */
+bool muster_py_tensors_open(struct muster_py_tensors *tensors, PyObject *object, const char *dtype);
+void muster_py_tensors_close(struct muster_py_tensors *tensors);
+
+#endif

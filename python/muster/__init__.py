@@ -1,0 +1,60 @@
+"""Elastic data-parallel training: a worker dies, the others lose milliseconds and no step.
+
+    import numpy, muster
+
+    total = numpy.zeros(1)
+    with muster.Strategy() as strategy:
+        strategy.register("total", total)
+        while strategy.begin() <= 1000:          # a joiner gets the others' total here
+            share = numpy.ones(1)
+            strategy.all_reduce(share)
+            total += share
+            strategy.commit()
+
+`muster run -n 4 -- python counter.py` starts four of them. See docs/python.md.
+"""
+
+from muster import _muster
+from muster._muster import (
+    Aborted,
+    AlreadyExists,
+    Cancelled,
+    DataLoss,
+    DeadlineExceeded,
+    Error,
+    FailedPrecondition,
+    Internal,
+    InvalidArgument,
+    JobOver,
+    Mismatch,
+    NotFound,
+    PermissionDenied,
+    ResourceExhausted,
+    StateMismatch,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
+    Unknown,
+    __version__,
+)
+
+
+class Strategy(_muster.Strategy):
+    """A member of a training job; see include/muster/strategy.h for what each call promises.
+
+    Opening it does not wait for the others, begin does. Threads may share it: calls wait for one another. Calls raise
+    a class of muster.Error for each code; KeyboardInterrupt out of a call that waits abandons the strategy. In a fork
+    every call raises RuntimeError.
+
+    As a context it closes itself; an exception inside counts as a failure of this member, which `muster run` starts
+    again, while the others go on.
+    """
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, traceback):
+        if kind is not None and not issubclass(kind, JobOver) and not self.closed:
+            self.abandon(f"{kind.__name__}: {value}")
+        self.close()
+        return False
