@@ -1,5 +1,5 @@
-/* The end of a strategy: closed after its work, closed in the middle of it, abandoned, or left open
- * by a program that ends. */
+/* The end of a strategy: closed after its work, closed in the middle of it, abandoned, interrupted
+ * in a call that waits, or left open by a program that ends. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,6 +17,8 @@
  * from the end of the process. */
 #define EXIT_NS      (300 * MUSTER_NS_PER_MS)
 #define EXIT_LOOK_NS (10 * MUSTER_NS_PER_MS)
+
+#define LOOK_NS (50 * MUSTER_NS_PER_MS) /* at signals, by a call that waits */
 
 static const char without_close[] = "the program ended without muster_strategy_close";
 
@@ -88,11 +90,6 @@ static void strategy_abandon(struct muster_strategy *strategy, const char *text)
     muster_strategy_dump_trace(strategy, strategy->error.text);
 }
 
-void muster_strategy_abandon_in_call(struct muster_strategy *strategy, const char *text)
-{
-    strategy_abandon(strategy, text);
-}
-
 /* Out of the view, and off the network. */
 static void close_node(struct muster_strategy *strategy)
 {
@@ -115,6 +112,34 @@ void muster_strategy_abandon(struct muster_strategy *strategy, const char *text)
         strategy_abandon(strategy, text != NULL && text[0] != '\0' ? text : "the program said so");
         close_node(strategy);
     }
+    muster_strategy_leave(strategy);
+}
+
+/* --- interrupted --- */
+
+static void on_look(struct muster_timer *timer)
+{
+    struct muster_strategy *strategy = timer->data;
+    struct muster_strategy_interrupt *interrupt = &strategy->interrupt;
+
+    if (!interrupt->is_waiting || strategy->state == MUSTER_STRATEGY_FAILED)
+        return; /* the next call that waits starts it again */
+    if (interrupt->is_interrupted(interrupt->data))
+        strategy_abandon(strategy, "interrupted");
+    else
+        muster_timer_start(timer, strategy->env->loop,
+                           muster_loop_after_ns(strategy->env->loop, LOOK_NS));
+}
+
+void muster_strategy_set_interrupt(struct muster_strategy *strategy,
+                                   muster_strategy_interrupt_fn *is_interrupted, void *data)
+{
+    if (muster_strategy_enter(strategy, "set_interrupt") != MUSTER_OK)
+        return;
+    muster_timer_stop(&strategy->interrupt.timer);
+    muster_timer_init(&strategy->interrupt.timer, on_look, strategy);
+    strategy->interrupt.is_interrupted = is_interrupted;
+    strategy->interrupt.data = data;
     muster_strategy_leave(strategy);
 }
 
@@ -298,7 +323,8 @@ void muster_strategy_close(struct muster_strategy *strategy)
     }
     muster_exit_hook_remove(&strategy->exit_hook);
     muster_timer_stop(&strategy->end_timer);
-    muster_strategy_stop_interrupt(strategy);
+    muster_timer_stop(&strategy->interrupt.timer);
+    strategy->interrupt.is_interrupted = NULL; /* close asks nobody */
     muster_strategy_stop_activity(strategy);
     muster_expectation_close(&strategy->expectation);
     if (strategy->node != NULL)

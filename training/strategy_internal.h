@@ -77,7 +77,7 @@ struct muster_strategy_split {
     void *data;
 };
 
-/** The question whether the program wants out of a call that waits: strategy_wait.c. */
+/** The question whether the program wants out of a call that waits: strategy_end.c. */
 struct muster_strategy_interrupt {
     muster_strategy_interrupt_fn *is_interrupted; /* the program's, or NULL */
     void *data;
@@ -212,11 +212,6 @@ void muster_strategy_note_loss(struct muster_strategy *strategy, const char *nam
                                const char *reason);
 /** FAILED from here on, if somebody is gone. In the seat. */
 void muster_strategy_apply_loss(struct muster_strategy *strategy);
-
-/** As muster_strategy_abandon, in the seat of a call that waits: it ends with CANCELLED. */
-void muster_strategy_abandon_in_call(struct muster_strategy *strategy, const char *text);
-/** Nobody is asked any more. In the seat. */
-void muster_strategy_stop_interrupt(struct muster_strategy *strategy);
 
 /** This process is a member, and has the members' state. */
 bool muster_strategy_is_member(const struct muster_strategy *strategy);

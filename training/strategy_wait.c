@@ -2,21 +2,6 @@
 #include "training/strategy_internal.h"
 
 #define FIRST_LOOK_NS (1 * MUSTER_NS_PER_MS)
-#define LOOK_NS       (50 * MUSTER_NS_PER_MS)
-
-static void on_look(struct muster_timer *timer)
-{
-    struct muster_strategy *strategy = timer->data;
-    struct muster_strategy_interrupt *interrupt = &strategy->interrupt;
-
-    if (!interrupt->is_waiting || strategy->state == MUSTER_STRATEGY_FAILED)
-        return; /* the next call that waits starts it again */
-    if (interrupt->is_interrupted(interrupt->data))
-        muster_strategy_abandon_in_call(strategy, "interrupted");
-    else
-        muster_timer_start(timer, strategy->env->loop,
-                           muster_loop_after_ns(strategy->env->loop, LOOK_NS));
-}
 
 /* The timer outlives the call that starts it, so that a program with many short waits starts it at
  * most once a millisecond. */
@@ -30,24 +15,6 @@ static void begin_wait(struct muster_strategy *strategy)
     if (!muster_timer_is_started(&interrupt->timer))
         muster_timer_start(&interrupt->timer, strategy->env->loop,
                            muster_loop_after_ns(strategy->env->loop, FIRST_LOOK_NS));
-}
-
-void muster_strategy_set_interrupt(struct muster_strategy *strategy,
-                                   muster_strategy_interrupt_fn *is_interrupted, void *data)
-{
-    if (muster_strategy_enter(strategy, "set_interrupt") != MUSTER_OK)
-        return;
-    muster_timer_stop(&strategy->interrupt.timer);
-    muster_timer_init(&strategy->interrupt.timer, on_look, strategy);
-    strategy->interrupt.is_interrupted = is_interrupted;
-    strategy->interrupt.data = data;
-    muster_strategy_leave(strategy);
-}
-
-void muster_strategy_stop_interrupt(struct muster_strategy *strategy)
-{
-    muster_timer_stop(&strategy->interrupt.timer);
-    strategy->interrupt.is_interrupted = NULL;
 }
 
 enum muster_rc muster_strategy_wait(struct muster_strategy *strategy, bool (*is_done)(void *data))

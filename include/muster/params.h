@@ -11,8 +11,8 @@
 
 MUSTER_BEGIN
 
-#define MUSTER_PARAMS_NAME_BYTES    64 /* of a table or a source, with its NUL */
-#define MUSTER_PARAMS_ROW_BYTES_MAX 65536u
+#define MUSTER_PARAMS_NAME_BYTES      64 /* of a table or a source, with its NUL */
+#define MUSTER_PARAMS_ROW_BYTES_MAX   65536u
 #define MUSTER_PARAMS_SHARD_COUNT_MAX 4096u
 
 /** How a push of g changes a row's values w (f32). The numbers are stored and travel: new ones come at
@@ -28,7 +28,7 @@ enum muster_params_optimizer {
     MUSTER_PARAMS_ROW_ADAGRAD, /* s += mean of g g, one s for the row; w as ADAGRAD */
     MUSTER_PARAMS_ADAM,        /* Kingma & Ba 2015, algorithm 1; steps are counted per row */
     MUSTER_PARAMS_FTRL,        /* McMahan et al. 2013, algorithm 1, per coordinate */
-    MUSTER_PARAMS_CLOCK_SUM,   /* w += g; first w = 0 when the push has another clock than the one before */
+    MUSTER_PARAMS_CLOCK_SUM, /* w += g; first w = 0 when the push has another clock than the one before */
 };
 #define MUSTER_PARAMS_OPTIMIZER_COUNT (MUSTER_PARAMS_CLOCK_SUM + 1)
 
@@ -54,8 +54,8 @@ enum muster_params_evict {
  * refused with INVALID_ARGUMENT.
  */
 struct muster_params_schema {
-    const char *name;            /* 1 to 63 bytes; borrowed during the call */
-    uint32_t row_elements;       /* f32 values per row, 1 to 16,384; state of the optimizer is added */
+    const char *name;      /* 1 to 63 bytes; borrowed during the call */
+    uint32_t row_elements; /* f32 values per row, 1 to 16,384; state of the optimizer is added */
     enum muster_dtype wire_dtype; /* F32, F16 or BF16: values in pushes and pulls */
     enum muster_params_optimizer optimizer;
     /* Hyper-parameters that the optimizer has; 0: its default. Others must be 0. */
@@ -81,13 +81,17 @@ struct muster_params_schema {
     bool is_round_carried;
     /* Rows that come and go; not in a table by round. What is removed has its initial values again, and
      * the next push to it makes a new row. */
-    uint32_t admit_after; /* a key gets its row with about the so-manieth push, up to 65,535; pushes before
+    uint32_t
+        admit_after; /* a key gets its row with about the so-manieth push, up to 65,535; pushes before
                            * change nothing. 0 or 1: with the first */
-    uint32_t admit_share; /* of 65,536 keys about so many get rows, up to 65,535, by a hash of the key: on all
+    uint32_t
+        admit_share; /* of 65,536 keys about so many get rows, up to 65,535, by a hash of the key: on all
                            * servers the same ones; pushes to others change nothing. 0: all */
-    uint64_t ttl_clocks;  /* a row that was not pushed to for more steps than these, of the slowest source
+    uint64_t
+        ttl_clocks; /* a row that was not pushed to for more steps than these, of the slowest source
                            * that ticks, is removed by a later push; below 2^31. 0: none */
-    uint64_t rows_max;    /* a new row beyond about as many, or beyond the server's memory, takes the place
+    uint64_t
+        rows_max; /* a new row beyond about as many, or beyond the server's memory, takes the place
                            * of another one (evict_by). 0: new rows beyond the memory are refused;
                            * UINT64_MAX: only the memory limits them */
     enum muster_params_evict evict_by; /* with rows_max. LFU takes 4 bytes more per row */
@@ -97,8 +101,8 @@ struct muster_params_schema {
     uint64_t tensor_elements;
 };
 
-#define MUSTER_PARAMS_TENSOR_ELEMENTS_MAX  (UINT64_C(1) << 40)
-#define MUSTER_PARAMS_BLOCK_ELEMENTS_MIN   1024u
+#define MUSTER_PARAMS_TENSOR_ELEMENTS_MAX (UINT64_C(1) << 40)
+#define MUSTER_PARAMS_BLOCK_ELEMENTS_MIN  1024u
 
 #define MUSTER_PARAMS_ADMIT_AFTER_MAX 65535u
 #define MUSTER_PARAMS_TTL_CLOCKS_MAX  ((UINT64_C(1) << 31) - 1)
@@ -109,14 +113,13 @@ struct muster_params_schema {
 /** "row_adagrad". Static text, also for a value that is not an optimizer. */
 MUSTER_API const char *muster_params_optimizer_name(enum muster_params_optimizer optimizer);
 /** Errors: NOT_FOUND. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_params_optimizer_parse(const char *name, enum muster_params_optimizer *ret_optimizer);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_optimizer_parse(
+    const char *name, enum muster_params_optimizer *ret_optimizer);
 /** "lru" or "lfu". Static text, also for another value. */
 MUSTER_API const char *muster_params_evict_name(enum muster_params_evict evict);
 /** Check the description before it is used. Errors: INVALID_ARGUMENT, naming the part. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_params_schema_check(const struct muster_params_schema *schema,
-                           struct muster_error *ret_error);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_schema_check(
+    const struct muster_params_schema *schema, struct muster_error *ret_error);
 
 /* --- A client --- */
 
@@ -131,13 +134,13 @@ struct muster_params_options {
     /* "HOST:PORT", an address; of several servers of a job any, or several joined by commas: they tell
      * of the others. */
     const char *server;
-    const char *job;    /* the server's; NULL: "" */
+    const char *job; /* the server's; NULL: "" */
     /* A name keeps the source's position across processes: a worker that is started again under it
      * goes on, and an older process of the name is refused with ABORTED. NULL: a source of this
      * process alone. */
     const char *source;
-    uint32_t clock_sources;       /* sources of the job that tick, this one among them; 0: it does not */
-    uint64_t queue_max_bytes;     /* of keys and values whose pushes are not acknowledged; 0: 64 MiB */
+    uint32_t clock_sources; /* sources of the job that tick, this one among them; 0: it does not */
+    uint64_t queue_max_bytes; /* of keys and values whose pushes are not acknowledged; 0: 64 MiB */
     uint64_t connect_deadline_ns; /* loop time, absolute: when opened comes at the latest */
     /* All goes over connections also where the server is on this host. Else messages pass through memory that both
      * map, where the server is of the same user, and neither TLS nor rules of authorization are in use. */
@@ -156,10 +159,9 @@ struct muster_params_options {
  *          muster_params_error tells more. After an error the client can only be closed.
  * Thread:  loop only.
  */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_params_open(struct muster_env *env, const struct muster_params_options *options,
-                   muster_params_fn *opened, struct muster_params **ret_params,
-                   struct muster_error *ret_error);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_open(
+    struct muster_env *env, const struct muster_params_options *options, muster_params_fn *opened,
+    struct muster_params **ret_params, struct muster_error *ret_error);
 MUSTER_API void *muster_params_data(const struct muster_params *params);
 /** Why it is not connected now; rc MUSTER_OK: it is. Borrowed. */
 MUSTER_API const struct muster_error *muster_params_error(const struct muster_params *params);
@@ -207,8 +209,8 @@ struct muster_params_op {
     bool is_push;
     uint64_t clock, barrier;
     double weight;
-    uint64_t sequence; /* of all its rows, given by the caller; 0: the next ones */
-    uint32_t refused;  /* rows of a push with a given sequence for which there was no memory */
+    uint64_t sequence;    /* of all its rows, given by the caller; 0: the next ones */
+    uint32_t refused;     /* rows of a push with a given sequence for which there was no memory */
     uint64_t offset, end; /* of a tensor: elements that are in no message yet */
     uint64_t order;       /* of pushes to tensors: how many were started before */
 };
@@ -249,10 +251,9 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_table_start(
  *          memory), UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED.
  * Order:   applied exactly once, in the order of starts per row; equal keys in their order.
  */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_params_push_start(struct muster_params_op *op, struct muster_params_table *table,
-                         const struct muster_params_rows *rows, uint64_t deadline_ns,
-                         muster_params_op_fn *done);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_push_start(
+    struct muster_params_op *op, struct muster_params_table *table,
+    const struct muster_params_rows *rows, uint64_t deadline_ns, muster_params_op_fn *done);
 /**
  * Fetch rows into rows->values. A key without a row has its initial values, and gets no row. Pulls
  * of one loop turn travel together, behind the pushes to their table that were started before them.
@@ -261,10 +262,9 @@ muster_params_push_start(struct muster_params_op *op, struct muster_params_table
  * Errors:  returned INVALID_ARGUMENT, FAILED_PRECONDITION (closing); by done UNAVAILABLE,
  *          DEADLINE_EXCEEDED, CANCELLED.
  */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_params_pull_start(struct muster_params_op *op, struct muster_params_table *table,
-                         const struct muster_params_rows *rows, uint64_t deadline_ns,
-                         muster_params_op_fn *done);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_pull_start(
+    struct muster_params_op *op, struct muster_params_table *table,
+    const struct muster_params_rows *rows, uint64_t deadline_ns, muster_params_op_fn *done);
 /**
  * Pull once all sources have completed min_clock steps (muster_params_tick_start): the rows show all their
  * pushes of these, and perhaps newer ones. As muster_params_pull_start otherwise.
@@ -328,9 +328,11 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_tensor_start(
  * Errors:  returned INVALID_ARGUMENT (clock_sources is 0, or clock is below the last one),
  *          FAILED_PRECONDITION (closing); by done UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED.
  */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_params_tick_start(struct muster_params_op *op, struct muster_params *params, uint64_t clock,
-                         uint64_t deadline_ns, muster_params_op_fn *done);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_tick_start(struct muster_params_op *op,
+                                                                     struct muster_params *params,
+                                                                     uint64_t clock,
+                                                                     uint64_t deadline_ns,
+                                                                     muster_params_op_fn *done);
 /** Tick with a weight: in tables by round the pushes of this source in round clock - 1 count with it, instead of
  * 1. Errors: those of muster_params_tick_start, and INVALID_ARGUMENT (the weight is negative or not finite). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_tick_weighted_start(
@@ -343,7 +345,8 @@ MUSTER_API uint64_t muster_params_table_round(const struct muster_params_table *
 /** The contents of a cut. */
 struct muster_params_cut {
     uint64_t number; /* part of the names of the files that it has written */
-    uint64_t clock;  /* steps that all sources had completed, or that of a cut at a clock; 0 where nobody ticks */
+    uint64_t
+        clock; /* steps that all sources had completed, or that of a cut at a clock; 0 where nobody ticks */
     uint64_t rows, bytes;
     uint32_t shards, tables, servers;
     uint32_t shards_saved; /* the others had not changed since an earlier cut to this folder */
@@ -364,10 +367,9 @@ struct muster_params_cut {
  *          answered within a second, and is named), FAILED_PRECONDITION (another cut is under way),
  *          PERMISSION_DENIED, and errors of the disk; CANCELLED. No file of the cut before is changed.
  */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_params_cut_start(struct muster_params_op *op, struct muster_params *params,
-                        const char *folder, struct muster_params_cut *ret_cut, uint64_t deadline_ns,
-                        muster_params_op_fn *done);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_cut_start(
+    struct muster_params_op *op, struct muster_params *params, const char *folder,
+    struct muster_params_cut *ret_cut, uint64_t deadline_ns, muster_params_op_fn *done);
 /**
  * The same at a clock: of each source that ticks all pushes of the steps before `clock`, and none of later
  * steps; of the others all pushes up to some one of them. The cut waits until all have come to the clock, and
@@ -406,54 +408,53 @@ MUSTER_API void muster_params_op_cancel(struct muster_params_op *op);
  *          nothing is left open then.
  * Thread:  the program, here and below; never from a callback.
  */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_params_connect(struct muster_runtime *runtime, const struct muster_params_options *options,
-                      uint64_t timeout_ns, struct muster_params **ret_params,
-                      struct muster_error *ret_error);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_connect(
+    struct muster_runtime *runtime, const struct muster_params_options *options,
+    uint64_t timeout_ns, struct muster_params **ret_params, struct muster_error *ret_error);
 /**
  * muster_params_table_start, and wait.
  *
  * Errors:  those of muster_params_table_start; FAILED_PRECONDITION, here and below: params was not
  *          made by muster_params_connect, or another thread is in the runtime.
  */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_params_table(struct muster_params *params, const struct muster_params_schema *schema,
-                    uint64_t timeout_ns, struct muster_params_table **ret_table,
-                    struct muster_error *ret_error);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_table(
+    struct muster_params *params, const struct muster_params_schema *schema, uint64_t timeout_ns,
+    struct muster_params_table **ret_table, struct muster_error *ret_error);
 /** muster_params_push_start, and wait until the server has applied it. Errors: those of
  * muster_params_push_start. After DEADLINE_EXCEEDED the push may still be applied. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_params_push(struct muster_params_table *table, const struct muster_params_rows *rows,
-                   uint64_t timeout_ns, struct muster_error *ret_error);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_push(
+    struct muster_params_table *table, const struct muster_params_rows *rows, uint64_t timeout_ns,
+    struct muster_error *ret_error);
 /** muster_params_push_pull_start, and wait. Errors: those of muster_params_push_pull_start. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_params_push_pull(struct muster_params_table *table, const struct muster_params_rows *rows,
-                        void *ret_values, uint64_t timeout_ns, struct muster_error *ret_error);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_push_pull(
+    struct muster_params_table *table, const struct muster_params_rows *rows, void *ret_values,
+    uint64_t timeout_ns, struct muster_error *ret_error);
 /** muster_params_pull_start, and wait. Errors: those of muster_params_pull_start. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_params_pull(struct muster_params_table *table, const struct muster_params_rows *rows,
-                   uint64_t timeout_ns, struct muster_error *ret_error);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_pull(
+    struct muster_params_table *table, const struct muster_params_rows *rows, uint64_t timeout_ns,
+    struct muster_error *ret_error);
 /** muster_params_pull_after_start, and wait. Errors: those of muster_params_pull_after_start. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_params_pull_after(struct muster_params_table *table, const struct muster_params_rows *rows,
-                         uint64_t min_clock, uint64_t timeout_ns, struct muster_error *ret_error);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_pull_after(
+    struct muster_params_table *table, const struct muster_params_rows *rows, uint64_t min_clock,
+    uint64_t timeout_ns, struct muster_error *ret_error);
 /** muster_params_tensor_start, and wait. Errors: those of muster_params_tensor_start. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_params_tensor(struct muster_params_table *table, const struct muster_params_range *range,
-                     enum muster_params_direction direction, uint64_t timeout_ns,
-                     struct muster_error *ret_error);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_tensor(
+    struct muster_params_table *table, const struct muster_params_range *range,
+    enum muster_params_direction direction, uint64_t timeout_ns, struct muster_error *ret_error);
 /** muster_params_cut_start, and wait; where it ended UNAVAILABLE, again until the time is over. Errors: those
  * of muster_params_cut_start. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_params_cut(struct muster_params *params, const char *folder,
-                  struct muster_params_cut *ret_cut, uint64_t timeout_ns,
-                  struct muster_error *ret_error);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_cut(struct muster_params *params,
+                                                              const char *folder,
+                                                              struct muster_params_cut *ret_cut,
+                                                              uint64_t timeout_ns,
+                                                              struct muster_error *ret_error);
 /** muster_params_cut_at_start, and wait, as muster_params_cut does. Errors: those of
  * muster_params_cut_at_start. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_params_cut_at(struct muster_params *params, const char *folder, uint64_t clock,
-                     struct muster_params_cut *ret_cut, uint64_t timeout_ns,
-                     struct muster_error *ret_error);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_cut_at(struct muster_params *params,
+                                                                 const char *folder, uint64_t clock,
+                                                                 struct muster_params_cut *ret_cut,
+                                                                 uint64_t timeout_ns,
+                                                                 struct muster_error *ret_error);
 /** muster_params_tick_weighted_start, and wait. Errors: those of muster_params_tick_weighted_start. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_tick(struct muster_params *params,
                                                                uint64_t clock, double weight,
@@ -461,9 +462,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_tick(struct muster_par
                                                                struct muster_error *ret_error);
 /** muster_params_close, and wait. Errors: DEADLINE_EXCEEDED (pushes were not acknowledged in time;
  * the client is closed), FAILED_PRECONDITION (nothing has happened). */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_disconnect(struct muster_params *params,
-                                                                     uint64_t timeout_ns,
-                                                                     struct muster_error *ret_error);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_disconnect(
+    struct muster_params *params, uint64_t timeout_ns, struct muster_error *ret_error);
 
 MUSTER_END
 

@@ -43,19 +43,19 @@ struct muster_params_way {
     uint64_t backoff_ns;
     struct muster_timer check; /* whether the link is half open; runs while an answer is awaited */
     struct muster_params_pulse pulse;
-    struct muster_frame leaving; /* tells the server that this client ends */
+    struct muster_frame leaving;                      /* tells the server that this client ends */
     uint8_t opened_bytes[MUSTER_PARAMS_OPENED_BYTES]; /* OPENED, or the begin of a refusal */
-    bool is_seed;    /* it is not a way to a server of the map */
-    bool is_by_memory;  /* its link is a stream through memory of this host … */
-    bool avoids_memory; /* … which has failed: the next one is a connection */
-    bool was_by_memory; /* it goes back to memory when it can … */
+    bool is_seed;                                     /* it is not a way to a server of the map */
+    bool is_by_memory;      /* its link is a stream through memory of this host … */
+    bool avoids_memory;     /* … which has failed: the next one is a connection */
+    bool was_by_memory;     /* it goes back to memory when it can … */
     uint32_t returns_tried; /* … and has looked so often over this link whether it is idle */
-    bool is_strange; /* CONNECTING: another server answers, whose map is awaited */
+    bool is_strange;        /* CONNECTING: another server answers, whose map is awaited */
     bool was_open;
     uint64_t map_number; /* of the map by which the source was named, the last time */
-    bool leads;        /* a shard of the map */
-    uint64_t slot;     /* of the source */
-    uint64_t since_ns; /* when it was made, or open the last time */
+    bool leads;          /* a shard of the map */
+    uint64_t slot;       /* of the source */
+    uint64_t since_ns;   /* when it was made, or open the last time */
     /* Messages that are not answered, in the order of their numbers. */
     struct muster_list pushes;
     struct muster_list requests; /* others than pushes */
@@ -74,7 +74,8 @@ struct muster_params_way {
      * any other's into a buffer of the pool. */
     struct muster_params_request *receiving;
     uint8_t *received;
-    uint64_t hold_clock; /* a cut of the server waits for it: no push of this step or later is sent; 0: none */
+    uint64_t
+        hold_clock; /* a cut of the server waits for it: no push of this step or later is sent; 0: none */
     char waits_for[200]; /* the server's text on why a pull waits for a clock; "": none waits */
 };
 
@@ -90,9 +91,9 @@ enum muster_params_request_kind {
     MUSTER_PARAMS_REQUEST_PUSH,
     MUSTER_PARAMS_REQUEST_PULL,
     MUSTER_PARAMS_REQUEST_PUSH_PULL, /* each row is a part of its own, in the order of the message */
-    MUSTER_PARAMS_REQUEST_TICK, /* without a table */
-    MUSTER_PARAMS_REQUEST_CUT,  /* likewise */
-    MUSTER_PARAMS_REQUEST_HOLD, /* likewise */
+    MUSTER_PARAMS_REQUEST_TICK,      /* without a table */
+    MUSTER_PARAMS_REQUEST_CUT,       /* likewise */
+    MUSTER_PARAMS_REQUEST_HOLD,      /* likewise */
     MUSTER_PARAMS_REQUEST_PUSH_RANGE, /* of a tensor: one part, whose values are the frame's payload */
     MUSTER_PARAMS_REQUEST_PULL_RANGE,
 };
@@ -114,19 +115,19 @@ struct muster_params_request {
     uint64_t number; /* PUSH: its sequence number */
     struct muster_list node;
     uint64_t first_ns; /* when it was sent the first time; 0: it was not */
-    bool is_sent;     /* over the link that the way has now */
-    bool is_sending;  /* a link has the frame */
-    uint64_t cost;    /* while it is sent: in way->outstanding */
-    uint64_t barrier; /* PULL: number of the newest push to its table */
-    bool is_answered; /* to be freed as soon as the link gives it back */
+    bool is_sent;      /* over the link that the way has now */
+    bool is_sending;   /* a link has the frame */
+    uint64_t cost;     /* while it is sent: in way->outstanding */
+    uint64_t barrier;  /* PULL: number of the newest push to its table */
+    bool is_answered;  /* to be freed as soon as the link gives it back */
     uint32_t part_count;
-    struct muster_params_part *parts; /* behind the payload */
-    uint64_t row_bytes;               /* PUSH: of its keys and values */
+    struct muster_params_part *parts;       /* behind the payload */
+    uint64_t row_bytes;                     /* PUSH: of its keys and values */
     struct muster_params_range_frame range; /* of a tensor */
     uint32_t shard;                         /* of the range */
-    void *copy;   /* of the values of a push to a tensor whose operation has ended; NULL: none */
+    void *copy;    /* of the values of a push to a tensor whose operation has ended; NULL: none */
     uint32_t slot; /* of the way's stage, from 1: the values lie there; 0: in the message */
-    bool has_ack; /* came while a link still had the frame */
+    bool has_ack;  /* came while a link still had the frame */
     uint32_t refused; /* has_ack: rows */
     _Alignas(8) uint8_t payload[];
 };
@@ -152,22 +153,24 @@ struct muster_params_table {
     uint8_t schema[MUSTER_PARAMS_SCHEMA_BYTES];
     uint32_t row_elements;
     enum muster_dtype wire_dtype;
-    uint64_t seed; /* of the hash of keys */
-    uint32_t index;      /* among the tables of this client */
+    uint64_t seed;  /* of the hash of keys */
+    uint32_t index; /* among the tables of this client */
     /* The operation that opens it, until all servers that lead a shard are asked. */
     struct muster_params_op *opening;
     struct muster_params_table **ret_table; /* where that operation wants it */
     bool is_given;                          /* the program has it */
-    uint64_t descriptor; /* the servers' */
-    struct muster_list pushes, pulls; /* operations of this turn */
-    struct muster_list kept; /* pushes that wait for a cut at a clock before them; pulls wait behind them */
+    uint64_t descriptor;                    /* the servers' */
+    struct muster_list pushes, pulls;       /* operations of this turn */
+    struct muster_list
+        kept; /* pushes that wait for a cut at a clock before them; pulls wait behind them */
     struct muster_params_tensor tensor; /* elements 0: it has rows */
-    uint64_t pushed; /* number of its newest push; 0: none */
-    uint32_t range_pushes; /* messages to the tensor that are not answered */
-    struct muster_list ranges; /* operations on the tensor of which elements are in no message yet */
+    uint64_t pushed;                    /* number of its newest push; 0: none */
+    uint32_t range_pushes;              /* messages to the tensor that are not answered */
+    struct muster_list
+        ranges; /* operations on the tensor of which elements are in no message yet */
     /* By round. */
     bool is_by_round;
-    bool is_round_carried; /* pushes of closed rounds are sent */
+    bool is_round_carried;       /* pushes of closed rounds are sent */
     uint64_t round;              /* that is open */
     struct muster_list held;     /* operations that wait for it, and those of this turn */
     struct muster_list closings; /* of the newest rounds before it, as servers are told of them */
@@ -187,19 +190,20 @@ struct muster_params {
     bool is_alone;                 /* the map is of one server that has no registry */
     struct muster_list ways;
     struct muster_params_way *routes[MUSTER_PARAMS_SERVERS_MAX]; /* by places of the map */
-    struct muster_params_way *only;    /* leads all shards; NULL: several do, or some have no server */
-    struct muster_params_way *nowhere; /* keeps messages for shards that no server has; never open */
+    struct muster_params_way *only; /* leads all shards; NULL: several do, or some have no server */
+    struct muster_params_way
+        *nowhere; /* keeps messages for shards that no server has; never open */
     const struct muster_params_way_events *way_events;
     struct muster_error error;
-    bool is_failed; /* for good; error says why */
-    bool is_ready;  /* all servers know the source: pushes have numbers from here on */
+    bool is_failed;           /* for good; error says why */
+    bool is_ready;            /* all servers know the source: pushes have numbers from here on */
     muster_params_fn *opened; /* NULL: it has been called */
     struct muster_task tell;  /* calls opened, or closed */
     struct muster_task look;  /* checks whether all servers are open */
     struct muster_task ask;   /* asks servers for new tables */
     struct muster_timer opening_deadline;
     uint32_t shard_count; /* 0: there is no map */
-    uint64_t lease_ns; /* servers may forget a source without a name after so long; 0: never */
+    uint64_t lease_ns;    /* servers may forget a source without a name after so long; 0: never */
     struct muster_list tables;
     uint32_t table_count;
     struct muster_list ops;
@@ -211,12 +215,12 @@ struct muster_params {
     char round_waits[200];    /* for whom operations on tables by round wait; "": not known */
     uint64_t ticked;          /* the newest clock that the program has told … */
     uint64_t clock;           /* … and the one that servers are told */
-    uint32_t push_count;   /* messages of pushes that are not answered */
-    uint32_t piece;        /* number of the newest message with some runs of a push; whole pushes have 0 */
-    uint64_t sequence;     /* of the next push, from 1 */
+    uint32_t push_count;      /* messages of pushes that are not answered */
+    uint32_t piece; /* number of the newest message with some runs of a push; whole pushes have 0 */
+    uint64_t sequence;                                     /* of the next push, from 1 */
     uint8_t has_pushed[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* a bit per shard */
-    uint64_t position;     /* muster_params_source_position */
-    uint64_t number;       /* of the next other request */
+    uint64_t position;                                     /* muster_params_source_position */
+    uint64_t number;                                       /* of the next other request */
     uint64_t queued_bytes;    /* of keys and values of pushes that are not acknowledged */
     uint64_t collected_bytes; /* of pushes of this turn */
     uint64_t range_bytes;     /* of values of ranges whose messages are not answered */
@@ -436,8 +440,8 @@ void muster_params_hold_drop(struct muster_params_way *way);
 /** Marks that are wanted leave as soon as all pushes before them have. */
 void muster_params_marks_send(struct muster_params *params);
 /** A server wants a mark. False: the message is malformed. */
-MUSTER_MUST_CHECK bool muster_params_mark_receive(struct muster_params *params,
-                                                  const void *payload, size_t bytes);
+MUSTER_MUST_CHECK bool muster_params_mark_receive(struct muster_params *params, const void *payload,
+                                                  size_t bytes);
 /** A server has saved its part of a cut, holds back pushes for it, or says why not (refusal). Ends the
  * request. */
 void muster_params_cut_answer(struct muster_params_request *request, const void *payload,
@@ -452,15 +456,17 @@ void muster_params_cutting_abandon(struct muster_params *params, const struct mu
 
 /* rows.c */
 /** As muster_params_push_start and muster_params_push_pull_start; rows may be blocks of a tensor. */
-MUSTER_MUST_CHECK enum muster_rc muster_params_rows_push(
-    struct muster_params_op *op, struct muster_params_table *table,
-    const struct muster_params_rows *rows, void *ret_values, uint64_t deadline_ns,
-    muster_params_op_fn *done);
+MUSTER_MUST_CHECK enum muster_rc muster_params_rows_push(struct muster_params_op *op,
+                                                         struct muster_params_table *table,
+                                                         const struct muster_params_rows *rows,
+                                                         void *ret_values, uint64_t deadline_ns,
+                                                         muster_params_op_fn *done);
 /** As muster_params_pull_after_start; rows may be blocks of a tensor. */
-MUSTER_MUST_CHECK enum muster_rc muster_params_rows_pull(
-    struct muster_params_op *op, struct muster_params_table *table,
-    const struct muster_params_rows *rows, uint64_t min_clock, uint64_t deadline_ns,
-    muster_params_op_fn *done);
+MUSTER_MUST_CHECK enum muster_rc muster_params_rows_pull(struct muster_params_op *op,
+                                                         struct muster_params_table *table,
+                                                         const struct muster_params_rows *rows,
+                                                         uint64_t min_clock, uint64_t deadline_ns,
+                                                         muster_params_op_fn *done);
 
 /* op.c */
 MUSTER_MUST_CHECK enum muster_rc muster_params_op_begin(struct muster_params_op *op,

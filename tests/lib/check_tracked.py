@@ -18,6 +18,7 @@ PLACES = {
     "docs/**": ".md",
     "examples": ".c CMakeLists.txt README.md",
     "examples/*": ".c .h .proto",
+    "examples/python": ".py",
     "examples/data": ".csv .txt .py README.md",
     "include/muster": ".h",
     "proto/google/protobuf": ".proto LICENSE README.md",
@@ -43,12 +44,15 @@ PLACES = {
     "tests/programs/puppet": ".c .h",
     "tests/proto": ".proto",
     "tests/proto/golden": ".txt",
+    "tests/python": ".py",
     "tests/seeds": ".seed README.md",
     "tests/sim": ".c .h README.md",
     "tests/torture": ".c .h",
     "tests/tools": "install-strangers mutate mutate-sim tests-without-strangers",
     "tests/unit/**": ".c",
     "tests/unit/resolvers/open": ".c resolver_facts.txt",
+    "python": ".c .h CMakeLists.txt README.md pyproject.toml",
+    "python/muster/**": ".py .pyi py.typed",
     "tools/**": ".c .h README.md",
     "tools": "CMakeLists.txt README.md install-dependencies quickstart test",
     "tools/run/report": ".c .h README.md page.html",
@@ -59,7 +63,7 @@ for layer in LAYERS:
     PLACES[layer + "/**"] = ".c .h README.md" + (" .proto" if layer == "proto" else "")
 LEFTOVER = re.compile(r"^\.part-|^\.?#|~$|\.(swp|swo|orig|rej|bak|tmp|part|o|a|so|pyc|log)$|^core(\.\d+)?$|^\.DS_Store$")
 CONFLICT = re.compile(rb"^<{7} .*^={7}$.*^>{7} ", re.M | re.S)
-MAY_BE_EMPTY = re.compile(r"^tests/fuzz/corpus/\w+/empty$")
+MAY_BE_EMPTY = re.compile(r"^(tests/fuzz/corpus/\w+/empty|python/muster/py.typed)$")
 BYTES_MAX = 1 << 20
 
 

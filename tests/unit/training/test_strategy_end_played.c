@@ -471,6 +471,107 @@ static void a_language_that_does_not_say_so_is_not_looked_at(void **state)
     played_close();
 }
 
+/* --- interrupted --- */
+
+static unsigned asked_count, interrupted_at; /* the question that is answered by yes; 0: none */
+
+static bool is_interrupted(void *data)
+{
+    assert_ptr_equal(data, &asked_count);
+    return ++asked_count == interrupted_at;
+}
+
+static struct muster_strategy *open_interruptible(unsigned at)
+{
+    struct muster_strategy *strategy = open_one();
+
+    asked_count = 0;
+    interrupted_at = at;
+    muster_strategy_set_interrupt(strategy, is_interrupted, &asked_count);
+    return strategy;
+}
+
+static void expect_interrupted(struct muster_strategy *strategy, enum muster_rc rc)
+{
+    assert_int_equal(asked_count, interrupted_at);
+    played_expect_error(strategy, rc, MUSTER_CANCELLED, "abandoned: interrupted");
+    assert_int_equal(played_count_told("abandoned"), 1);
+    muster_strategy_close(strategy);
+    assert_int_equal(asked_count, interrupted_at); /* close asks nobody */
+    played_close();
+}
+
+static void a_begin_that_waits_can_be_interrupted(void **state)
+{
+    struct muster_strategy *strategy = open_interruptible(2);
+    uint64_t step;
+
+    (void)state;
+    played.on_state = NULL; /* the others do not come */
+    expect_interrupted(strategy, muster_strategy_begin(strategy, &step, NULL));
+}
+
+static struct muster_op *held_op;
+static muster_op_fn *held_done;
+
+static void hold_end(struct muster_op *op, enum muster_rc rc)
+{
+    (void)rc;
+    held_op = op;
+}
+
+static void hold_op(struct played_op *op)
+{
+    held_done = op->done;
+    op->done = hold_end;
+}
+
+/* As the group's, when its member leaves. */
+static void end_held_op(void)
+{
+    held_done(held_op, MUSTER_ABORTED);
+}
+
+static void an_operation_that_waits_can_be_interrupted(void **state)
+{
+    struct muster_strategy *strategy = open_interruptible(2);
+
+    (void)state;
+    stand_behind_begin(strategy);
+    played.journal[0] = '\0';
+    asked_count = 0;
+    played.on_op = hold_op;
+    played.on_leave = end_held_op;
+    expect_interrupted(strategy, reduce_one(strategy));
+    assert_non_null(strstr(played.journal, "leave within 0 s\n"));
+}
+
+static bool is_look_over(void *data)
+{
+    const struct muster_strategy *strategy = data;
+
+    return !muster_timer_is_started(&strategy->interrupt.timer);
+}
+
+/* The timer that a call has started fires behind it. */
+static void a_program_that_is_in_no_call_is_not_asked(void **state)
+{
+    struct muster_strategy *strategy = open_interruptible(0);
+
+    (void)state;
+    stand_behind_begin(strategy);
+    played_enter();
+    asked_count = 0;
+    muster_timer_start(&strategy->interrupt.timer, strategy->env->loop, 0);
+    assert_int_equal(muster_runtime_wait(strategy->runtime, is_look_over, strategy, UINT64_MAX),
+                     MUSTER_OK);
+    played_leave();
+
+    assert_int_equal(asked_count, 0);
+    muster_strategy_close(strategy);
+    played_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -483,6 +584,9 @@ int main(void)
         cmocka_unit_test(who_closes_at_the_end_of_the_process_leaves_once),
         cmocka_unit_test(a_language_that_ends_is_seen),
         cmocka_unit_test(a_language_that_does_not_say_so_is_not_looked_at),
+        cmocka_unit_test(a_begin_that_waits_can_be_interrupted),
+        cmocka_unit_test(an_operation_that_waits_can_be_interrupted),
+        cmocka_unit_test(a_program_that_is_in_no_call_is_not_asked),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
