@@ -57,6 +57,7 @@ RULES = [
     ("threads", r"pthread_\w+|thrd_\w+|mtx_\w+|cnd_\w+",
      {"runtime/driver/driver_seat.c": r".*", "runtime/system/recorder_system.c": r"pthread_mutex_\w+", "runtime/system/process_system.c": r"pthread_(once|atfork|mutex_\w+)", GPU_THREAD: r".*", SHARED_MEMORY: r"pthread_(mutex|key|[gs]etspecific)\w*",
       "params/server/seat/seat_system.c": r"pthread_mutex\w*",
+      "params/server/seat/ahead_system.c": r"pthread_(cond|mutex)_\w+|pthread_(create|join|sigmask)",
       "runtime/system/aside_system.c": r"pthread_(create|join)",
       "training/data/queue_system.c": r"pthread_(cond|mutex)_\w+|pthread_(create|join|sigmask)"}),  # readers of records
     ("processes", r"fork|vfork|clone|exec[lv]\w*|posix_spawn\w*|wait|waitpid|waitid|kill|system|popen|signal|sigaction|"

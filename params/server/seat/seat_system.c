@@ -12,15 +12,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "params/server/seat/ahead_system.h"
 #include "runtime/system/host_share.h"
 #include "runtime/system/memory_anchor.h"
 
 #define MEMORY_MAX_DEFAULT  ((uint64_t)1 << 30)
 #define SHARD_COUNT_DEFAULT 256u
 #define SEALS               (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
-#ifndef MADV_COLLAPSE /* Linux 6.1 */
-#define MADV_COLLAPSE 25
-#endif
 #ifndef MADV_POPULATE_WRITE /* Linux 5.14 */
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -28,14 +26,15 @@
  * next death may be near, but not while its holder begins; later seldom, while there is none. */
 #define WARM_INTERVAL_MIN_NS 20000000L
 #define WARM_INTERVAL_MAX_NS 640000000L
-#define SEGMENTS_MAX     ((size_t)(MUSTER_PARAMS_REGION_BYTES_MAX / MUSTER_PARAMS_SEGMENT_BYTES))
-#define SEGMENT_WORDS    (SEGMENTS_MAX / 64)
+#define SEGMENTS_MAX         ((size_t)(MUSTER_PARAMS_REGION_BYTES_MAX / MUSTER_PARAMS_SEGMENT_BYTES))
+#define SEGMENT_WORDS        (SEGMENTS_MAX / 64)
 
 /* The first segment of the file; the region follows, aligned for huge pages. */
 struct seat_head {
     pthread_mutex_t mutex; /* robust, shared between processes: locked by the holder's thread */
-    /* A bit per segment of the region that has its pages. Written by the holder, after the pages
-     * exist; read by processes that wait for the seat. Lost bits cost time only. */
+    /* A bit per segment of the region that has its pages. Writers: the holder and its thread that is ahead, after the
+     * pages exist (release). Readers: both, and processes that wait for the seat (acquire). Lost bits cost time
+     * only. */
     _Atomic uint64_t committed[SEGMENT_WORDS];
 };
 _Static_assert(sizeof(struct seat_head) <= MUSTER_PARAMS_SEGMENT_BYTES, "the head is one segment");
@@ -51,7 +50,8 @@ struct muster_params_seat {
     bool
         is_readable; /* the file can be given to readers: only mappings that were made here can write */
     struct muster_params_region region;
-    uint64_t warmed[SEGMENT_WORDS]; /* a bit per segment that this process has mapped */
+    uint64_t warmed[SEGMENT_WORDS];    /* a bit per segment that this process has mapped */
+    struct muster_params_ahead *ahead; /* NULL: the seat is not taken, or there is no thread */
 };
 
 static struct seat_head *head_of(const struct muster_params_seat *seat)
@@ -65,22 +65,44 @@ static size_t round_up(uint64_t bytes)
                     MUSTER_PARAMS_SEGMENT_BYTES);
 }
 
-/* Each huge page must hold a small one first: the kernel collapses only pages that exist. Where it
- * does not, the pages stay small, and only a death takes longer. What they hold is kept. */
+static void on_made(void *data, size_t segment)
+{
+    struct muster_params_seat *seat = data;
+
+    atomic_fetch_or_explicit(&head_of(seat)->committed[segment / 64], (uint64_t)1 << segment % 64,
+                             memory_order_release);
+}
+
+static bool is_committed(const struct muster_params_seat *seat, size_t segment)
+{
+    uint64_t bits =
+        atomic_load_explicit(&head_of(seat)->committed[segment / 64], memory_order_acquire);
+
+    return (bits >> segment % 64 & 1) != 0;
+}
+
+/* Segments that the thread has not come to are made at once. */
 static void seat_commit(void *data, void *memory, size_t bytes)
 {
     struct muster_params_seat *seat = data;
-    size_t first = (size_t)((uint8_t *)memory - seat->region_memory) / MUSTER_PARAMS_SEGMENT_BYTES;
+    size_t at = (size_t)((uint8_t *)memory - seat->region_memory) / MUSTER_PARAMS_SEGMENT_BYTES;
+    size_t end = at + bytes / MUSTER_PARAMS_SEGMENT_BYTES;
 
-    for (size_t i = 0; i < bytes; i += MUSTER_PARAMS_SEGMENT_BYTES) {
-        volatile uint8_t *page = (uint8_t *)memory + i;
+    while (at < end) {
+        size_t first = at;
 
-        *page = *page;
+        while (at < end && !is_committed(seat, at))
+            at++;
+        if (at > first)
+            muster_params_pages_make(seat->region_memory + first * MUSTER_PARAMS_SEGMENT_BYTES,
+                                     at - first);
+        for (size_t i = first; i < at; i++)
+            on_made(seat, i);
+        while (at < end && is_committed(seat, at))
+            at++;
     }
-    (void)madvise(memory, bytes, MADV_COLLAPSE);
-    for (size_t i = first; i < first + bytes / MUSTER_PARAMS_SEGMENT_BYTES; i++)
-        atomic_fetch_or_explicit(&head_of(seat)->committed[i / 64], (uint64_t)1 << i % 64,
-                                 memory_order_release);
+    if (seat->ahead != NULL)
+        muster_params_ahead_of(seat->ahead, end);
 }
 
 /* Maps what other processes have committed, so that a server that takes over does not fault at
@@ -90,9 +112,9 @@ static bool seat_warm(struct muster_params_seat *seat)
     bool is_fresh = false;
 
     for (size_t word = 0; word < SEGMENT_WORDS; word++) {
-        uint64_t fresh = atomic_load_explicit(&head_of(seat)->committed[word],
-                                              memory_order_acquire) &
-                         ~seat->warmed[word];
+        uint64_t fresh =
+            atomic_load_explicit(&head_of(seat)->committed[word], memory_order_acquire) &
+            ~seat->warmed[word];
 
         seat->warmed[word] |= fresh;
         is_fresh |= fresh != 0;
@@ -244,6 +266,14 @@ enum muster_rc muster_params_seat_take(struct muster_params_seat *seat,
         return rc;
     }
     if (seat->memory != NULL) {
+        const struct muster_params_ahead_options ahead = {
+            .memory = seat->region_memory,
+            .segment_count = seat->region_bytes / MUSTER_PARAMS_SEGMENT_BYTES,
+            .segments_used = seat->region.head->segment_end,
+            .made = on_made,
+            .data = seat};
+
+        (void)!muster_params_ahead_open(&ahead, &seat->ahead); /* without a thread the loop waits */
         seat->region.commit = seat_commit;
         seat->region.commit_data = seat;
     }
@@ -255,6 +285,7 @@ void muster_params_seat_free(struct muster_params_seat *seat)
 {
     if (seat == NULL)
         return;
+    muster_params_ahead_close(seat->ahead);
     if (seat->memory != NULL && seat->is_taken)
         pthread_mutex_unlock(&head_of(seat)->mutex);
     if (seat->memory != NULL)
