@@ -399,7 +399,8 @@ enum muster_rc muster_strategy_saving_start(struct muster_strategy *strategy,
     saving->running = (struct muster_strategy_checkpoint_result){
         .step = start->name.step, .bytes = saving->checkpoint->shards[strategy->rank].bytes};
     saving_move(saving, MUSTER_SAVING_WRITES);
-    muster_aside_start(saving->aside, shard_write, on_written, strategy);
+    muster_aside_keep_priority(saving->copier); /* update_begin may wait for it */
     muster_aside_start(saving->copier, chunks_copy, on_copied, strategy);
+    muster_aside_start(saving->aside, shard_write, on_written, strategy);
     return MUSTER_OK;
 }

@@ -15,6 +15,7 @@ struct muster_aside {
     void *data;
     enum muster_rc rc; /* written by the thread before it wakes the loop */
     bool has_thread;
+    bool keeps_priority;
     pthread_t thread;
 };
 
@@ -26,8 +27,11 @@ static void work_do(struct muster_aside *aside)
 
 static void *thread_run(void *data)
 {
-    (void)setpriority(PRIO_PROCESS, 0, THREAD_NICENESS); /* of this thread alone, on Linux */
-    work_do(data);
+    struct muster_aside *aside = data;
+
+    if (!aside->keeps_priority)
+        (void)setpriority(PRIO_PROCESS, 0, THREAD_NICENESS); /* of this thread alone, on Linux */
+    work_do(aside);
     return NULL;
 }
 
@@ -63,6 +67,12 @@ enum muster_rc muster_aside_open(struct muster_env *env, struct muster_aside **r
     }
     *ret_aside = aside;
     return MUSTER_OK;
+}
+
+void muster_aside_keep_priority(struct muster_aside *aside)
+{
+    MUSTER_ASSERT(aside->done == NULL);
+    aside->keeps_priority = true;
 }
 
 void muster_aside_start(struct muster_aside *aside, muster_aside_fn *work,

@@ -12,6 +12,8 @@ typedef void muster_aside_done_fn(void *data, enum muster_rc rc);
 /** Gives. Errors: RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_aside_open(struct muster_env *env,
                                                    struct muster_aside **ret_aside);
+/** Work that the program waits for: its thread has the program's priority, and not a lower one. Before start. */
+void muster_aside_keep_priority(struct muster_aside *aside);
 /** Do the work, then call done from the loop; one piece at a time. Where no thread can be started,
  * the work is done before this returns. Borrows data until done. */
 void muster_aside_start(struct muster_aside *aside, muster_aside_fn *work,

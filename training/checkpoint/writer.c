@@ -1,6 +1,7 @@
 /* A shard on its way to the disk. */
 #include "training/checkpoint/writer.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -16,7 +17,10 @@
 /* Each chunk belongs to one thread. Writers: the threads of run, of copy, and of detach. A move away from FREE is by
  * compare-and-swap, so that one of them has it; the store of TAKEN_OVER or COPIED (release) comes behind the copy, and
  * is paired with the others' loads (acquire). Nobody takes a chunk over that another thread copies: it would read
- * tensors that the program changes. */
+ * tensors that the program changes.
+ *
+ * The program waits in detach for a thread that is amid a chunk. This is mostly that of copy, which is ahead of run: run
+ * has less priority, and may be kept from its processor for a long time. */
 enum chunk_state {
     CHUNK_FREE,       /* in the tensors */
     CHUNK_READ,       /* run copies it out of the tensors */
@@ -39,7 +43,9 @@ struct muster_checkpoint_writer {
     uint8_t *staging; /* of a chunk */
     uint8_t *hashes;  /* of chunks, and of all */
     atomic_bool is_cancelled;
-    atomic_bool is_over; /* run has returned (release), and reads no tensor any more */
+    atomic_bool is_over;   /* run has returned (release), and reads no tensor any more */
+    pthread_mutex_t mutex; /* for `copied`; states change without it */
+    pthread_cond_t copied; /* run waits: a chunk is COPIED */
     struct muster_error error;
     char path[MUSTER_CHECKPOINT_PATH_BYTES];
 };
@@ -98,6 +104,8 @@ enum muster_rc muster_checkpoint_writer_new(const struct muster_checkpoint_write
 
     if (writer == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
+    (void)pthread_mutex_init(&writer->mutex, NULL);
+    (void)pthread_cond_init(&writer->copied, NULL);
     rc = writer_init(writer, options);
     if (rc != MUSTER_OK)
         muster_checkpoint_writer_free(writer);
@@ -110,6 +118,8 @@ void muster_checkpoint_writer_free(struct muster_checkpoint_writer *writer)
 {
     if (writer == NULL)
         return;
+    (void)pthread_cond_destroy(&writer->copied);
+    (void)pthread_mutex_destroy(&writer->mutex);
     muster_mem_free(writer->mem, writer->folder);
     muster_mem_free(writer->mem, writer->tensors);
     muster_mem_free(writer->mem, (void *)writer->states);
@@ -183,31 +193,50 @@ static uint8_t *copy_of(const struct muster_checkpoint_writer *writer, uint64_t 
     return writer->copies + (chunk - writer->copy_first) * CHUNK;
 }
 
-/* Run comes from the other end. */
+static void copied_tell(struct muster_checkpoint_writer *writer)
+{
+    (void)pthread_mutex_lock(&writer->mutex);
+    (void)pthread_cond_broadcast(&writer->copied);
+    (void)pthread_mutex_unlock(&writer->mutex);
+}
+
+/* Returns the bytes that were copied. */
+static uint64_t chunk_copy(struct muster_checkpoint_writer *writer, uint64_t chunk)
+{
+    if (!chunk_take(writer, chunk, CHUNK_COPYING))
+        return 0;
+    chunk_gather(writer, chunk, copy_of(writer, chunk));
+    atomic_store_explicit(&writer->states[chunk], CHUNK_COPIED, memory_order_release);
+    copied_tell(writer);
+    return chunk_bytes(writer, chunk);
+}
+
+static bool is_over(const struct muster_checkpoint_writer *writer)
+{
+    return atomic_load_explicit(&writer->is_over, memory_order_acquire);
+}
+
+/* Run follows, and detach comes from the other end. */
 uint64_t muster_checkpoint_writer_copy(struct muster_checkpoint_writer *writer)
 {
     uint64_t copied = 0;
 
-    for (uint64_t i = writer->chunk_count; i-- > writer->copy_first;) {
-        if (atomic_load_explicit(&writer->is_over, memory_order_acquire))
-            break;
-        if (!chunk_take(writer, i, CHUNK_COPYING))
-            continue;
-        chunk_gather(writer, i, copy_of(writer, i));
-        atomic_store_explicit(&writer->states[i], CHUNK_COPIED, memory_order_release);
-        copied += chunk_bytes(writer, i);
-    }
+    for (uint64_t i = writer->copy_first; i < writer->chunk_count && !is_over(writer); i++)
+        copied += chunk_copy(writer, i);
     return copied;
 }
 
 uint64_t muster_checkpoint_writer_detach(struct muster_checkpoint_writer *writer, bool *ret_is_done)
 {
-    uint64_t copied = muster_checkpoint_writer_copy(writer);
-    bool is_over = atomic_load_explicit(&writer->is_over, memory_order_acquire);
+    uint64_t copied = 0;
+    bool was_over;
 
+    for (uint64_t i = writer->chunk_count; i-- > writer->copy_first && !is_over(writer);)
+        copied += chunk_copy(writer, i);
+    was_over = is_over(writer);
     *ret_is_done = true;
     for (uint64_t i = 0; i < writer->chunk_count; i++) {
-        if (chunk_settle(writer, i) == CHUNK_FREE && !is_over)
+        if (chunk_settle(writer, i) == CHUNK_FREE && !was_over)
             *ret_is_done = false;
     }
     return copied;
@@ -220,19 +249,38 @@ void muster_checkpoint_writer_cancel(struct muster_checkpoint_writer *writer)
         (void)chunk_take(writer, i, CHUNK_COPIED); /* nobody reads it */
         (void)chunk_settle(writer, i);
     }
+    copied_tell(writer);
+}
+
+/* Takes the chunk, or waits for its copy. */
+static bool chunk_await(struct muster_checkpoint_writer *writer, uint64_t chunk)
+{
+    bool is_read = false;
+
+    (void)pthread_mutex_lock(&writer->mutex);
+    for (;;) {
+        uint8_t state = atomic_load_explicit(&writer->states[chunk], memory_order_acquire);
+
+        is_read = state == CHUNK_FREE && chunk_take(writer, chunk, CHUNK_READ);
+        if (is_read || state == CHUNK_COPIED)
+            break;
+        if (state != CHUNK_FREE)
+            (void)pthread_cond_wait(&writer->copied, &writer->mutex);
+    }
+    (void)pthread_mutex_unlock(&writer->mutex);
+    return is_read;
 }
 
 /* Out of the tensors, or of their copies. */
 static enum muster_rc chunk_fetch(void *data, uint64_t chunk, const uint8_t **ret_bytes)
 {
     struct muster_checkpoint_writer *writer = data;
-    bool is_read = chunk_take(writer, chunk, CHUNK_READ);
+    bool is_read = chunk_await(writer, chunk);
 
     if (is_read) {
         chunk_gather(writer, chunk, writer->staging);
         atomic_store_explicit(&writer->states[chunk], CHUNK_TAKEN_OVER, memory_order_release);
     }
-    (void)chunk_settle(writer, chunk);
     if (atomic_load(&writer->is_cancelled))
         return MUSTER_CANCELLED;
     *ret_bytes = is_read ? writer->staging : copy_of(writer, chunk);

@@ -1,8 +1,8 @@
 /* A shard on its way to the disk, by a thread, while the program goes on.
  *
- * The thread takes chunk by chunk out of the tensors, from the first on, hashes it and writes it. A second thread
- * copies chunks ahead of it, from the last on: memory is faster than a disk. Before the program changes a tensor it
- * calls detach, which copies what neither has taken yet; from then on the thread takes the copies. */
+ * A thread copies chunk by chunk into memory, which is faster than a disk; the thread of run follows, hashes the copies
+ * and writes them. It takes a chunk out of the tensors where nobody has copied it yet, or no copy has room: the first
+ * ones. Before the program changes a tensor it calls detach, which copies what is left, from the last chunk on. */
 #ifndef MUSTER_TRAINING_CHECKPOINT_WRITER_H
 #define MUSTER_TRAINING_CHECKPOINT_WRITER_H
 
@@ -38,8 +38,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_writer_run(
 const struct muster_error *muster_checkpoint_writer_error(
     const struct muster_checkpoint_writer *writer);
 
-/** Copy chunks that run has not taken yet, as far as there is room for copies; beside run, in any thread, also in
- * several. Returns the bytes that it copied. */
+/** Copy chunks, as far as there is room for copies; beside run, in one thread of the program's own priority: detach waits
+ * for it. Returns the bytes that it copied. */
 uint64_t muster_checkpoint_writer_copy(struct muster_checkpoint_writer *writer);
 /** As copy; where *ret_is_done the tensors may change from its return on. Where not, the rest has no room: call it
  * again later, until run has taken that. Beside run and copy. */

@@ -228,6 +228,18 @@ static void a_chunk_taken_amid_detach_is_waited_for(void **state)
     }
 }
 
+static bool folder_has_files(const struct scene *scene)
+{
+    struct muster_checkpoint_entry *entries = NULL;
+    size_t count = 0;
+
+    assert_int_equal(
+        muster_checkpoint_list(careful_mem(), scene->stand.folder, &entries, &count, NULL),
+        MUSTER_OK);
+    muster_mem_free(careful_mem(), entries);
+    return count > 0;
+}
+
 static void what_was_copied_ahead_is_not_copied_again(void **state)
 {
     struct scene scene;
@@ -243,6 +255,59 @@ static void what_was_copied_ahead_is_not_copied_again(void **state)
     checkpoint_stand_fill(&scene.stand, 101);
     (void)thread_run(scene.writer);
     file_check(&scene);
+    scene_close(&scene);
+}
+
+/* The copier is held amid the first chunk. Run has a lower priority, so detach must not wait for it, too. */
+static void run_follows_a_thread_that_copies(void **state)
+{
+    struct scene scene;
+    bool is_done = false;
+    pthread_t copies, runs;
+
+    (void)state;
+    scene_open(&scene, SIZE_MAX);
+    trap_open(scene.stand.tensors[1].data);
+    assert_int_equal(pthread_create(&copies, NULL, thread_copy, scene.writer), 0);
+    while (!atomic_load(&trap.is_held))
+        (void)syscall(SYS_sched_yield);
+    assert_int_equal(pthread_create(&runs, NULL, thread_run, scene.writer), 0);
+    while (!folder_has_files(&scene))
+        (void)syscall(SYS_sched_yield);
+    for (size_t i = 0; i < 1000; i++) /* run would take the second chunk */
+        (void)syscall(SYS_sched_yield);
+
+    assert_int_equal(muster_checkpoint_writer_detach(scene.writer, &is_done), 3200031 - CHUNK);
+
+    assert_true(is_done);
+    checkpoint_stand_fill(&scene.stand, 101);
+    assert_int_equal(pthread_join(copies, NULL), 0);
+    assert_int_equal(pthread_join(runs, NULL), 0);
+    trap_close();
+    file_check(&scene);
+    scene_close(&scene);
+}
+
+/* The copier is held amid the first chunk. */
+static void a_cancelled_shard_ends_a_run_that_waits(void **state)
+{
+    struct scene scene;
+    pthread_t copies, runs;
+
+    (void)state;
+    scene_open(&scene, SIZE_MAX);
+    trap_open(scene.stand.tensors[1].data);
+    assert_int_equal(pthread_create(&copies, NULL, thread_copy, scene.writer), 0);
+    while (!atomic_load(&trap.is_held))
+        (void)syscall(SYS_sched_yield);
+    assert_int_equal(pthread_create(&runs, NULL, thread_run, scene.writer), 0);
+
+    muster_checkpoint_writer_cancel(scene.writer);
+
+    assert_true(atomic_load(&trap.is_released));
+    assert_int_equal(pthread_join(copies, NULL), 0);
+    assert_int_equal(pthread_join(runs, NULL), 0);
+    trap_close();
     scene_close(&scene);
 }
 
@@ -328,6 +393,8 @@ int main(void)
         cmocka_unit_test(tensors_change_only_when_no_thread_reads_them),
         cmocka_unit_test(a_chunk_taken_amid_detach_is_waited_for),
         cmocka_unit_test(what_was_copied_ahead_is_not_copied_again),
+        cmocka_unit_test(run_follows_a_thread_that_copies),
+        cmocka_unit_test(a_cancelled_shard_ends_a_run_that_waits),
         cmocka_unit_test(copies_take_no_more_room_than_they_have),
         cmocka_unit_test(a_shard_that_cannot_be_written_holds_up_nobody),
         cmocka_unit_test(all_three_beside_each_other_spoil_nothing),
