@@ -22,12 +22,11 @@ struct muster_strategy_checkpoint_options {
  * Save the state of the last commit, while the program goes on. Call it on all members in the same step, between begin
  * and the first change of a registered tensor (muster_strategy_update_begin). It blocks until all have called it.
  *
- * Each member writes its part by a thread, out of the tensors until update_begin, and out of a copy of the rest
- * afterwards. A second thread copies meanwhile, ahead of the disk, so that little is left to copy in update_begin. The
- * memory of the copies, as large as the member's part or copy_bytes_max, is kept for the next checkpoint until close;
- * with less than the part update_begin waits for the disk. A program that has never called update_begin has all of its
- * part copied here. When a member dies before its part is written, the checkpoint is abandoned, and the earlier ones
- * stay; when it has written it, the others finish.
+ * Each member writes its part by a thread, out of copies that a second thread makes meanwhile, ahead of the disk, so
+ * that little is left to copy in update_begin. The memory of the copies, as large as the member's part or
+ * copy_bytes_max, is kept for the next checkpoint until close; with less than the part update_begin waits for the
+ * disk. A program that has never called update_begin has all of its part copied here. When a member dies before its
+ * part is written, the checkpoint is abandoned, and the earlier ones stay; when it has written it, the others finish.
  *
  * Errors:  FAILED_PRECONDITION (begin first; the tensors have changed; an earlier one is not finished on all members:
  *          the text says on which), ABORTED (the members change: not on any member), RESOURCE_EXHAUSTED and others of

@@ -29,7 +29,7 @@ static void *thread_run(void *data)
 {
     struct muster_aside *aside = data;
 
-    if (!aside->keeps_priority)
+    if (!aside->keeps_priority && getpriority(PRIO_PROCESS, 0) < THREAD_NICENESS)
         (void)setpriority(PRIO_PROCESS, 0, THREAD_NICENESS); /* of this thread alone, on Linux */
     work_do(aside);
     return NULL;
