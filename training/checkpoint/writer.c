@@ -1,13 +1,13 @@
 /* A shard on its way to the disk. */
 #include "training/checkpoint/writer.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include <muster/env.h>
 
+#include "runtime/system/bell_system.h"
 #include "runtime/system/file_system.h"
 #include "runtime/system/folder_system.h"
 #include "training/checkpoint/names.h"
@@ -19,8 +19,8 @@
  * is paired with the others' loads (acquire). Nobody takes a chunk over that another thread copies: it would read
  * tensors that the program changes.
  *
- * The program waits in detach for a thread that is amid a chunk. This is mostly that of copy, which is ahead of run: run
- * has less priority, and may be kept from its processor for a long time. */
+ * The program waits in detach for a thread that is amid a chunk. This is mostly that of copy, which is ahead of run:
+ * run has less priority, and may be kept from its processor for a long time. */
 enum chunk_state {
     CHUNK_FREE,       /* in the tensors */
     CHUNK_READ,       /* run copies it out of the tensors */
@@ -43,9 +43,8 @@ struct muster_checkpoint_writer {
     uint8_t *staging; /* of a chunk */
     uint8_t *hashes;  /* of chunks, and of all */
     atomic_bool is_cancelled;
-    atomic_bool is_over;   /* run has returned (release), and reads no tensor any more */
-    pthread_mutex_t mutex; /* for `copied`; states change without it */
-    pthread_cond_t copied; /* run waits: a chunk is COPIED */
+    atomic_bool is_over;        /* run has returned (release), and reads no tensor any more */
+    struct muster_bell *copied; /* run waits: a chunk is COPIED */
     struct muster_error error;
     char path[MUSTER_CHECKPOINT_PATH_BYTES];
 };
@@ -85,7 +84,8 @@ static enum muster_rc writer_init(struct muster_checkpoint_writer *writer,
     writer->hashes =
         muster_mem_alloc_zero(mem, (size_t)writer->chunk_count + 1, MUSTER_HASH128_BYTES);
     if (writer->folder == NULL || writer->tensors == NULL || writer->states == NULL ||
-        writer->staging == NULL || writer->hashes == NULL)
+        writer->staging == NULL || writer->hashes == NULL ||
+        muster_bell_open(mem, &writer->copied) != MUSTER_OK)
         return MUSTER_RESOURCE_EXHAUSTED;
     for (size_t i = 0; i < options->tensor_count; i++)
         writer->tensors[i] = options->tensors[i];
@@ -104,8 +104,6 @@ enum muster_rc muster_checkpoint_writer_new(const struct muster_checkpoint_write
 
     if (writer == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
-    (void)pthread_mutex_init(&writer->mutex, NULL);
-    (void)pthread_cond_init(&writer->copied, NULL);
     rc = writer_init(writer, options);
     if (rc != MUSTER_OK)
         muster_checkpoint_writer_free(writer);
@@ -118,8 +116,7 @@ void muster_checkpoint_writer_free(struct muster_checkpoint_writer *writer)
 {
     if (writer == NULL)
         return;
-    (void)pthread_cond_destroy(&writer->copied);
-    (void)pthread_mutex_destroy(&writer->mutex);
+    muster_bell_close(writer->copied);
     muster_mem_free(writer->mem, writer->folder);
     muster_mem_free(writer->mem, writer->tensors);
     muster_mem_free(writer->mem, (void *)writer->states);
@@ -193,13 +190,6 @@ static uint8_t *copy_of(const struct muster_checkpoint_writer *writer, uint64_t 
     return writer->copies + (chunk - writer->copy_first) * CHUNK;
 }
 
-static void copied_tell(struct muster_checkpoint_writer *writer)
-{
-    (void)pthread_mutex_lock(&writer->mutex);
-    (void)pthread_cond_broadcast(&writer->copied);
-    (void)pthread_mutex_unlock(&writer->mutex);
-}
-
 /* Returns the bytes that were copied. */
 static uint64_t chunk_copy(struct muster_checkpoint_writer *writer, uint64_t chunk)
 {
@@ -207,7 +197,7 @@ static uint64_t chunk_copy(struct muster_checkpoint_writer *writer, uint64_t chu
         return 0;
     chunk_gather(writer, chunk, copy_of(writer, chunk));
     atomic_store_explicit(&writer->states[chunk], CHUNK_COPIED, memory_order_release);
-    copied_tell(writer);
+    muster_bell_ring(writer->copied);
     return chunk_bytes(writer, chunk);
 }
 
@@ -249,41 +239,39 @@ void muster_checkpoint_writer_cancel(struct muster_checkpoint_writer *writer)
         (void)chunk_take(writer, i, CHUNK_COPIED); /* nobody reads it */
         (void)chunk_settle(writer, i);
     }
-    copied_tell(writer);
+    muster_bell_ring(writer->copied);
 }
 
-/* Takes the chunk, or waits for its copy. */
-static bool chunk_await(struct muster_checkpoint_writer *writer, uint64_t chunk)
+/* Run's look at the chunk that it needs. */
+struct chunk_look {
+    struct muster_checkpoint_writer *writer;
+    uint64_t chunk;
+    bool is_read; /* run has taken it; else there is a copy */
+};
+
+static bool is_there(void *data)
 {
-    bool is_read = false;
+    struct chunk_look *look = data;
 
-    (void)pthread_mutex_lock(&writer->mutex);
-    for (;;) {
-        uint8_t state = atomic_load_explicit(&writer->states[chunk], memory_order_acquire);
-
-        is_read = state == CHUNK_FREE && chunk_take(writer, chunk, CHUNK_READ);
-        if (is_read || state == CHUNK_COPIED)
-            break;
-        if (state != CHUNK_FREE)
-            (void)pthread_cond_wait(&writer->copied, &writer->mutex);
-    }
-    (void)pthread_mutex_unlock(&writer->mutex);
-    return is_read;
+    look->is_read = chunk_take(look->writer, look->chunk, CHUNK_READ);
+    return look->is_read || atomic_load_explicit(&look->writer->states[look->chunk],
+                                                 memory_order_acquire) == CHUNK_COPIED;
 }
 
 /* Out of the tensors, or of their copies. */
 static enum muster_rc chunk_fetch(void *data, uint64_t chunk, const uint8_t **ret_bytes)
 {
     struct muster_checkpoint_writer *writer = data;
-    bool is_read = chunk_await(writer, chunk);
+    struct chunk_look look = {.writer = writer, .chunk = chunk};
 
-    if (is_read) {
+    muster_bell_await(writer->copied, is_there, &look);
+    if (look.is_read) {
         chunk_gather(writer, chunk, writer->staging);
         atomic_store_explicit(&writer->states[chunk], CHUNK_TAKEN_OVER, memory_order_release);
     }
     if (atomic_load(&writer->is_cancelled))
         return MUSTER_CANCELLED;
-    *ret_bytes = is_read ? writer->staging : copy_of(writer, chunk);
+    *ret_bytes = look.is_read ? writer->staging : copy_of(writer, chunk);
     return MUSTER_OK;
 }
 

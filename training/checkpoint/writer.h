@@ -38,8 +38,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_writer_run(
 const struct muster_error *muster_checkpoint_writer_error(
     const struct muster_checkpoint_writer *writer);
 
-/** Copy chunks, as far as there is room for copies; beside run, in one thread of the program's own priority: detach waits
- * for it. Returns the bytes that it copied. */
+/** Copy chunks, as far as there is room for copies; beside run, in one thread of the program's own priority: detach
+ * waits for it. Returns the bytes that it copied. */
 uint64_t muster_checkpoint_writer_copy(struct muster_checkpoint_writer *writer);
 /** As copy; where *ret_is_done the tensors may change from its return on. Where not, the rest has no room: call it
  * again later, until run has taken that. Beside run and copy. */
