@@ -89,6 +89,16 @@ class Passes(unittest.TestCase):
         self.assertEqual(done.returncode, 127)
         self.assertIn("/nowhere/test cannot be run", done.stdout)
 
+    def test_signals_do_what_they_usually_do(self):
+        def ignore():
+            for number in guard.USUAL_SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+
+        script = "for n in HUP INT QUIT TERM; do sh -c \"kill -$n \\$\\$; exit 0\"; echo $?; done"
+        done = subprocess.run([LIB / "guard.py", "sh", "-c", script], env=UNGUARDED, text=True, capture_output=True, timeout=PATIENCE_S,
+                              preexec_fn=ignore, check=False)
+        self.assertEqual(done.stdout.split(), [str(128 + n) for n in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)], done)
+
     def test_a_script_enters_by_itself(self):
         script = f"import sys; sys.path.insert(0, {str(LIB)!r}); import guard; guard.enter(); import os; sys.exit('TEST_GUARD' not in os.environ)"
         with tempfile.NamedTemporaryFile("w", suffix=".py") as file:

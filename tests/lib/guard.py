@@ -18,6 +18,8 @@ SKIPPED = 77
 GRACE_S = float(os.environ.get("MUSTER_TEST_GRACE_S", 10))  # for processes that are ending
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# Ignored by what nohup starts, or a script with '&', and by all that they start: a test begins as from a terminal.
+USUAL_SIGNALS = (*ENDING_SIGNALS, signal.SIGQUIT)
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -126,6 +128,8 @@ def run_below(command):
     set_process_option(PR_SET_CHILD_SUBREAPER, 1)
     test = fork_with_parent(signal.SIGKILL)
     if test == 0:
+        for number in USUAL_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.environ["TEST_GUARD"] = "1"
         try:
