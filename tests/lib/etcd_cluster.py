@@ -12,14 +12,14 @@ ETCD = shutil.which("etcd")
 ETCDCTL = shutil.which("etcdctl")
 
 
-def free_ports(count):
+def hold_ports(count):
+    """Bound sockets that do not listen: until they are closed the kernel gives their ports to nobody who has not asked for them, and
+    a server that sets SO_REUSEADDR, as Go's do, may listen there, again and again."""
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    return sockets
 
 
 def etcdctl(endpoints, *words, prefix=(), **options):
@@ -40,8 +40,11 @@ class EtcdCluster:
         self.server_tls, self.client_tls = self.secure(tls) if tls else ((), ())
         self.scheme = "https" if tls else "http"
         add_cleanup(self.stop)
-        for _ in range(3):  # a port may be taken between its choice and its use
-            ports = free_ports(2 * size)
+        for _ in range(3):  # elsewhere than on 127.0.0.1 a port may be taken
+            held = hold_ports(2 * size)
+            for one in held:
+                add_cleanup(one.close)
+            ports = [one.getsockname()[1] for one in held]
             self.clients, self.peers = ports[:size], ports[size:]
             self.endpoints = ",".join(f"{self.scheme + '://' if tls else ''}{ip}:{port}" for port in self.clients)
             for i in range(size):
