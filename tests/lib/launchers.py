@@ -2,6 +2,7 @@
 same on etcd)."""
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -109,7 +110,11 @@ class Delay:
                 near = self.listener.accept()[0]
             except OSError:
                 return
-            far = socket.create_connection(self.registry)
+            try:
+                far = socket.create_connection(self.registry)
+            except OSError:  # the registry is away for a moment: so is this
+                near.close()
+                continue
             self.sockets += [near, far]
             self.go(self.carry, near, far, self.what == "record")
             self.go(self.carry, far, near, self.what == "answers")
@@ -214,6 +219,20 @@ class Places(LauncherCase):
         second.end(4)
         self.assertRegex(second.text(), rf"node rank 0 in job one is held by the launcher at .*\(.*\), pid {first.child.pid}, which lives")
         first.hear(rf"another launcher for node rank 0 was refused: that at .*, pid {second.child.pid};")
+        self.assertIsNone(first.child.poll())
+
+    def test_a_record_that_is_deleted_is_written_again(self):
+        """Else another launcher would get in beside this one."""
+        if shutil.which("etcdctl") is None:
+            self.skipTest("etcdctl is not installed (Debian: etcd-client)")
+        first = self.launch(slow=True)
+        first.hear("with 2 members")
+        own = [key for key in self.keys("one") if "/launchers/" in key]
+        self.assertEqual(len(own), 1, own)
+        self.etcdctl("del", own[0])
+        until = time.monotonic() + PATIENCE_S
+        while own[0] not in self.keys("one"):
+            self.assertLess(time.monotonic(), until, first.text())
         self.assertIsNone(first.child.poll())
 
     def test_launchers_that_start_at_once_and_disagree_are_told_on_both_sides(self):
