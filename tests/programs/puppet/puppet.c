@@ -211,7 +211,7 @@ static bool is_either(const struct muster_tensor *tensor, double low, double hig
 /* One step whose state is its number + 1, which it becomes directly behind begin, as the statistics
  * of a forward pass do. Answers what is wrong. */
 static bool train_early(const struct muster_tensor *tensor, const struct muster_tensor *gradient,
-                        uint64_t *ret_step)
+                        uint64_t *ret_step, uint32_t *ret_members)
 {
     bool is_restored = false;
     enum muster_rc rc;
@@ -231,21 +231,24 @@ static bool train_early(const struct muster_tensor *tensor, const struct muster_
         rc = muster_strategy_all_reduce(puppet_strategy, gradient, 1, MUSTER_SUM);
     } while (rc == MUSTER_ABORTED);
     *ret_step = step;
+    *ret_members = muster_strategy_contributors(puppet_strategy);
     return puppet_is_ok(rc) && puppet_is_ok(muster_strategy_commit(puppet_strategy));
 }
 
-/* train_early NAME SIZE STEPS: until that many members have made that many steps together */
+/* train_early NAME SIZE STEPS: until that many members have made that many steps together. A step is counted by its
+ * contributors, who are the same on all; its size is that of the view at begin, which two members may see differ when
+ * one joins between their begins. */
 static void command_train_early(const struct words *words)
 {
     struct muster_tensor gradient = {
         .data = puppet_make_tensor(1, 1), .count = 1, .dtype = MUSTER_F64};
     uint64_t step = 0, steps = 0;
+    uint32_t members = 0;
     bool is_going = true;
 
     while (is_going && steps < puppet_number(words, 3, "1")) {
-        is_going = train_early(find_tensor(puppet_word(words, 1, "")), &gradient, &step);
-        steps =
-            muster_strategy_size(puppet_strategy) == puppet_number(words, 2, "1") ? steps + 1 : 0;
+        is_going = train_early(find_tensor(puppet_word(words, 1, "")), &gradient, &step, &members);
+        steps = members == puppet_number(words, 2, "1") ? steps + 1 : 0;
     }
     if (is_going)
         printf("ok step=%" PRIu64 "\n", step);
