@@ -25,6 +25,7 @@ struct recover_record {
     _Atomic uint64_t step;     /* of which this is the record; 0: empty */
     _Atomic uint64_t start_ns; /* CLOCK_MONOTONIC; 0: not started */
     _Atomic uint64_t done_ns;  /* 0: not done */
+    uint64_t start_cpu_ns;     /* recover_cpu_ns at the start, written before start_ns */
     uint64_t digest;           /* of the result's bytes */
     uint64_t epoch;
     uint32_t contributors;
@@ -58,6 +59,8 @@ struct recover_shared {
 
 struct recover_shared *recover_map(int fd);
 uint64_t recover_now_ns(void);
+/** Processor time of a process, 0: of this one. 0 when the process is gone. */
+uint64_t recover_cpu_ns(pid_t pid);
 /** The record of `step`, or NULL when the task has none (any more). */
 struct recover_record *recover_find(struct recover_shared *shared, uint32_t task, uint64_t step);
 
@@ -68,7 +71,7 @@ struct recover_kill {
     uint64_t duration_ns; /* from the last start to the last result */
     uint64_t stall_ns;    /* from the kill to the last result */
     bool is_adopted;      /* the parts of all are in the result */
-    bool is_issued;       /* all had started it well before the kill */
+    bool is_issued;       /* all had started it, and worked for a while, before the kill */
     bool is_shm;          /* it ran over shared memory */
 };
 
@@ -85,9 +88,10 @@ struct recover {
     int fd;
     pid_t launcher;
     struct recover_shared *shared;
-    uint64_t calm_after, calm_count; /* calm steps in a row beyond calm_after */
-    uint64_t hit_step;               /* the last one beside which a bystander was killed */
-    struct bench_samples calm_ns;    /* durations of undisturbed operations */
+    uint64_t calm_after, calm_count;    /* calm steps in a row beyond calm_after */
+    uint64_t hit_step;                  /* the last one beside which a bystander was killed */
+    uint64_t cpu_ns[RECOVER_TASKS_MAX]; /* of each worker, before the last kill */
+    struct bench_samples calm_ns;       /* durations of undisturbed operations */
     /* the result */
     struct recover_kill *log; /* of `in_op` */
     uint64_t attempts, in_op, steps, steps_unfinished;

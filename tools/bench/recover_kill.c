@@ -22,8 +22,8 @@
 
 #define AIMED_MIN_NS  UINT64_C(2000000) /* shorter operations are hit by chance */
 #define DEATH_WAIT_MS 20000
-/* From the moment that a worker writes down before it starts an operation until it has issued it.
- */
+/* Processor time of a worker from the moment that it writes down before it starts an operation until it has issued
+ * it. Other time would count how long it waits for a processor. */
 #define ISSUE_MAX_NS UINT64_C(3000000)
 
 /* --- the victim and the moment --- */
@@ -90,6 +90,12 @@ static bool kill_fail(uint32_t victim, const char *what)
     return false;
 }
 
+static void note_cpu_times(struct recover *run)
+{
+    for (uint32_t t = 0; t < run->tasks; t++)
+        run->cpu_ns[t] = recover_cpu_ns((pid_t)atomic_load(&run->shared->tasks[t].pid));
+}
+
 /* Returns when the process is dead, so that its records no longer change. */
 static bool kill_and_wait(struct recover *run, uint32_t victim, uint64_t *ret_kill_ns)
 {
@@ -100,6 +106,7 @@ static bool kill_and_wait(struct recover *run, uint32_t victim, uint64_t *ret_ki
 
     if (fd < 0)
         return kill_fail(victim, "cannot be watched");
+    note_cpu_times(run);
     *ret_kill_ns = recover_now_ns();
     kill(pid, SIGKILL);
     run->attempts++;
@@ -141,7 +148,8 @@ static void note_kill(struct recover *run, uint32_t victim, uint64_t step, uint6
 
         start = s > start ? s : start;
         done = d > done ? d : done;
-        entry->is_issued = entry->is_issued && s != 0 && s + ISSUE_MAX_NS < kill_ns;
+        entry->is_issued =
+            entry->is_issued && s != 0 && record->start_cpu_ns + ISSUE_MAX_NS < run->cpu_ns[t];
         if (t == victim)
             continue;
         entry->is_adopted = record->contributors == run->tasks;
@@ -227,6 +235,7 @@ bool recover_kill_bystander(struct recover *run)
         return false;
     is_good = recover_wait_calm(run, 1) && wait_for_moment(run);
     run->hit_step = step = recover_newest_step(run);
+    note_cpu_times(run);
     kill_ns = recover_now_ns();
     kill(pid, SIGKILL);
     run->attempts++;

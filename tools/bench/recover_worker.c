@@ -35,6 +35,16 @@ uint64_t recover_now_ns(void)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
+uint64_t recover_cpu_ns(pid_t pid)
+{
+    clockid_t clock;
+    struct timespec used;
+
+    if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &used) != 0)
+        return 0;
+    return (uint64_t)used.tv_sec * UINT64_C(1000000000) + (uint64_t)used.tv_nsec;
+}
+
 struct recover_record *recover_find(struct recover_shared *shared, uint32_t task, uint64_t step)
 {
     struct recover_record *record = &shared->tasks[task].records[step % RECOVER_RING];
@@ -143,6 +153,7 @@ static enum muster_rc run_step(struct muster_strategy *strategy, struct recover_
 
     record = take_record(shared, task, step);
     atomic_store(&shared->tasks[task].step, step);
+    record->start_cpu_ns = recover_cpu_ns(0);
     atomic_store(&record->start_ns, recover_now_ns());
     rc = muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_SUM);
     if (rc != MUSTER_OK)
