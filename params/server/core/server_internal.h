@@ -244,6 +244,14 @@ static inline bool muster_params_server_leads(const struct muster_params_server 
     return entry->copy_count > 0 && entry->copies[0] == server->place && entry->since <= map_number;
 }
 
+/** The same for those with the newest map. Before it has a map it has no place. */
+static inline bool muster_params_server_leads_now(const struct muster_params_server *server,
+                                                  uint32_t shard)
+{
+    return server->place != MUSTER_PARAMS_NOWHERE &&
+           muster_params_server_leads(server, shard, server->map->epoch);
+}
+
 /** Whether copies give each other what they have of the last changes. A job without replicas has two copies of a shard
  * only while the shard moves from one to the other. */
 static inline bool muster_params_has_tails(const struct muster_params_server *server)

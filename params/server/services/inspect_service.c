@@ -83,8 +83,7 @@ static bool pieces_new(const struct inspection *inspection, struct pieces *ret_p
 static bool shard_is_led(const struct muster_params_server *server, uint32_t shard)
 {
     MUSTER_ASSERT(shard < server->region->head->shard_count);
-    return server->map != NULL && server->place != MUSTER_PARAMS_NOWHERE &&
-           muster_params_server_leads(server, shard, server->map->epoch);
+    return muster_params_server_leads_now(server, shard);
 }
 
 static uint64_t led_rows(const struct muster_params_server *server, uint32_t number)

@@ -110,7 +110,7 @@ static void on_marked(struct muster_task *task)
     cut->map = server->map->epoch;
     cut->clock = server->clocks.low == UINT64_MAX ? 0 : server->clocks.low;
     for (uint32_t shard = 0; shard < server->region->head->shard_count; shard++) {
-        cut->is_led[shard] = muster_params_cut_has_shard(server, shard);
+        cut->is_led[shard] = muster_params_server_leads_now(server, shard);
         if (!cut->is_led[shard])
             muster_params_freeze_release(server->region->freeze, shard);
     }
@@ -302,7 +302,7 @@ void muster_params_server_cut_map(struct muster_params_server *server)
 
     for (uint32_t shard = 0; cut->kept != NULL && shard < server->region->head->shard_count;
          shard++) {
-        if (!muster_params_cut_has_shard(server, shard))
+        if (!muster_params_server_leads_now(server, shard))
             cut->kept[shard].cut = 0;
     }
     if (server->cut.state != MUSTER_PARAMS_CUT_MARKING)

@@ -22,13 +22,6 @@ static inline struct muster_params_server *muster_params_cut_server(
     return MUSTER_CONTAINER_OF(cut, struct muster_params_server, cut);
 }
 
-static inline bool muster_params_cut_has_shard(const struct muster_params_server *server,
-                                               uint32_t shard)
-{
-    return server->place != MUSTER_PARAMS_NOWHERE &&
-           muster_params_server_leads(server, shard, server->map->epoch);
-}
-
 /* --- cut_end.c --- */
 
 /** The only way to another state. */

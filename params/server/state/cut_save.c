@@ -112,9 +112,9 @@ static void on_file_saved(void *data, enum muster_rc rc)
     *saved = (struct muster_params_saved_shard){
         .shard = cut->shard, .cut = entry->cut, .bytes = entry->bytes, .rows = entry->rows};
     memcpy(saved->hash, entry->hash, sizeof(saved->hash));
+    /* A shard that is led elsewhere by now may come back with other rows. */
     if (rc == MUSTER_OK && cut->kept != NULL &&
-        muster_params_cut_has_shard(muster_params_cut_server(cut),
-                                    cut->shard)) /* else it may come back with other rows */
+        muster_params_server_leads_now(muster_params_cut_server(cut), cut->shard))
         cut->kept[cut->shard] = *saved;
     cut->shard++;
     if (rc != MUSTER_OK) {

@@ -197,7 +197,7 @@ void muster_params_rounds_map(struct muster_params_server *server)
     MUSTER_LIST_EACH (&server->rounds, rounds, struct muster_params_rounds, node) {
         bool was_home = rounds->is_home;
 
-        rounds->is_home = muster_params_round_shard_is_led(server, rounds->home);
+        rounds->is_home = muster_params_server_leads_now(server, rounds->home);
         if (rounds->is_home && !was_home)
             muster_params_decisions_announce(rounds);
         if (rounds->is_home && muster_params_round_log_follow(rounds) != MUSTER_OK)
@@ -368,8 +368,8 @@ bool muster_params_handle_round(struct muster_params_client *client,
     if (decision == NULL)
         return false;
     (void)muster_params_decision_learn(rounds, decision);
-    if (muster_params_round_shard_is_led(
-            server, rounds->home)) /* the one before it may have died before it told all clients */
+    /* The leader before this one may have died before it told all clients. */
+    if (muster_params_server_leads_now(server, rounds->home))
         muster_params_decision_announce(rounds, decision);
     muster_params_decisions_apply(rounds);
     muster_params_rounds_review(server);

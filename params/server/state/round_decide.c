@@ -390,7 +390,7 @@ void muster_params_rounds_look(struct muster_params_rounds *rounds, bool is_told
     if (rounds->is_behind)
         muster_params_decisions_apply(rounds);
     if (rounds->closing != NULL || rounds->is_behind || rounds->pending != NULL ||
-        !muster_params_round_shard_is_led(server, rounds->home))
+        !muster_params_server_leads_now(server, rounds->home))
         return;
     if (muster_params_round_log_follow(rounds) != MUSTER_OK)
         return; /* with the next tick or map again */

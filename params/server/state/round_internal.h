@@ -51,7 +51,6 @@ static inline bool muster_params_rounds_are_carried(const struct muster_params_r
 
 /* --- round_sum.c --- */
 
-bool muster_params_round_shard_is_led(const struct muster_params_server *server, uint32_t shard);
 /** The name of NAME#rounds. */
 void muster_params_round_log_name(const struct muster_params_store_table *table,
                                   char ret_name[MUSTER_PARAMS_NAME_BYTES]);

@@ -18,12 +18,6 @@
 _Static_assert(((MUSTER_PARAMS_ROUND_MAX + 1) << CHUNKS_BITS) < MUSTER_PARAMS_SEQUENCE_MAX,
                "each message of a round has a sequence number");
 
-bool muster_params_round_shard_is_led(const struct muster_params_server *server, uint32_t shard)
-{
-    return server->map != NULL && server->place != MUSTER_PARAMS_NOWHERE &&
-           muster_params_server_leads(server, shard, server->map->epoch);
-}
-
 /* --- Tables of a table --- */
 
 static void name_kept(const struct muster_params_store_table *table,
@@ -183,7 +177,7 @@ static enum muster_rc shard_begin(struct muster_params_closing *closing)
     uint32_t shard_count = server->region->head->shard_count;
 
     while (closing->shard < shard_count &&
-           (!muster_params_round_shard_is_led(server, closing->shard) || shard_is_past(closing)))
+           (!muster_params_server_leads_now(server, closing->shard) || shard_is_past(closing)))
         closing->shard++;
     closing->key_count = 0;
     closing->key_bits = 0;

@@ -389,7 +389,7 @@ static uint32_t home_find(const struct scene *scene, uint32_t gone)
     uint32_t i = 0;
 
     while (i == gone ||
-           !muster_params_round_shard_is_led(server_of(scene, i), rounds_of(scene, i)->home))
+           !muster_params_server_leads_now(server_of(scene, i), rounds_of(scene, i)->home))
         assert_true(++i < 3);
     return i;
 }
