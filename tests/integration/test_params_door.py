@@ -53,11 +53,6 @@ class Door(unittest.TestCase):
         self.assertEqual(done.returncode, code, done.stderr)
         return done
 
-    def refusal(self, call, request):
-        with self.assertRaises(grpc.RpcError) as refused:
-            call(request)
-        return refused.exception.code(), refused.exception.details()
-
     def open_table(self):
         source = self.stranger.Open(pb.OpenRequest(name="stranger")).source
         schema = pb.Schema(name="items", row_elements=2)
@@ -98,13 +93,13 @@ class Door(unittest.TestCase):
 
     def test_refusals_have_gRPCs_codes_and_say_why(self):
         source = self.open_table()
-        code, why = self.refusal(self.stranger.Push, self.push(source, 3))
+        code, why = params_stranger.refusal(self.stranger.Push, self.push(source, 3))
         self.assertEqual(code, grpc.StatusCode.FAILED_PRECONDITION)
         self.assertIn("push 1 of the source is due, got 3", why)
-        code, why = self.refusal(self.stranger.Pull, pb.PullRequest(table_name="nothing", keys=[1]))
+        code, why = params_stranger.refusal(self.stranger.Pull, pb.PullRequest(table_name="nothing", keys=[1]))
         self.assertEqual((code, why), (grpc.StatusCode.NOT_FOUND, "the server has no table nothing"))
         self.stranger.Open(pb.OpenRequest(name="stranger"))
-        self.assertEqual(self.refusal(self.stranger.Push, self.push(source, 1))[0], grpc.StatusCode.ABORTED)
+        self.assertEqual(params_stranger.refusal(self.stranger.Push, self.push(source, 1))[0], grpc.StatusCode.ABORTED)
 
     def test_full_memory_refuses_new_rows_and_nothing_else(self):
         source = self.stranger.Open(pb.OpenRequest(name="stranger")).source
@@ -166,7 +161,7 @@ class Door(unittest.TestCase):
             pulled = ask(self.stranger.Pull, pb.PullRequest(table_name="sums", keys=[7], min_clock=clock + 1))
             self.assertEqual(list(pulled.values), [2.0 * (clock + 1)])
         late = pb.PushRequest(source=sources[0], sequence=3, table_name="sums", keys=[7], values=[1], clock=0)
-        code, why = self.refusal(self.stranger.Push, late)
+        code, why = params_stranger.refusal(self.stranger.Push, late)
         self.assertEqual((code, why), (grpc.StatusCode.OUT_OF_RANGE, "round 0 of table sums is closed; 2 is open"))
 
     def test_ranges_of_a_tensor_are_pushed_and_pulled(self):

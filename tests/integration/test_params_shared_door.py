@@ -51,11 +51,6 @@ class SharedDoor(ParamsCluster):
         self.assertEqual(len(pulled.values), 2 * len(KEYS))
         self.assertEqual(set(zip(pulled.values[::2], pulled.values[1::2])), {(1.0 * pushes, 2.0 * pushes)})
 
-    def refusal(self, call, request):
-        with self.assertRaises(grpc.RpcError) as refused:
-            call(request)
-        return refused.exception.code(), refused.exception.details()
-
     def test_a_push_counts_once_whichever_servers_it_is_sent_to(self):
         for words in ((), ("--replicas", "2")):
             with self.subTest(words=words):
@@ -119,7 +114,7 @@ class SharedDoor(ParamsCluster):
         self.assertEqual((told.clocks.high, told.clocks.known, told.clocks.slowest), (5, 2, sources[0].id))
         self.assertEqual((len(told.servers), told.replicas), (3, 2))
         self.assertEqual(sum(server.primaries for server in told.servers), told.shards)
-        code, why = self.refusal(strangers[0].Tick, pb.TickRequest(source=sources[0], clock=2, sources=2))
+        code, why = params_stranger.refusal(strangers[0].Tick, pb.TickRequest(source=sources[0], clock=2, sources=2))
         self.assertEqual(code, grpc.StatusCode.INVALID_ARGUMENT)
         self.assertIn("must not fall, got 2", why)
         self.kill_server(keepers[0])
@@ -189,7 +184,7 @@ class SharedDoor(ParamsCluster):
                 (strangers[0].Pull, pb.PullRequest(table_number=0, keys=[1]), grpc.StatusCode.INVALID_ARGUMENT, "the name of a table"),
                 (strangers[0].Pull, pb.PullRequest(table_name="nothing", keys=[1]), grpc.StatusCode.NOT_FOUND, "no table nothing"),
                 (strangers[1].Table, pb.TableRequest(schema=pb.Schema(name="items", row_elements=3)), grpc.StatusCode.INVALID_ARGUMENT, "items")):
-            answer = self.refusal(call, request)
+            answer = params_stranger.refusal(call, request)
             self.assertEqual(answer[0], code, answer)
             self.assertIn(why, answer[1])
 

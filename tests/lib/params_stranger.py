@@ -40,6 +40,16 @@ def until_answered(call, request):
             time.sleep(0.01)
 
 
+def refusal(call, request):
+    """Code and text with which a call is refused, which it must be."""
+    import grpc  # pylint: disable=import-outside-toplevel
+    try:
+        call(request)
+    except grpc.RpcError as refused:
+        return refused.code(), refused.details()
+    raise AssertionError(f"it is not refused: {request}")
+
+
 class Stranger:
     """Calls of one channel: stranger.Push(request)."""
 
