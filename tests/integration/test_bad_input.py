@@ -16,19 +16,34 @@ sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib")
 import guard
 
 guard.enter()
+from main_again import MainAgain
 from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS, Job, ask_each, each, every, ok
 
 STEPPER = os.path.join(PROGRAMS, "stepper")
+MUSTERS, STEPPERS = MainAgain(MUSTER, PATIENCE_S), MainAgain(STEPPER, PATIENCE_S)  # for what ends before it has begun
+
+
+def tearDownModule():  # pylint: disable=invalid-name
+    for mains in (MUSTERS, STEPPERS):
+        done = mains.end()
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), done.stderr
 
 
 def muster(*args, **variables):
-    return subprocess.run([MUSTER, *args], env=dict(CLEAN, **variables), text=True, capture_output=True,
-                          timeout=PATIENCE_S)
+    return MUSTERS.run(args, dict(CLEAN, **variables))
+
+
+def stepper(**variables):
+    return STEPPERS.run(["1"], dict(CLEAN, **variables))
+
+
+def muster_run(*args, **variables):
+    return subprocess.run([MUSTER, "run", *args], env=dict(CLEAN, **variables), text=True, capture_output=True, timeout=PATIENCE_S)
 
 
 def run(*args, script, **variables):
     """`muster run` of a shell script that can tell workers apart by $RANK, with $STEPPER."""
-    return muster("run", *args, "--", "sh", "-c", script, STEPPER=STEPPER, **variables)
+    return muster_run(*args, "--", "sh", "-c", script, STEPPER=STEPPER, **variables)
 
 
 class CommandLine(unittest.TestCase):
@@ -64,7 +79,7 @@ class CommandLine(unittest.TestCase):
             os.chmod(path, 0)
             for program, code, remedy in ((path, 126, "chmod +x"), (path + "x", 127, "No such file"),
                                           ("no-such-program", 127, "PATH")):
-                done = muster("run", "-n", "2", "--", program)
+                done = muster_run("-n", "2", "--", program)
                 self.assertEqual(done.returncode, code, done.stderr)
                 self.assertIn(f"'{program}'", done.stderr)
                 self.assertIn(remedy, done.stderr)
@@ -109,8 +124,7 @@ class Place(unittest.TestCase):
             (json.dumps(dict(outside, task={"type": "ps", "index": 0})), "ps"),
             (json.dumps({"cluster": spec}), "TF_CONFIG", "task"),
         ):
-            done = subprocess.run([STEPPER, "1"], env=dict(CLEAN, MUSTER_REGISTRY="127.0.0.1:1", TF_CONFIG=text),
-                                  text=True, capture_output=True, timeout=PATIENCE_S)
+            done = stepper(MUSTER_REGISTRY="127.0.0.1:1", TF_CONFIG=text)
             self.assertEqual(done.returncode, 1, text)
             for name in names:
                 self.assertIn(name, done.stderr, text)
@@ -119,8 +133,7 @@ class Place(unittest.TestCase):
         self.assertIn("task 2", done.stderr)
 
     def test_a_rank_outside(self):
-        done = subprocess.run([STEPPER, "1"], env=dict(CLEAN, MUSTER_REGISTRY="127.0.0.1:1", RANK="4", WORLD_SIZE="4"),
-                              text=True, capture_output=True, timeout=PATIENCE_S)
+        done = stepper(MUSTER_REGISTRY="127.0.0.1:1", RANK="4", WORLD_SIZE="4")
         self.assertEqual(done.returncode, 1)
         self.assertIn("RANK=4 is outside WORLD_SIZE=4", done.stderr)
 
@@ -131,16 +144,13 @@ class Place(unittest.TestCase):
                             ("MUSTER_MIN_MEMBERS", "two"), ("MUSTER_MIN_MEMBERS_TIMEOUT_S", "-3"),
                             ("MUSTER_WIRE", "TCP"), ("MUSTER_REJOIN", "maybe"), ("MUSTER_REJOIN", "2"),
                             ("MUSTER_INCARNATION", "xyz"), ("MUSTER_LOG_LEVEL", "loud"), ("MUSTER_KILL", "now")):
-            env = dict(CLEAN, MUSTER_REGISTRY="127.0.0.1:1", RANK="0", WORLD_SIZE="1")
-            done = subprocess.run([STEPPER, "1"], env=dict(env, **{name: value}), text=True, capture_output=True,
-                                  timeout=PATIENCE_S)
+            done = stepper(**dict(MUSTER_REGISTRY="127.0.0.1:1", RANK="0", WORLD_SIZE="1", **{name: value}))
             self.assertEqual(done.returncode, 1, name)
             self.assertRegex(done.stderr, rf"{name}={value}|{name}:? must be .*, got \"?{value}")
 
     def test_a_registry_without_a_place_and_a_place_without_a_registry(self):
         for variables, remedy in (({"MUSTER_REGISTRY": "127.0.0.1:1"}, "muster run"), ({"RANK": "0", "WORLD_SIZE": "2"}, "MUSTER_REGISTRY")):
-            done = subprocess.run([STEPPER, "1"], env=dict(CLEAN, **variables), text=True, capture_output=True,
-                                  timeout=PATIENCE_S)
+            done = stepper(**variables)
             self.assertEqual(done.returncode, 1)
             self.assertIn("FAILED_PRECONDITION", done.stderr)
             self.assertIn(remedy, done.stderr)

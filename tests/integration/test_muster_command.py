@@ -16,13 +16,29 @@ import guard
 
 guard.enter()
 
+from main_again import MainAgain
+
 MUSTER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "muster")
 
 
+PROCESS = MainAgain(MUSTER, 60)  # plays all command lines but those that start others
+
+
+def environment(**variables):
+    return {k: v for k, v in os.environ.items() if k not in ("TF_CONFIG", "MUSTER_RESOLVER", "RANK", "WORLD_SIZE")} | variables
+
+
 def muster(*args, **variables):
-    env = {k: v for k, v in os.environ.items() if k not in ("TF_CONFIG", "MUSTER_RESOLVER", "RANK", "WORLD_SIZE")}
-    env.update(variables)
-    return subprocess.run([MUSTER, *args], env=env, text=True, capture_output=True, timeout=60)
+    return PROCESS.run(args, environment(**variables))
+
+
+def run(*args):
+    return subprocess.run([MUSTER, "run", *args], env=environment(), text=True, capture_output=True, timeout=60)
+
+
+def tearDownModule():  # pylint: disable=invalid-name
+    done = PROCESS.end()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), done.stderr
 
 
 class Help(unittest.TestCase):
@@ -122,11 +138,11 @@ class Resolve(unittest.TestCase):
 
     def test_the_remedy_of_run_is_a_uri_that_works(self):
         for uri in ("static:worker=127.0.0.1:1", "union:static:worker=127.0.0.1:1|static:ps=p:1"):
-            done = muster("run", "--resolver", uri, "--", "true")
+            done = run("--resolver", uri, "--", "true")
             self.assertNotEqual(done.returncode, 0, uri)
             named = re.search(r"as in (\S+)", done.stderr)
             self.assertIsNotNone(named, done.stderr)
-            done = muster("run", "--resolver", named[1], "--", "true")
+            done = run("--resolver", named[1], "--", "true")
             self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_plain_text_says_where_each_fact_comes_from(self):

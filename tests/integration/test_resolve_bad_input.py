@@ -16,12 +16,21 @@ import needs
 from cloud_people import Person
 from cloud_scripts import (GCE_SPEC, GROUP, POD_SPEC, TOKEN, answers, compute, echoing, group_page, metadata, node, pod,
                            pod_list, pods, ready_node, token_answer)
-from fake_clouds import METADATA, SECRETS, FakeCloud, entry, resolve, secrets_in, told
+from fake_clouds import METADATA, MUSTER, PATIENCE_S, SECRETS, FakeCloud, entry, resolve, secrets_in, told
+from main_again import SideBySide
 
 SHOWING = (  # everything, in turn for programs and for people
     (("--json", "--explain"), {"MUSTER_LOG_LEVEL": "trace"}),
     (("--explain", "--log-level", "trace"), {}),
 )
+
+
+MAINS = SideBySide(str(MUSTER), PATIENCE_S)
+
+
+def tearDownModule():  # pylint: disable=invalid-name
+    lost = MAINS.end()
+    assert not lost, lost
 
 
 class Nobody:
@@ -49,7 +58,7 @@ class Case:
                     "port": cloud.port, "kubeconfig_with_key": person.kubeconfig(cloud.base, "with-key", has_key=True),
                     "kubeconfig": person.kubeconfig(cloud.base, "kubeconfig")}
             variables = {name: value.format(**fill) for name, value in self.variables.items()}
-            done = resolve(self.uri.format(**fill), "--timeout", self.timeout, *options, **dict(more, **variables))
+            done = resolve(self.uri.format(**fill), "--timeout", self.timeout, *options, by=MAINS, **dict(more, **variables))
             return done, secrets_in(told(done), person.marks), other.log
 
     @staticmethod
@@ -190,7 +199,7 @@ class Mistakes(Together):
                 with self.subTest(name, uri=scheme), Person("http://x") as person:
                     path = person.write("key.json", content)
                     done = resolve(scheme.format(base="http://127.0.0.1:1") + "&project=p&zone=z", "--explain",
-                                   "--json", GOOGLE_APPLICATION_CREDENTIALS=path)
+                                   "--json", by=MAINS, GOOGLE_APPLICATION_CREDENTIALS=path)
                     self.assertEqual(done.returncode, 3, done.stderr)
                     self.assertIn("key.json", done.stderr.splitlines()[-1])
                     self.assertEqual(secrets_in(told(done)), [])
@@ -198,7 +207,7 @@ class Mistakes(Together):
                               ("no context", '{"users": [{"name": "u", "user": {"token": "%s"}}]}' % secret)):
             with self.subTest(name), Person("http://x") as person:
                 path = person.write("kubeconfig", content)
-                done = resolve(f"kubernetes:kubeconfig={path}", "--explain", "--json")
+                done = resolve(f"kubernetes:kubeconfig={path}", "--explain", "--json", by=MAINS)
                 self.assertEqual(done.returncode, 3, done.stderr)
                 self.assertIn("kubeconfig", done.stderr.splitlines()[-1])
                 self.assertEqual(secrets_in(told(done)), [])

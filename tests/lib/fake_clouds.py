@@ -82,7 +82,9 @@ def clean_environment(**variables):
     return clean
 
 
-def resolve(uri, *options, **variables):
-    """`muster resolve` in a clean environment with these variables."""
-    return subprocess.run([MUSTER, "resolve", "--resolver", uri, *options], env=clean_environment(**variables), text=True,
-                          capture_output=True, timeout=PATIENCE_S, check=False)
+def resolve(uri, *options, by=None, **variables):
+    """`muster resolve` in a clean environment with these variables; by: a main_again.SideBySide instead of a new process."""
+    args, variables = ["resolve", "--resolver", uri, *options], clean_environment(**variables)
+    if by is not None:
+        return by.run(args, variables)
+    return subprocess.run([MUSTER, *args], env=variables, text=True, capture_output=True, timeout=PATIENCE_S, check=False)

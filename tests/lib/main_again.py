@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import tempfile
+import threading
 
 LIBRARY = os.path.join(os.environ["MUSTER_BINARY_DIR"], "lib", "libmuster_main_again.so")
 
@@ -58,3 +59,26 @@ class MainAgain:
             file.close()
         self.process = None
         return done
+
+
+class SideBySide:
+    """The same for runs that overlap: as many processes as there are runs at a time."""
+
+    def __init__(self, program, patience_s):
+        self.program, self.patience_s = program, patience_s
+        self.lock, self.idle = threading.Lock(), []
+
+    def run(self, args, variables):
+        with self.lock:
+            again = self.idle.pop() if self.idle else MainAgain(self.program, self.patience_s)
+        try:
+            return again.run(args, variables)
+        finally:
+            with self.lock:
+                self.idle.append(again)
+
+    def end(self):
+        """What the processes said that did not end well."""
+        ends = [again.end() for again in self.idle]
+        self.idle = []
+        return [done for done in ends if (done.returncode, done.stdout, done.stderr) != (0, "", "")]
