@@ -253,7 +253,7 @@ bool muster_shm_chunks_are_whole(const struct muster_run *run);
 void muster_shm_reduce_all(struct muster_run *run, void *into, uint64_t count);
 /** Bytes from the start of the tensor. */
 size_t muster_shm_chunk_offset(const struct muster_run *run, uint32_t c);
-/** Into the slot. False: the inputs are not what they were any more, the run is blocked. */
+/** Into the slot. False: the inputs are not what they were any more. */
 bool muster_shm_reduce_chunk(struct muster_run *run, uint32_t c);
 /** The chunk's place will be overwritten, where its input is: from now on the sum in the slot counts. */
 void muster_shm_hold_chunk(struct muster_run *run, uint32_t c);

@@ -77,8 +77,7 @@ static bool registry_serve(struct run_registry *registry, struct muster_error *r
         return false;
     if (muster_registry_server_open(env, registry->store, &options, &registry->server, ret_error) !=
         MUSTER_OK) {
-        for (int turn = 0; turn < 4; turn++) /* it is taken down by the loop's next turns */
-            muster_loop_turn(env->loop, 0);
+        muster_loop_turn(env->loop, 0); /* it is taken down by the loop's next turn */
         return false;
     }
     muster_registry_server_set_data(registry->server, registry);

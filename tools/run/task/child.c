@@ -160,11 +160,13 @@ static void become_child(const struct run_task *task, struct pipes *pipes, char 
 {
     struct birth birth = {task, pipes, environment};
 
-    if (task->run->resume == NULL)
+    if (task->run->resume == NULL) {
         be_born(&birth);
-    setpgid(0, 0);
-    pipes->parent = getpid();
-    run_keeper(task, pipes->failure[1], be_born, &birth);
+    } else {
+        setpgid(0, 0);
+        pipes->parent = getpid();
+        run_keeper(task, pipes->failure[1], be_born, &birth);
+    }
 }
 
 /* Wait for the exec: 0, or the errno of its failure. The write end closes on exec, so the read ends

@@ -1,0 +1,177 @@
+/* The registry of a job as its launcher sees it: opened and closed, away, and refusing. */
+#include "tools/run/registry/registry.c"
+
+#include "test_env.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ENDPOINT "127.0.0.1:1" /* nobody listens there */
+
+static char told[512];
+static unsigned ended_by;
+static unsigned files_added, files_removed;
+
+void run_tell(struct run *run, const char *format, ...)
+{
+    va_list args;
+
+    (void)run;
+    va_start(args, format);
+    vsnprintf(told, sizeof(told), format, args);
+    va_end(args);
+}
+
+struct muster_tls *run_tls_served(const struct run *run)
+{
+    (void)run;
+    return NULL;
+}
+
+struct muster_tls *run_tls_registry(const struct run *run)
+{
+    (void)run;
+    return NULL;
+}
+
+void local_jobs_add(const char *endpoint)
+{
+    assert_non_null(strchr(endpoint, ':'));
+    files_added++;
+}
+
+void local_jobs_remove(void)
+{
+    files_removed++;
+}
+
+static void end_all(struct run *run, int signal)
+{
+    (void)run;
+    ended_by = (unsigned)signal;
+}
+
+static const struct run_control control = {.end_all = end_all};
+
+struct scene {
+    struct test_env test;
+    struct run run;
+    struct run_resume resume;
+    struct muster_error error;
+};
+
+static void scene_open(struct scene *scene)
+{
+    memset(scene, 0, sizeof(*scene));
+    told[0] = '\0';
+    ended_by = files_added = files_removed = 0;
+    test_env_open(&scene->test);
+    assert_int_equal(muster_net_system_open(&scene->test.env, &scene->test.env.net), MUSTER_OK);
+    scene->run.env = &scene->test.env;
+    scene->run.control = &control;
+    scene->run.settings.is_embedded = true;
+    snprintf(scene->run.settings.job_name, sizeof(scene->run.settings.job_name), "job");
+}
+
+static void scene_close(struct scene *scene)
+{
+    run_registry_close(&scene->run);
+    muster_net_system_close(scene->test.env.net);
+    test_env_close(&scene->test);
+}
+
+static void an_embedded_registry_is_served_until_the_end(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene);
+    assert_true(run_registry_open(&scene.run, &scene.error));
+    assert_non_null(strstr(run_registry_endpoint(&scene.run), "127.0.0.1:"));
+    assert_int_equal(files_added, 1);
+    scene_close(&scene);
+    assert_int_equal(files_removed, 1);
+}
+
+static int listen_somewhere(uint16_t *ret_port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&at, sizeof(at)), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &length), 0);
+    *ret_port = ntohs(at.sin_port);
+    return fd;
+}
+
+/* A successor serves where the workers look. */
+static void a_registry_whose_port_is_taken_leaves_nothing(void **state)
+{
+    struct scene scene;
+    char path[600];
+    int fd;
+
+    (void)state;
+    scene_open(&scene);
+    snprintf(scene.resume.dir, sizeof(scene.resume.dir), "/tmp/muster-registry-XXXXXX");
+    assert_non_null(mkdtemp(scene.resume.dir));
+    fd = listen_somewhere(&scene.resume.registry_port);
+    scene.run.resume = &scene.resume;
+    assert_false(run_registry_open(&scene.run, &scene.error));
+    assert_int_not_equal(scene.error.rc, MUSTER_OK);
+    scene_close(&scene);
+    assert_int_equal(files_added, 0);
+    close(fd);
+    snprintf(path, sizeof(path), "%s/registry.db", scene.resume.dir);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(scene.resume.dir), 0);
+}
+
+/* A refusal by the registry, not by TLS: people are told where and why, and the workers may go on. */
+static void who_refuses_a_probe_is_named_with_its_reason(void **state)
+{
+    static const struct {
+        enum muster_rc rc;
+        const char *told;
+    } rows[] = {
+        {MUSTER_PERMISSION_DENIED, "the registry at " ENDPOINT " refuses: no right"},
+        {MUSTER_UNAUTHENTICATED, "the registry at " ENDPOINT " refuses: no right"},
+        {MUSTER_UNAVAILABLE, ""},
+        {MUSTER_OK, ""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct scene scene;
+        struct run_registry *registry;
+
+        scene_open(&scene);
+        scene.run.settings.is_embedded = false;
+        scene.run.settings.registry = ENDPOINT;
+        assert_true(run_registry_open(&scene.run, &scene.error));
+        registry = scene.run.registry;
+        registry->probe.data = registry;
+        snprintf(registry->probe.error.text, sizeof(registry->probe.error.text), "no right");
+        on_probed(&registry->probe, rows[i].rc);
+
+        assert_string_equal(told, rows[i].told);
+        assert_string_equal(registry->absence, rows[i].rc == MUSTER_OK ? "" : " (no right)");
+        assert_int_equal(ended_by, 0);
+        scene_close(&scene);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_embedded_registry_is_served_until_the_end),
+        cmocka_unit_test(a_registry_whose_port_is_taken_leaves_nothing),
+        cmocka_unit_test(who_refuses_a_probe_is_named_with_its_reason),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
