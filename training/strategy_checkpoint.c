@@ -177,25 +177,54 @@ enum muster_rc muster_strategy_checkpoint_start(
     return rc;
 }
 
-enum muster_rc muster_strategy_update_begin(struct muster_strategy *strategy)
+/* parts NULL: anything changes. */
+static enum muster_rc update_in_seat(struct muster_strategy *strategy,
+                                     const struct muster_tensor *parts, size_t count)
+{
+    if (strategy->state == MUSTER_STRATEGY_STEP) {
+        strategy->updated_step = strategy->step;
+        muster_strategy_saving_detach(strategy);
+        if (parts == NULL)
+            muster_node_change_all(strategy->node);
+        else if (muster_node_change_parts(strategy->node, parts, count) != MUSTER_OK) {
+            muster_node_change_all(strategy->node);
+            return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
+                                    "update_begin_parts: each part must lie inside a registered "
+                                    "tensor");
+        }
+    }
+    if (strategy->state == MUSTER_STRATEGY_FAILED)
+        return strategy->error.rc;
+    if (strategy->state != MUSTER_STRATEGY_STEP &&
+        strategy->state != MUSTER_STRATEGY_WAITING) /* begin brings the members' state */
+        return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
+                                "update_begin: call begin first");
+    return MUSTER_OK;
+}
+
+static enum muster_rc update_begin(struct muster_strategy *strategy,
+                                   const struct muster_tensor *parts, size_t count)
 {
     enum muster_rc rc = muster_strategy_enter(strategy, "update_begin");
 
     if (rc != MUSTER_OK)
         return rc;
-    if (strategy->state == MUSTER_STRATEGY_STEP) {
-        strategy->updated_step = strategy->step;
-        muster_strategy_saving_detach(strategy);
-    }
-    if (strategy->state == MUSTER_STRATEGY_FAILED) {
-        rc = strategy->error.rc;
-    } else if (strategy->state != MUSTER_STRATEGY_STEP &&
-               strategy->state != MUSTER_STRATEGY_WAITING) { /* begin brings the members' state */
-        rc = muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
-                              "update_begin: call begin first");
-    }
+    rc = update_in_seat(strategy, parts, count);
     muster_strategy_leave(strategy);
     return rc;
+}
+
+enum muster_rc muster_strategy_update_begin(struct muster_strategy *strategy)
+{
+    return update_begin(strategy, NULL, 0);
+}
+
+enum muster_rc muster_strategy_update_begin_parts(struct muster_strategy *strategy,
+                                                  const struct muster_tensor *parts, size_t count)
+{
+    static const struct muster_tensor nothing;
+
+    return update_begin(strategy, count > 0 ? parts : &nothing, count);
 }
 
 void muster_strategy_check_update(struct muster_strategy *strategy)

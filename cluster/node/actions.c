@@ -187,8 +187,14 @@ static void tell_program(struct muster_node *node)
     }
 }
 
+static void settle_step(struct muster_node *node)
+{
+    muster_node_check_options(node);
+    muster_node_settle_join(node);
+}
+
 const struct node_driver muster_node_driver = {
     .execute = execute_action,
-    .stepped = muster_node_check_options,
+    .stepped = settle_step,
     .tell = tell_program,
 };

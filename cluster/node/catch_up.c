@@ -51,6 +51,7 @@ static void announce_end(struct fetch *fetch)
  * way. */
 static void hand_out(struct fetch *fetch)
 {
+    uint32_t open_max = fetch->is_ahead ? MUSTER_FETCH_AHEAD_MAX : MUSTER_FETCH_REQUESTS_MAX;
     bool has_room = true;
 
     while (fetch->missing_count > 0 && has_room) {
@@ -58,8 +59,7 @@ static void hand_out(struct fetch *fetch)
         for (size_t i = 0; i < fetch->source_count && fetch->missing_count > 0; i++) {
             struct fetch_source *source = &fetch->sources[i];
 
-            if (source->state != FETCH_SOURCE_AGREES ||
-                source->open_count == MUSTER_FETCH_REQUESTS_MAX)
+            if (source->state != FETCH_SOURCE_AGREES || source->open_count == open_max)
                 continue;
             muster_fetch_source_ask_chunk(source, fetch->missing[--fetch->missing_count]);
             has_room = true;
@@ -70,18 +70,29 @@ static void hand_out(struct fetch *fetch)
         muster_fetch_finish(fetch, MUSTER_OK, "%s", "");
 }
 
-/* Compare a slice of our memory with the members' hashes; what differs is missing. */
+static const uint8_t unknown[MUSTER_HASH128_BYTES];
+
+static bool is_unknown(const uint8_t hash[MUSTER_HASH128_BYTES])
+{
+    return memcmp(hash, unknown, sizeof(unknown)) == 0;
+}
+
+/* Compare a slice of our memory with the members' hashes; what differs is missing. Ahead of the admission chunks are
+ * passed over that members change, and all of our memory is hashed, so that it need not be while the members wait. */
 static void compare_slice(struct fetch *fetch)
 {
     uint32_t count = fetch->chunks->chunk_count;
 
-    MUSTER_ASSERT(fetch->is_agreed && fetch->manifest.mem != NULL);
-    for (uint32_t i = 0; i < COMPARE_CHUNKS_A_TURN && fetch->compared < count; i++) {
+    MUSTER_ASSERT(fetch->is_agreed && (fetch->is_ahead || fetch->manifest.mem != NULL));
+    for (uint32_t hashed = 0; hashed < COMPARE_CHUNKS_A_TURN && fetch->compared < count;) {
         uint32_t chunk = fetch->compared++;
-        uint8_t hash[MUSTER_HASH128_BYTES];
+        const uint8_t *wanted =
+            fetch->manifest.mem != NULL ? fetch->manifest.hashes[chunk] : unknown;
 
-        muster_state_chunk_hash(fetch->chunks, chunk, hash);
-        if (memcmp(hash, fetch->manifest.hashes[chunk], sizeof(hash)) != 0)
+        hashed += !muster_state_hashes_is_known(fetch->chunks, chunk);
+        if (memcmp(muster_state_hashes_get(fetch->chunks, chunk), wanted, MUSTER_HASH128_BYTES) !=
+                0 &&
+            !(fetch->is_ahead && is_unknown(wanted)))
             fetch->missing[fetch->missing_count++] = chunk;
     }
     if (fetch->compared < count)
@@ -255,6 +266,29 @@ static void on_timer(struct muster_timer *timer)
     set_timer(fetch);
 }
 
+/* The first member that answers says what is there; the others help as soon as they answer, too. Without any only the
+ * own memory is hashed. */
+static void settle_ahead(struct fetch *fetch)
+{
+    bool has_source = false, has_pending = false;
+
+    if (fetch->is_finished)
+        return;
+    for (size_t i = 0; i < fetch->source_count; i++) {
+        has_source = has_source || fetch->sources[i].state == FETCH_SOURCE_AGREES;
+        has_pending = has_pending || is_pending(&fetch->sources[i]);
+    }
+    if (!has_source && !has_pending && fetch->is_agreed && fetch->manifest.mem != NULL)
+        muster_fetch_finish(fetch, MUSTER_OK, "%s", "");
+    if (!fetch->is_agreed && (has_source || !has_pending)) {
+        fetch->is_agreed = true;
+        muster_task_post(&fetch->task, fetch->env->loop);
+    }
+    if (fetch->is_agreed)
+        hand_out(fetch);
+    set_timer(fetch);
+}
+
 static void settle_fetch(struct fetch *fetch)
 {
     if (fetch->is_finished)
@@ -286,7 +320,8 @@ enum muster_rc muster_catch_up_start(struct muster_catch_up *catch_up,
     if (fetch == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     fetch->env = options->env;
-    fetch->on_changed = settle_fetch;
+    fetch->is_ahead = options->step == MUSTER_STATE_STABLE;
+    fetch->on_changed = fetch->is_ahead ? settle_ahead : settle_fetch;
     fetch->owner = catch_up;
     fetch->chunks = options->chunks;
     fetch->hello = options->hello;
@@ -310,7 +345,7 @@ enum muster_rc muster_catch_up_start(struct muster_catch_up *catch_up,
     add_sources(fetch, options->view);
     for (size_t i = 0; i < fetch->source_count; i++)
         muster_fetch_source_open(&fetch->sources[i]);
-    settle_fetch(fetch); /* without a source it ends in the next turn */
+    fetch->on_changed(fetch); /* without a source it ends in the next turn */
     return MUSTER_OK;
 }
 
@@ -346,7 +381,7 @@ void muster_catch_up_follow(struct muster_catch_up *catch_up, const struct muste
     if (!fetch->is_agreed && fetch->manifest.mem != NULL &&
         fetch->sources[fetch->manifest_source].state == FETCH_SOURCE_GONE)
         ask_again(fetch);
-    settle_fetch(fetch);
+    fetch->on_changed(fetch);
 }
 
 void muster_catch_up_cancel(struct muster_catch_up *catch_up)

@@ -1,5 +1,5 @@
 /* State catch-up of a joiner: fetches a committed state in chunks from several members at once,
- * each chunk checked by its hash. */
+ * each chunk checked by its hash. Before its admission it fetches in the same way what the members do not change. */
 #ifndef MUSTER_CLUSTER_CATCH_UP_H
 #define MUSTER_CLUSTER_CATCH_UP_H
 
@@ -11,11 +11,12 @@ typedef void muster_catch_up_fn(struct muster_catch_up *catch_up, enum muster_rc
 
 struct muster_catch_up_options {
     struct muster_env *env;
-    const struct muster_state_chunks *chunks; /* borrowed; the state is written into its tensors */
-    const struct muster_view *view; /* borrowed during start: its members are the sources */
-    struct muster_peer_hello hello; /* job and own incarnation */
-    uint64_t step;                  /* the state wanted: from_step - 1 */
-    uint64_t deadline_ns;           /* absolute loop time */
+    struct muster_state_chunks *chunks; /* borrowed; the state is written into its tensors */
+    const struct muster_view *view;     /* borrowed during start: its members are the sources */
+    struct muster_peer_hello hello;     /* job and own incarnation */
+    uint64_t
+        step; /* the state wanted: from_step - 1; MUSTER_STATE_STABLE: what is there, ahead of the admission */
+    uint64_t deadline_ns; /* absolute loop time */
 };
 
 /** One catch-up. Caller's memory until done. */
@@ -35,6 +36,9 @@ struct muster_catch_up {
  * that take part in it (from_step <= step) must have it and must agree; another joiner may have
  * got it already. A link that breaks is opened again until a view says that the member is gone
  * (muster_catch_up_follow) or the deadline has passed.
+ *
+ * Ahead of the admission nobody must agree, and done comes when the sources that have answered have sent what they have,
+ * be it nothing: INVALID_ARGUMENT, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED and CANCELLED are the only errors then.
  *
  * Owns:    borrows catch_up and the tensors' memory until done.
  * Errors:  returned RESOURCE_EXHAUSTED; by done INVALID_ARGUMENT (the members registered other

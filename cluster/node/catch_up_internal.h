@@ -5,6 +5,7 @@
 #include "cluster/node/catch_up.h"
 
 #define MUSTER_FETCH_REQUESTS_MAX 8 /* open at one source: 2 MiB under way */
+#define MUSTER_FETCH_AHEAD_MAX    2 /* ahead of the admission: the member trains */
 #define MUSTER_FETCH_NO_CHUNK     UINT32_MAX
 
 enum fetch_source_state {
@@ -43,9 +44,10 @@ struct fetch {
     struct muster_catch_up *owner;
     /* A source has changed: agree, hand out the missing chunks, give up when no source is left. */
     void (*on_changed)(struct fetch *fetch);
-    const struct muster_state_chunks *chunks;
+    struct muster_state_chunks *chunks;
     struct muster_peer_hello hello;
     uint64_t step;
+    bool is_ahead;  /* of the admission: step is MUSTER_STATE_STABLE */
     uint64_t epoch; /* of the view that the sources are of */
     uint64_t deadline_ns, log_due_ns;
     struct fetch_source *sources;

@@ -114,6 +114,7 @@ void muster_fetch_source_ask_chunk(struct fetch_source *source, uint32_t chunk)
     }
     source->open_count++;
     source->fetch->open_count++;
+    muster_state_hashes_forget(source->fetch->chunks, chunk);
     if (muster_peer_link_send_copy(source->link, &header, NULL) != MUSTER_OK)
         break_later(source);
 }
@@ -237,13 +238,15 @@ static void take_wrong_chunk(struct fetch_source *source, uint32_t chunk)
 static void take_chunk(struct fetch_source *source, uint32_t chunk)
 {
     struct fetch *fetch = source->fetch;
-    uint8_t hash[MUSTER_HASH128_BYTES];
+    const uint8_t *hash;
     uint32_t bytes;
 
     MUSTER_ASSERT(fetch->is_agreed);
     muster_state_chunk_at(fetch->chunks, chunk, &bytes);
-    muster_state_chunk_hash(fetch->chunks, chunk, hash);
-    if (memcmp(hash, fetch->manifest.hashes[chunk], sizeof(hash)) != 0) {
+    hash = muster_state_hashes_get(fetch->chunks, chunk);
+    if (!fetch->is_ahead &&
+        memcmp(hash, fetch->manifest.hashes[chunk], MUSTER_HASH128_BYTES) != 0) {
+        muster_state_hashes_forget(fetch->chunks, chunk);
         take_wrong_chunk(source, chunk);
         return;
     }
@@ -254,7 +257,8 @@ static void take_chunk(struct fetch_source *source, uint32_t chunk)
 
 /* INVALID_ARGUMENT: the tensors differ, which no other member will mend. OUT_OF_RANGE: past, for good. All
  * else: not now. */
-static void take_refusal(struct fetch_source *source, const void *payload, uint32_t bytes)
+static void take_refusal(struct fetch_source *source, uint32_t chunk, const void *payload,
+                         uint32_t bytes)
 {
     struct fetch *fetch = source->fetch;
     struct muster_error error;
@@ -262,7 +266,10 @@ static void take_refusal(struct fetch_source *source, const void *payload, uint3
     muster_state_refusal_unpack(fetch->env->mem, payload, bytes, &error);
     if (error.rc == MUSTER_INVALID_ARGUMENT) {
         muster_fetch_finish(fetch, error.rc, "%s refuses: %s", source->name, error.text);
-    } else if (error.rc == MUSTER_OUT_OF_RANGE) {
+    } else if (fetch->is_ahead && has_open_request(source, chunk)) {
+        (void)close_request(source, chunk); /* a later round, or the admission, brings it */
+        fetch->on_changed(fetch);
+    } else if (error.rc == MUSTER_OUT_OF_RANGE || fetch->is_ahead) {
         muster_fetch_source_end(source, FETCH_SOURCE_REFUSED, &error);
         fetch->on_changed(fetch);
     } else {
@@ -311,7 +318,7 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
         return;
     switch (header->type) {
     case MUSTER_STATE_MANIFEST:
-        if (header->epoch > source->fetch->epoch)
+        if (header->epoch > source->fetch->epoch && !source->fetch->is_ahead)
             doubt_manifest(source);
         else
             take_manifest(source, buffer, header->payload_bytes);
@@ -320,7 +327,7 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
         take_chunk(source, header->chunk);
         break;
     case MUSTER_STATE_REFUSED:
-        take_refusal(source, buffer, header->payload_bytes);
+        take_refusal(source, header->chunk, buffer, header->payload_bytes);
         break;
     default:
         break;

@@ -73,6 +73,7 @@ struct muster_node_options {
     /* Zeros: those of rank 0 count when the job begins (also plan.is_reproducible). What is set here and
      * not so there fails the node with INVALID_ARGUMENT, before it is admitted if it joins. */
     struct muster_communication_options communication;
+    uint64_t ahead_bytes_min; /* 0: 4 MiB; a smaller state is fetched after the admission only */
     const struct muster_node_events *events;
     void *data;
 };
@@ -143,6 +144,13 @@ uint32_t muster_node_heard_count(const struct muster_node *node,
  * begin is committed as step 0. */
 void muster_node_begin_step(struct muster_node *node, uint64_t step);
 void muster_node_commit_step(struct muster_node *node, uint64_t step);
+
+/** The step under way changes these parts of the state (change_parts, any number of times), or anything (change_all, or
+ * neither). A part is a tensor inside a registered one. Errors: INVALID_ARGUMENT (it is not). */
+MUSTER_MUST_CHECK enum muster_rc muster_node_change_parts(struct muster_node *node,
+                                                          const struct muster_tensor *parts,
+                                                          size_t count);
+void muster_node_change_all(struct muster_node *node);
 
 /** An operation of the training loop was delivered: the state is no longer clean (call before the
  * program sees the result). */

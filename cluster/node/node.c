@@ -9,6 +9,7 @@
 
 /* A scheduler may start the tasks of a job minutes apart. */
 #define START_TIMEOUT_NS (5 * 60 * MUSTER_NS_PER_S)
+#define AHEAD_BYTES_MIN  (4u << 20)
 
 void muster_node_set_expected(struct muster_node *node, uint32_t count)
 {
@@ -178,6 +179,8 @@ static struct muster_node *node_new(const struct muster_node_options *options)
     node->demands.communication = options->communication;
     node->start.timeout_ns =
         options->start_timeout_ns == 0 ? START_TIMEOUT_NS : options->start_timeout_ns;
+    node->training.ahead_bytes_min =
+        options->ahead_bytes_min == 0 ? AHEAD_BYTES_MIN : options->ahead_bytes_min;
     node->demands.is_reproducible = options->plan.is_reproducible;
     node->demands.data_protection = data_protection_of(options->env);
     muster_list_init(&node->peers);

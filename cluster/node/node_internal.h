@@ -161,7 +161,12 @@ struct node_training {
     struct muster_state_server *server;
     struct muster_catch_up catch_up;
     bool is_catching; /* catch_up runs: after an exclusion still until its end */
-    bool has_state;   /* the tensors are a state of this membership: committed, or caught up */
+    bool wants_join;  /* to be admitted, as soon as there is a view to join */
+    bool is_ahead;    /* with is_catching: ahead of the admission */
+    uint32_t ahead_rounds;
+    uint64_t ahead_bytes; /* of the round before */
+    uint64_t ahead_bytes_min, ahead_deadline_ns, ahead_epoch;
+    bool has_state; /* the tensors are a state of this membership: committed, or caught up */
     uint64_t committed_step;
     uint64_t catching_step;
 };
@@ -334,14 +339,19 @@ void muster_node_cas(struct muster_node *node, uint64_t id, const struct muster_
 void muster_node_read_view(struct muster_node *node);
 void muster_node_registry_close(struct muster_node *node, muster_registry_close_fn *closed);
 
+/* ahead.c */
+/** The state of this process is named, and it is not a member (any more): it asks to be admitted, once it has fetched
+ * what can be fetched before. */
+void muster_node_ask_to_join(struct muster_node *node);
+/** After each step of the machine. */
+void muster_node_settle_join(struct muster_node *node);
+
 /* state.c */
 /** A member that needs the state of others and does not have it. */
 bool muster_node_lacks_state(const struct muster_node *node);
 /** This process has entered its first view, or has come back. */
 void muster_node_state_entered(struct muster_node *node);
 void muster_node_state_excluded(struct muster_node *node);
-/** The state of this process is named, and it is not a member (any more). */
-void muster_node_ask_to_join(struct muster_node *node);
 /** The operations of this process had expired, but it stays: its state is the one that the others come back to. */
 void muster_node_state_kept(struct muster_node *node);
 /** The state of this process is void; on_excluded comes after the ends of operations. */

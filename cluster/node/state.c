@@ -63,6 +63,7 @@ static void caught_up(struct muster_catch_up *catch_up, enum muster_rc rc)
     }
     MUSTER_LOG(node->env, INFO, "caught_up", "step", step, "bytes_fetched", catch_up->bytes_fetched,
                "sources", catch_up->sources);
+    muster_state_hashes_keep(&node->training.chunks);
     muster_node_commit_step(node, step);
     muster_membership_show_committed(node->machine);
     tell_ready(node, step + 1, true);
@@ -103,6 +104,9 @@ void muster_node_state_entered(struct muster_node *node)
 {
     uint64_t from_step = own_from_step(node);
 
+    node->training.wants_join = false;
+    if (node->training.is_ahead)
+        muster_catch_up_cancel(&node->training.catch_up);
     if (node->training.state != NODE_STATE_NAMED || node->training.is_catching)
         return; /* set_state, or the end of the cancelled catch-up, comes back here */
     if (from_step == 0)
@@ -138,15 +142,6 @@ void muster_node_state_kept(struct muster_node *node)
     tell_ready(node, node->training.committed_step + 1, true);
 }
 
-void muster_node_ask_to_join(struct muster_node *node)
-{
-    struct muster_membership_event ready = {.kind = MUSTER_EVENT_READY};
-
-    if (muster_membership_view(node->machine) != NULL)
-        muster_node_await_view(node);
-    muster_node_post(node, &ready, NULL);
-}
-
 /* The same tensors again, after an exclusion: nothing to rebuild, and a cancelled catch-up may
  * still look at them. */
 static bool are_named(const struct muster_node *node, const struct muster_node_tensor *tensors,
@@ -166,7 +161,7 @@ static bool are_named(const struct muster_node *node, const struct muster_node_t
 enum muster_rc muster_node_set_state(struct muster_node *node,
                                      const struct muster_node_tensor *tensors, size_t count)
 {
-    enum muster_rc rc = MUSTER_OK;
+    enum muster_rc rc;
 
     if (node->training.state != NODE_STATE_NONE)
         return MUSTER_FAILED_PRECONDITION;
@@ -175,15 +170,12 @@ enum muster_rc muster_node_set_state(struct muster_node *node,
             return MUSTER_FAILED_PRECONDITION; /* the state has one shape for the life of a process
                                                 */
         rc = muster_state_chunks_init(&node->training.chunks, node->env->mem, tensors, count);
-        if (rc == MUSTER_OK) {
-            rc = muster_state_server_set_chunks(node->training.server, &node->training.chunks);
-            if (rc != MUSTER_OK)
-                muster_state_chunks_fini(&node->training.chunks);
-        }
+        if (rc != MUSTER_OK)
+            return rc;
+        muster_state_server_set_chunks(node->training.server, &node->training.chunks);
     }
-    if (rc != MUSTER_OK)
-        return rc;
     node->training.has_chunks = true;
+    muster_state_hashes_forget_all(&node->training.chunks); /* the program has had them */
     muster_node_state_move(node, NODE_STATE_NAMED);
     if (node->handover.expiry == NODE_KEPT)
         muster_node_state_kept(node);
@@ -260,6 +252,18 @@ void muster_node_commit_step(struct muster_node *node, uint64_t step)
     node->training.committed_step = step;
     node->training.has_state = true;
     muster_state_server_commit(node->training.server, step);
+}
+
+enum muster_rc muster_node_change_parts(struct muster_node *node, const struct muster_tensor *parts,
+                                        size_t count)
+{
+    return muster_state_hashes_change(&node->training.chunks, parts, count);
+}
+
+void muster_node_change_all(struct muster_node *node)
+{
+    if (node->training.has_chunks)
+        muster_state_hashes_change_all(&node->training.chunks);
 }
 
 void muster_node_touch_state(struct muster_node *node)

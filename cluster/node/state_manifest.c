@@ -10,6 +10,7 @@ enum muster_rc muster_state_chunks_init(struct muster_state_chunks *chunks, stru
 {
     uint64_t total = 0;
 
+    memset(chunks, 0, sizeof(*chunks));
     chunks->mem = mem;
     chunks->tensors = muster_mem_alloc_zero(mem, count, sizeof(*tensors));
     chunks->first_chunk = muster_mem_alloc_zero(mem, count + 1, sizeof(*chunks->first_chunk));
@@ -31,7 +32,10 @@ enum muster_rc muster_state_chunks_init(struct muster_state_chunks *chunks, stru
         chunks->first_chunk[i + 1] = (uint32_t)total;
     }
     chunks->chunk_count = (uint32_t)total;
-    return MUSTER_OK;
+    if (muster_state_hashes_init(chunks) == MUSTER_OK)
+        return MUSTER_OK;
+    muster_state_chunks_fini(chunks);
+    return MUSTER_RESOURCE_EXHAUSTED;
 }
 
 void muster_state_chunks_fini(struct muster_state_chunks *chunks)
@@ -40,6 +44,7 @@ void muster_state_chunks_fini(struct muster_state_chunks *chunks)
         return;
     muster_mem_free(chunks->mem, chunks->tensors);
     muster_mem_free(chunks->mem, chunks->first_chunk);
+    muster_state_hashes_fini(chunks);
     memset(chunks, 0, sizeof(*chunks));
 }
 

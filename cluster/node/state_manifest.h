@@ -6,8 +6,11 @@
 #include <muster/hash.h>
 
 #include "cluster/node/member.h"
+#include "cluster/node/state_hashes.h"
 
 #define MUSTER_STATE_CHUNK_BYTES (256u << 10)
+/* In place of a step: the state as it is, chunks that the step under way changes left out. */
+#define MUSTER_STATE_STABLE UINT64_MAX
 
 /** The registered tensors cut into chunks: chunks never span tensors. */
 struct muster_state_chunks {
@@ -16,6 +19,7 @@ struct muster_state_chunks {
     uint32_t *first_chunk;              /* per tensor; [tensor_count] = chunk_count */
     size_t tensor_count;
     uint32_t chunk_count;
+    struct muster_state_hashes hashes;
 };
 
 /** Copies the list; borrows the tensors' memory and names until fini. Errors: RESOURCE_EXHAUSTED

@@ -9,7 +9,11 @@
 
 /* One turn hashes for a few milliseconds, so heartbeats and operations go on meanwhile. */
 #define HASH_CHUNKS_PER_TURN 64 /* 16 MiB */
-#define REQUESTS_MAX         64 /* open chunk requests per link; a joiner asks for fewer */
+/* Nobody waits for the hashes of an observer, and the members compute: a tenth of a millisecond in each. */
+#define STABLE_CHUNKS_PER_TURN 4
+#define STABLE_INTERVAL_NS     MUSTER_NS_PER_MS
+#define OBSERVED_NS            (2 * MUSTER_NS_PER_S) /* so long the hashes are kept complete for an observer */
+#define REQUESTS_MAX           64 /* open chunk requests per link; a joiner asks for fewer */
 /* A request has names and counts only, no hashes. */
 #define MANIFEST_REQUEST_MAX (1u << 20)
 
@@ -25,7 +29,7 @@ struct client {
     struct muster_list node;
     struct muster_state_server *server;
     struct muster_peer_link *link;
-    bool wants_manifest;
+    bool wants_manifest; /* of wanted_step, or MUSTER_STATE_STABLE */
     uint64_t wanted_step;
     void *request;    /* payload of a manifest request while it arrives */
     bool is_given_up; /* there was no memory to answer: it is closed, and may ask again */
@@ -35,16 +39,16 @@ struct client {
 
 struct muster_state_server {
     struct muster_env *env;
-    const struct muster_state_chunks *chunks;
+    struct muster_state_chunks *chunks;
     struct muster_list clients;
     uint64_t epoch; /* of the view that this process is in */
     uint64_t step;  /* of the last commit */
     bool has_state;
     bool is_clean;
     bool is_withdrawn; /* left out: what is asked of it is refused, not kept waiting */
-    uint8_t (*hashes)[MUSTER_HASH128_BYTES]; /* of `step`; the first hashed_count are there */
-    uint32_t hashed_count;
     struct muster_task hash_task;
+    struct muster_timer stable_timer; /* hashes for observers … */
+    uint64_t observed_until_ns;       /* … until then */
     struct muster_task give_up_task;
 };
 
@@ -116,7 +120,7 @@ static void refuse_withdrawn(struct client *client)
 
 static bool is_hashed(const struct muster_state_server *server)
 {
-    return server->hashed_count == server->chunks->chunk_count;
+    return muster_state_hashes_is_whole(server->chunks);
 }
 
 static void send_manifest(struct client *client)
@@ -126,16 +130,16 @@ static void send_manifest(struct client *client)
         .channel = MUSTER_FRAME_STATE,
         .type = MUSTER_STATE_MANIFEST,
         .epoch = server->epoch,
-        .op.step = server->step,
+        .op.step = client->wanted_step,
     };
     void *bytes = NULL;
     size_t size = 0;
 
-    MUSTER_ASSERT(is_hashed(server) && client->wanted_step == server->step);
     client->wants_manifest = false;
-    if (muster_state_manifest_pack(server->chunks, server->step,
-                                   (const uint8_t(*)[MUSTER_HASH128_BYTES])server->hashes, &bytes,
-                                   &size) != MUSTER_OK) {
+    if (muster_state_manifest_pack(
+            server->chunks, client->wanted_step,
+            (const uint8_t(*)[MUSTER_HASH128_BYTES])server->chunks->hashes.at, &bytes,
+            &size) != MUSTER_OK) {
         give_up(client);
         return;
     }
@@ -148,12 +152,41 @@ static void send_manifest(struct client *client)
     muster_mem_free(server->env->mem, bytes);
 }
 
+/* Some chunks are served while the program trains: it says which ones it changes. */
+static bool has_stable(const struct muster_state_server *server)
+{
+    return server->has_state && !server->is_withdrawn && server->chunks->hashes.is_by_parts;
+}
+
+/* An observer is refused at once where nothing can be fetched ahead: it asks to be admitted then. */
+static void answer_observer(struct client *client)
+{
+    struct muster_state_server *server = client->server;
+    struct muster_error error;
+
+    if (!has_stable(server)) {
+        client->wants_manifest = false;
+        muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
+                         "this member does not know what a step changes");
+        refuse_request(client, UINT32_MAX, &error);
+    } else if (muster_state_hashes_is_settled(server->chunks)) {
+        send_manifest(client);
+    } else if (!muster_timer_is_started(&server->stable_timer)) {
+        muster_timer_start(&server->stable_timer, server->env->loop,
+                           muster_loop_after_ns(server->env->loop, STABLE_INTERVAL_NS));
+    }
+}
+
 /* Answer, refuse, or leave waiting each request for a manifest. A step that is not committed yet waits: its
  * joiner was admitted for it. A step that is past is refused for good, so that the joiner comes back for a
  * later one. */
 static void answer_requests(struct muster_state_server *server)
 {
     MUSTER_LIST_EACH_SAFE (&server->clients, client, struct client, node) {
+        if (client->wants_manifest && client->wanted_step == MUSTER_STATE_STABLE) {
+            answer_observer(client);
+            continue;
+        }
         if (client->wants_manifest && server->is_withdrawn) {
             client->wants_manifest = false;
             refuse_withdrawn(client);
@@ -180,15 +213,35 @@ static void on_hash_turn(struct muster_task *task)
 
     if (!server->is_clean)
         return;
-    for (uint32_t i = 0; i < HASH_CHUNKS_PER_TURN && !is_hashed(server); i++) {
-        muster_state_chunk_hash(server->chunks, server->hashed_count,
-                                server->hashes[server->hashed_count]);
-        server->hashed_count++;
-    }
+    muster_state_hashes_compute(server->chunks, HASH_CHUNKS_PER_TURN);
     if (is_hashed(server))
         answer_requests(server);
     else
         muster_task_post(task, server->env->loop);
+}
+
+/* The hashes are kept complete also between two rounds of an observer: what the last round lacked is all that is hashed
+ * after its admission, when the members wait. */
+static void on_stable_timer(struct muster_timer *timer)
+{
+    struct muster_state_server *server = timer->data;
+
+    if (!has_stable(server))
+        return;
+    muster_state_hashes_compute(server->chunks, STABLE_CHUNKS_PER_TURN);
+    if (!muster_state_hashes_is_settled(server->chunks))
+        muster_timer_start(timer, server->env->loop,
+                           muster_loop_after_ns(server->env->loop, STABLE_INTERVAL_NS));
+    else
+        answer_requests(server);
+}
+
+static void serve_observers(struct muster_state_server *server)
+{
+    if (muster_loop_now_ns(server->env->loop) < server->observed_until_ns && has_stable(server) &&
+        !muster_timer_is_started(&server->stable_timer))
+        muster_timer_start(&server->stable_timer, server->env->loop,
+                           muster_loop_now_ns(server->env->loop));
 }
 
 /* --- requests --- */
@@ -202,6 +255,26 @@ static void on_chunk_sent(struct muster_frame *frame, enum muster_rc rc)
     chunk->client->free_frames = chunk;
 }
 
+/* Whether the bytes of the request are there; else it has been refused. */
+static bool has_chunk(struct client *client, const struct muster_frame_header *request)
+{
+    struct muster_state_server *server = client->server;
+    struct muster_error error;
+
+    if (request->op.step != MUSTER_STATE_STABLE) {
+        if (server->has_state && request->op.step == server->step && server->is_clean)
+            return true;
+        refuse_past(client, request->chunk, request->op.step);
+        return false;
+    }
+    if (has_stable(server) && (request->chunk >= server->chunks->chunk_count ||
+                               !muster_state_hashes_is_changing(server->chunks, request->chunk)))
+        return true;
+    muster_error_set(&error, MUSTER_FAILED_PRECONDITION, "the step under way may change it");
+    refuse_request(client, request->chunk, &error);
+    return false;
+}
+
 static void serve_chunk(struct client *client, const struct muster_frame_header *request)
 {
     struct muster_state_server *server = client->server;
@@ -209,10 +282,8 @@ static void serve_chunk(struct client *client, const struct muster_frame_header 
     struct muster_error error;
     uint32_t bytes;
 
-    if (!server->has_state || request->op.step != server->step || !server->is_clean) {
-        refuse_past(client, request->chunk, request->op.step);
+    if (!has_chunk(client, request))
         return;
-    }
     if (request->chunk >= server->chunks->chunk_count || chunk == NULL) {
         muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
                          "chunk %u of %u cannot be asked for, with %d open requests at most",
@@ -227,7 +298,7 @@ static void serve_chunk(struct client *client, const struct muster_frame_header 
         .channel = MUSTER_FRAME_STATE,
         .type = MUSTER_STATE_CHUNK,
         .payload_bytes = bytes,
-        .op.step = server->step,
+        .op.step = request->op.step,
         .chunk = request->chunk,
     };
     /* A link that is down takes nothing, and its client goes with it. */
@@ -258,6 +329,8 @@ static void accept_manifest_request(struct client *client, const struct muster_f
     }
     client->wants_manifest = true;
     client->wanted_step = header->op.step;
+    if (client->wanted_step == MUSTER_STATE_STABLE)
+        server->observed_until_ns = muster_loop_after_ns(server->env->loop, OBSERVED_NS);
     answer_requests(server);
 }
 
@@ -322,22 +395,15 @@ enum muster_rc muster_state_server_open(struct muster_env *env,
     muster_list_init(&server->clients);
     muster_task_init(&server->hash_task, on_hash_turn, server);
     muster_task_init(&server->give_up_task, on_give_up, server);
+    muster_timer_init(&server->stable_timer, on_stable_timer, server);
     *ret_server = server;
     return MUSTER_OK;
 }
 
-enum muster_rc muster_state_server_set_chunks(struct muster_state_server *server,
-                                              const struct muster_state_chunks *chunks)
+void muster_state_server_set_chunks(struct muster_state_server *server,
+                                    struct muster_state_chunks *chunks)
 {
-    size_t bytes = ((size_t)chunks->chunk_count + 1) * MUSTER_HASH128_BYTES;
-    void *hashes = muster_mem_alloc(server->env->mem, bytes);
-
-    if (hashes == NULL)
-        return MUSTER_RESOURCE_EXHAUSTED;
-    muster_mem_free(server->env->mem, server->hashes);
-    server->hashes = hashes;
     server->chunks = chunks;
-    return MUSTER_OK;
 }
 
 void muster_state_server_set_epoch(struct muster_state_server *server, uint64_t epoch)
@@ -353,8 +419,9 @@ void muster_state_server_commit(struct muster_state_server *server, uint64_t ste
     server->has_state = true;
     server->is_clean = true;
     server->is_withdrawn = false;
-    server->hashed_count = 0;
+    muster_state_hashes_commit(server->chunks);
     answer_requests(server);
+    serve_observers(server);
 }
 
 void muster_state_server_touch(struct muster_state_server *server)
@@ -370,6 +437,8 @@ void muster_state_server_withdraw(struct muster_state_server *server)
 {
     server->is_clean = false;
     server->is_withdrawn = true;
+    if (server->chunks != NULL)
+        muster_state_hashes_forget_all(server->chunks);
     muster_task_cancel(&server->hash_task);
     answer_requests(server);
 }
@@ -401,6 +470,6 @@ void muster_state_server_close(struct muster_state_server *server)
         free_client(client);
     muster_task_cancel(&server->hash_task);
     muster_task_cancel(&server->give_up_task);
-    muster_mem_free(server->env->mem, server->hashes);
+    muster_timer_stop(&server->stable_timer);
     muster_mem_free(server->env->mem, server);
 }

@@ -1,5 +1,5 @@
-/* Serves the committed training state to joiners, while it is clean (docs/protocol.md, "Steps and
- * state"). */
+/* Serves the committed training state to joiners, while it is clean, and to observers what the step under way does not
+ * change (docs/protocol.md, "Steps and state"). */
 #ifndef MUSTER_CLUSTER_STATE_SERVER_H
 #define MUSTER_CLUSTER_STATE_SERVER_H
 
@@ -12,10 +12,9 @@ struct muster_state_server;
 MUSTER_MUST_CHECK enum muster_rc muster_state_server_open(struct muster_env *env,
                                                           struct muster_state_server **ret_server);
 
-/** Set the state to serve. Borrows chunks until close. Errors: RESOURCE_EXHAUSTED; then nothing is
- * served. */
-MUSTER_MUST_CHECK enum muster_rc muster_state_server_set_chunks(
-    struct muster_state_server *server, const struct muster_state_chunks *chunks);
+/** Set the state to serve. Borrows chunks until close. */
+void muster_state_server_set_chunks(struct muster_state_server *server,
+                                    struct muster_state_chunks *chunks);
 
 /** This process is in the view of `epoch`: manifests say so. */
 void muster_state_server_set_epoch(struct muster_state_server *server, uint64_t epoch);

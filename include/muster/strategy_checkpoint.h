@@ -45,6 +45,20 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_checkpoint_start(
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_update_begin(
     struct muster_strategy *strategy);
 
+/**
+ * The same, and a promise: until commit the program changes `parts` of registered tensors, and nothing else of them
+ * but parts of further calls. Results of operations are changes, too. What no step names is fetched by joiners before
+ * they are admitted, and is not hashed again meanwhile: with a state that is large and mostly frozen, or updated
+ * sparsely, a joiner does not stop the members. A step without this call, or with update_begin beside it, may have
+ * changed anything.
+ *
+ * Owns:    borrows parts during the call; each lies inside one registered tensor.
+ * Errors:  FAILED_PRECONDITION (begin first), INVALID_ARGUMENT (a part is not inside a registered tensor; anything may
+ *          change then).
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_update_begin_parts(
+    struct muster_strategy *strategy, const struct muster_tensor *parts, size_t count);
+
 /** A checkpoint's end, and what it cost this member. */
 struct muster_strategy_checkpoint_result {
     bool is_running; /* one is being written: the rest is about the one before */

@@ -246,6 +246,20 @@ void muster_node_commit_step(struct muster_node *node, uint64_t step)
     played_note("commit %llu\n", (unsigned long long)step);
 }
 
+enum muster_rc muster_node_change_parts(struct muster_node *node, const struct muster_tensor *parts,
+                                        size_t count)
+{
+    (void)node;
+    played_note("change %zu\n", count);
+    return count > 0 && parts[0].data == NULL ? MUSTER_INVALID_ARGUMENT : MUSTER_OK;
+}
+
+void muster_node_change_all(struct muster_node *node)
+{
+    (void)node;
+    played_note("change all\n");
+}
+
 void muster_node_touch_state(struct muster_node *node)
 {
     (void)node;

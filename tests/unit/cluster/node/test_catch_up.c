@@ -142,8 +142,7 @@ static void world_open(void)
         hello_init(&member->hello, (uint8_t)(i + 1));
         state_init(&member->state, &world.test.env, 1);
         assert_int_equal(muster_state_server_open(&world.test.env, &member->server), MUSTER_OK);
-        assert_int_equal(muster_state_server_set_chunks(member->server, &member->state.chunks),
-                         MUSTER_OK);
+        muster_state_server_set_chunks(member->server, &member->state.chunks);
         assert_int_equal(muster_listener_open(world.test.env.net, &any, NULL, on_accept, member,
                                               &member->listener, NULL),
                          MUSTER_OK);
@@ -323,8 +322,7 @@ static void break_links(struct member *member)
 
     muster_state_server_close(member->server);
     assert_int_equal(muster_state_server_open(env, &member->server), MUSTER_OK);
-    assert_int_equal(muster_state_server_set_chunks(member->server, &member->state.chunks),
-                     MUSTER_OK);
+    muster_state_server_set_chunks(member->server, &member->state.chunks);
 }
 
 static void a_broken_link_is_opened_again(void **state)
@@ -434,6 +432,7 @@ static void other_bytes_than_announced_are_fetched_from_the_others(void **state)
     finish_fetch(MUSTER_OK);
     for (int i = 0; i < WEIGHTS; i++)
         world.members[0].state.weights[i] = world.joiner.weights[i] = -1;
+    muster_state_hashes_forget_all(&world.joiner.chunks); /* the program has had it since */
     world.is_done = false;
 
     start_fetch(5);
