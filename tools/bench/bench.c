@@ -15,6 +15,8 @@ static const struct bench benches[] = {
     {"checkpoint", "save a state beside steps, and restore it", bench_checkpoint},
     {"publish", "publish versions to many readers, and kill some of them meanwhile", bench_publish},
     {"publish-reader", NULL, bench_publish_reader},
+    {"join", "let a process join workers that train, and measure the cost to them", bench_join},
+    {"join-worker", NULL, bench_join_worker},
     {"recover", "kill workers inside an all-reduce and measure the cost to the others",
      bench_recover},
     {"recover-worker", NULL, bench_recover_worker},

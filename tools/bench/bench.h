@@ -26,6 +26,10 @@ int bench_publish_reader(int argc, char **argv);
 /** Alone, or as the program of `muster run`. */
 int bench_checkpoint(int argc, char **argv);
 extern const struct muster_options bench_checkpoint_options;
+int bench_join(int argc, char **argv);
+extern const struct muster_options bench_join_options;
+/** The worker program of `muster bench join`. */
+int bench_join_worker(int argc, char **argv);
 int bench_recover(int argc, char **argv);
 extern const struct muster_options bench_recover_options;
 /** The worker program of `muster bench recover`. */

@@ -43,12 +43,13 @@ static void print_commands(FILE *file)
 static int print_options(void)
 {
     const struct muster_options *tables[32] = {
-        &bench_allreduce_options,  &bench_recover_options,     &bench_checkpoint_options,
-        &bench_scale_options,      &bench_tune_options,        &bench_params_options,
-        &bench_publish_options,    &params_cut_options,        &params_drain_options,
-        &params_inspect_options,   &params_serve_options,      &registry_backup_options,
-        &registry_restore_options, &checkpoint_list_options,   &checkpoint_verify_options,
-        &checkpoint_show_options,  &checkpoint_export_options, &checkpoint_import_options};
+        &bench_allreduce_options,   &bench_recover_options,    &bench_checkpoint_options,
+        &bench_join_options,        &bench_scale_options,      &bench_tune_options,
+        &bench_params_options,      &bench_publish_options,    &params_cut_options,
+        &params_drain_options,      &params_inspect_options,   &params_serve_options,
+        &registry_backup_options,   &registry_restore_options, &checkpoint_list_options,
+        &checkpoint_verify_options, &checkpoint_show_options,  &checkpoint_export_options,
+        &checkpoint_import_options};
     char *text = NULL;
     size_t bytes = 0;
     size_t count = 18;
