@@ -3,6 +3,7 @@
 #include "cluster/node/node_internal.h"
 
 #define AHEAD_TIMEOUT_NS   (10 * MUSTER_NS_PER_S)
+#define AHEAD_NS_PER_BYTE  10 /* 100 MB/s */
 #define AHEAD_ROUNDS_MAX   8
 #define AHEAD_BYTES_LITTLE (8u << 20) /* fetched within a few milliseconds while the members wait */
 
@@ -72,6 +73,7 @@ static void start_round(struct muster_node *node)
                                               .view = view,
                                               .hello = node->hello,
                                               .step = MUSTER_STATE_STABLE,
+                                              .is_first = node->training.ahead_rounds == 0,
                                               .deadline_ns = node->training.ahead_deadline_ns};
 
     MUSTER_ASSERT(!node->training.is_catching && view != NULL);
@@ -112,6 +114,7 @@ void muster_node_settle_join(struct muster_node *node)
     muster_node_await_view(node);
     node->training.wants_join = false;
     node->training.ahead_rounds = 0;
-    node->training.ahead_deadline_ns = muster_loop_after_ns(node->env->loop, AHEAD_TIMEOUT_NS);
+    node->training.ahead_deadline_ns = muster_loop_after_ns(
+        node->env->loop, AHEAD_TIMEOUT_NS + state_bytes_max(node) * AHEAD_NS_PER_BYTE);
     start_round(node);
 }

@@ -12,7 +12,10 @@
 
 /* 16 MiB take a few milliseconds; the loop goes on between two slices. */
 #define COMPARE_CHUNKS_A_TURN 64
-#define LOG_PATIENCE_NS       (10 * MUSTER_NS_PER_S)
+/* Ahead of the admission 768 MiB/s: the members train meanwhile. */
+#define AHEAD_CHUNKS_A_TICK 3
+#define AHEAD_TICK_NS       MUSTER_NS_PER_MS
+#define LOG_PATIENCE_NS     (10 * MUSTER_NS_PER_S)
 
 /* --- the end --- */
 
@@ -21,6 +24,7 @@ static void free_fetch(struct fetch *fetch)
     struct muster_mem *mem = fetch->env->mem;
 
     muster_timer_stop(&fetch->timer);
+    muster_timer_stop(&fetch->pace_timer);
     for (size_t i = 0; i < fetch->source_count; i++)
         muster_fetch_source_fini(&fetch->sources[i]);
     muster_state_manifest_fini(&fetch->manifest);
@@ -47,6 +51,22 @@ static void announce_end(struct fetch *fetch)
 
 /* --- fetching --- */
 
+/* True: one more chunk may be asked for now. */
+static bool take_pace(struct fetch *fetch)
+{
+    if (!fetch->is_ahead)
+        return true;
+    if (!muster_timer_is_started(&fetch->pace_timer)) {
+        fetch->pace_count = AHEAD_CHUNKS_A_TICK;
+        muster_timer_start(&fetch->pace_timer, fetch->env->loop,
+                           muster_loop_after_ns(fetch->env->loop, AHEAD_TICK_NS));
+    }
+    if (fetch->pace_count == 0)
+        return false;
+    fetch->pace_count--;
+    return true;
+}
+
 /* Hand out missing chunks, one per member in turn; finish when nothing is missing and nothing under
  * way. */
 static void hand_out(struct fetch *fetch)
@@ -61,6 +81,8 @@ static void hand_out(struct fetch *fetch)
 
             if (source->state != FETCH_SOURCE_AGREES || source->open_count == open_max)
                 continue;
+            if (!take_pace(fetch))
+                return;
             muster_fetch_source_ask_chunk(source, fetch->missing[--fetch->missing_count]);
             has_room = true;
         }
@@ -92,12 +114,20 @@ static void compare_slice(struct fetch *fetch)
         hashed += !muster_state_hashes_is_known(fetch->chunks, chunk);
         if (memcmp(muster_state_hashes_get(fetch->chunks, chunk), wanted, MUSTER_HASH128_BYTES) !=
                 0 &&
-            !(fetch->is_ahead && is_unknown(wanted)))
+            !(fetch->is_ahead && !fetch->is_first && is_unknown(wanted)))
             fetch->missing[fetch->missing_count++] = chunk;
     }
     if (fetch->compared < count)
         muster_task_post(&fetch->task, fetch->env->loop);
     hand_out(fetch);
+}
+
+static void on_pace(struct muster_timer *timer)
+{
+    struct fetch *fetch = timer->data;
+
+    if (!fetch->is_finished)
+        hand_out(fetch);
 }
 
 static void on_task(struct muster_task *task)
@@ -321,6 +351,7 @@ enum muster_rc muster_catch_up_start(struct muster_catch_up *catch_up,
         return MUSTER_RESOURCE_EXHAUSTED;
     fetch->env = options->env;
     fetch->is_ahead = options->step == MUSTER_STATE_STABLE;
+    fetch->is_first = options->is_first;
     fetch->on_changed = fetch->is_ahead ? settle_ahead : settle_fetch;
     fetch->owner = catch_up;
     fetch->chunks = options->chunks;
@@ -331,6 +362,7 @@ enum muster_rc muster_catch_up_start(struct muster_catch_up *catch_up,
     fetch->log_due_ns = muster_loop_after_ns(fetch->env->loop, LOG_PATIENCE_NS);
     muster_task_init(&fetch->task, on_task, fetch);
     muster_timer_init(&fetch->timer, on_timer, fetch);
+    muster_timer_init(&fetch->pace_timer, on_pace, fetch);
     fetch->sources =
         muster_mem_alloc_zero(mem, options->view->member_count, sizeof(*fetch->sources));
     fetch->missing =

@@ -16,6 +16,8 @@ struct muster_catch_up_options {
     struct muster_peer_hello hello;     /* job and own incarnation */
     uint64_t
         step; /* the state wanted: from_step - 1; MUSTER_STATE_STABLE: what is there, ahead of the admission */
+    bool
+        is_first; /* with MUSTER_STATE_STABLE: do not wait for the hashes of what can be fetched anyway */
     uint64_t deadline_ns; /* absolute loop time */
 };
 

@@ -47,7 +47,11 @@ struct fetch {
     struct muster_state_chunks *chunks;
     struct muster_peer_hello hello;
     uint64_t step;
-    bool is_ahead;  /* of the admission: step is MUSTER_STATE_STABLE */
+    bool is_ahead; /* of the admission: step is MUSTER_STATE_STABLE … */
+    bool
+        is_first; /* … and for the first time: what the members have not hashed yet is fetched, too */
+    uint32_t pace_count; /* chunks that may be asked for until pace_timer ends */
+    struct muster_timer pace_timer;
     uint64_t epoch; /* of the view that the sources are of */
     uint64_t deadline_ns, log_due_ns;
     struct fetch_source *sources;

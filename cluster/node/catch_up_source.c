@@ -354,6 +354,7 @@ static enum muster_rc ask_for_manifest(struct fetch_source *source)
     struct muster_frame_header header = {
         .channel = MUSTER_FRAME_STATE,
         .type = MUSTER_STATE_MANIFEST_REQUEST,
+        .flags = fetch->is_first ? MUSTER_STATE_AT_ONCE : 0,
         .op.step = fetch->step,
     };
     void *bytes = NULL;

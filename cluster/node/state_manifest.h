@@ -11,6 +11,8 @@
 #define MUSTER_STATE_CHUNK_BYTES (256u << 10)
 /* In place of a step: the state as it is, chunks that the step under way changes left out. */
 #define MUSTER_STATE_STABLE UINT64_MAX
+#define MUSTER_STATE_AT_ONCE                                                                       \
+    1u /* flag of such a request: hashes that are not known yet are zeros */
 
 /** The registered tensors cut into chunks: chunks never span tensors. */
 struct muster_state_chunks {

@@ -12,7 +12,7 @@
 /* Nobody waits for the hashes of an observer, and the members compute: a tenth of a millisecond in each. */
 #define STABLE_CHUNKS_PER_TURN 4
 #define STABLE_INTERVAL_NS     MUSTER_NS_PER_MS
-#define OBSERVED_NS            (2 * MUSTER_NS_PER_S) /* so long the hashes are kept complete for an observer */
+#define OBSERVED_NS            (5 * MUSTER_NS_PER_S) /* so long the hashes are kept complete for an observer */
 #define REQUESTS_MAX           64 /* open chunk requests per link; a joiner asks for fewer */
 /* A request has names and counts only, no hashes. */
 #define MANIFEST_REQUEST_MAX (1u << 20)
@@ -31,6 +31,7 @@ struct client {
     struct muster_peer_link *link;
     bool wants_manifest; /* of wanted_step, or MUSTER_STATE_STABLE */
     uint64_t wanted_step;
+    bool is_hurried;  /* the manifest of what is stable, as far as it is known */
     void *request;    /* payload of a manifest request while it arrives */
     bool is_given_up; /* there was no memory to answer: it is closed, and may ask again */
     struct chunk_frame frames[REQUESTS_MAX];
@@ -158,6 +159,17 @@ static bool has_stable(const struct muster_state_server *server)
     return server->has_state && !server->is_withdrawn && server->chunks->hashes.is_by_parts;
 }
 
+/* The hashes are kept complete also between two rounds of an observer: what the last round lacked is all that is hashed
+ * after its admission, when the members wait. */
+static void hash_for_observers(struct muster_state_server *server)
+{
+    if (muster_loop_now_ns(server->env->loop) < server->observed_until_ns && has_stable(server) &&
+        !muster_state_hashes_is_settled(server->chunks) &&
+        !muster_timer_is_started(&server->stable_timer))
+        muster_timer_start(&server->stable_timer, server->env->loop,
+                           muster_loop_after_ns(server->env->loop, STABLE_INTERVAL_NS));
+}
+
 /* An observer is refused at once where nothing can be fetched ahead: it asks to be admitted then. */
 static void answer_observer(struct client *client)
 {
@@ -169,12 +181,11 @@ static void answer_observer(struct client *client)
         muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
                          "this member does not know what a step changes");
         refuse_request(client, UINT32_MAX, &error);
-    } else if (muster_state_hashes_is_settled(server->chunks)) {
-        send_manifest(client);
-    } else if (!muster_timer_is_started(&server->stable_timer)) {
-        muster_timer_start(&server->stable_timer, server->env->loop,
-                           muster_loop_after_ns(server->env->loop, STABLE_INTERVAL_NS));
+        return;
     }
+    hash_for_observers(server);
+    if (client->is_hurried || muster_state_hashes_is_settled(server->chunks))
+        send_manifest(client);
 }
 
 /* Answer, refuse, or leave waiting each request for a manifest. A step that is not committed yet waits: its
@@ -220,8 +231,6 @@ static void on_hash_turn(struct muster_task *task)
         muster_task_post(task, server->env->loop);
 }
 
-/* The hashes are kept complete also between two rounds of an observer: what the last round lacked is all that is hashed
- * after its admission, when the members wait. */
 static void on_stable_timer(struct muster_timer *timer)
 {
     struct muster_state_server *server = timer->data;
@@ -229,19 +238,11 @@ static void on_stable_timer(struct muster_timer *timer)
     if (!has_stable(server))
         return;
     muster_state_hashes_compute(server->chunks, STABLE_CHUNKS_PER_TURN);
-    if (!muster_state_hashes_is_settled(server->chunks))
+    if (muster_state_hashes_is_settled(server->chunks))
+        answer_requests(server);
+    else
         muster_timer_start(timer, server->env->loop,
                            muster_loop_after_ns(server->env->loop, STABLE_INTERVAL_NS));
-    else
-        answer_requests(server);
-}
-
-static void serve_observers(struct muster_state_server *server)
-{
-    if (muster_loop_now_ns(server->env->loop) < server->observed_until_ns && has_stable(server) &&
-        !muster_timer_is_started(&server->stable_timer))
-        muster_timer_start(&server->stable_timer, server->env->loop,
-                           muster_loop_now_ns(server->env->loop));
 }
 
 /* --- requests --- */
@@ -329,6 +330,7 @@ static void accept_manifest_request(struct client *client, const struct muster_f
     }
     client->wants_manifest = true;
     client->wanted_step = header->op.step;
+    client->is_hurried = (header->flags & MUSTER_STATE_AT_ONCE) != 0;
     if (client->wanted_step == MUSTER_STATE_STABLE)
         server->observed_until_ns = muster_loop_after_ns(server->env->loop, OBSERVED_NS);
     answer_requests(server);
@@ -421,7 +423,7 @@ void muster_state_server_commit(struct muster_state_server *server, uint64_t ste
     server->is_withdrawn = false;
     muster_state_hashes_commit(server->chunks);
     answer_requests(server);
-    serve_observers(server);
+    hash_for_observers(server);
 }
 
 void muster_state_server_touch(struct muster_state_server *server)

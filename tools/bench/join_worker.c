@@ -121,7 +121,8 @@ static enum muster_rc run_steps(struct worker *worker, struct muster_error *ret_
     uint8_t digest[MUSTER_HASH128_BYTES];
     enum muster_rc rc;
 
-    memset(worker->state.data, 1, shared->bytes); /* its pages are there */
+    /* Its pages are there, and its bytes are not those of the others. */
+    memset(worker->state.data, (int)(getpid() % 255) + 1, shared->bytes);
     atomic_store(&worker->task->pid, (int64_t)getpid());
     while (atomic_load(&shared->is_held) != 0 && worker->task == &shared->tasks[shared->joiner])
         idle(500000);
