@@ -92,15 +92,24 @@ static void hand_out(struct fetch *fetch)
         muster_fetch_finish(fetch, MUSTER_OK, "%s", "");
 }
 
-static const uint8_t unknown[MUSTER_HASH128_BYTES];
-
-static bool is_unknown(const uint8_t hash[MUSTER_HASH128_BYTES])
+/* Ahead of the admission chunks are passed over that the members change. Where nothing can be fetched ahead the own memory
+ * is hashed, so that it need not be while the members wait. */
+static bool is_missing(struct fetch *fetch, uint32_t chunk)
 {
-    return memcmp(hash, unknown, sizeof(unknown)) == 0;
+    static const uint8_t unknown[MUSTER_HASH128_BYTES];
+    const uint8_t *wanted;
+
+    if (fetch->manifest.mem == NULL) {
+        (void)muster_state_hashes_get(fetch->chunks, chunk);
+        return false;
+    }
+    wanted = fetch->manifest.hashes[chunk];
+    if (fetch->is_ahead && memcmp(wanted, unknown, sizeof(unknown)) == 0)
+        return fetch->is_first;
+    return memcmp(muster_state_hashes_get(fetch->chunks, chunk), wanted, MUSTER_HASH128_BYTES) != 0;
 }
 
-/* Compare a slice of our memory with the members' hashes; what differs is missing. Ahead of the admission chunks are
- * passed over that members change, and all of our memory is hashed, so that it need not be while the members wait. */
+/* Compare a slice of our memory with the members' hashes; what differs is missing. */
 static void compare_slice(struct fetch *fetch)
 {
     uint32_t count = fetch->chunks->chunk_count;
@@ -108,13 +117,9 @@ static void compare_slice(struct fetch *fetch)
     MUSTER_ASSERT(fetch->is_agreed && (fetch->is_ahead || fetch->manifest.mem != NULL));
     for (uint32_t hashed = 0; hashed < COMPARE_CHUNKS_A_TURN && fetch->compared < count;) {
         uint32_t chunk = fetch->compared++;
-        const uint8_t *wanted =
-            fetch->manifest.mem != NULL ? fetch->manifest.hashes[chunk] : unknown;
 
         hashed += !muster_state_hashes_is_known(fetch->chunks, chunk);
-        if (memcmp(muster_state_hashes_get(fetch->chunks, chunk), wanted, MUSTER_HASH128_BYTES) !=
-                0 &&
-            !(fetch->is_ahead && !fetch->is_first && is_unknown(wanted)))
+        if (is_missing(fetch, chunk))
             fetch->missing[fetch->missing_count++] = chunk;
     }
     if (fetch->compared < count)
