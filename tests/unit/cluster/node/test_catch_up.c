@@ -36,7 +36,7 @@ struct world {
     struct muster_view *view;
     struct muster_catch_up catch_up;
     enum muster_rc rc;
-    bool is_done;
+    bool is_done, is_first;
 };
 
 /* The world of the case that runs. */
@@ -192,9 +192,11 @@ TEST_SET_UP(set_up, world_open())
 TEST_SET_UP(tear_down, world_close())
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
+/* MUSTER_STATE_STABLE: ahead of the admission. */
 static enum muster_rc try_start(uint64_t step)
 {
     struct muster_catch_up_options options = {
+        .is_first = world.is_first,
         .env = &world.test.env,
         .chunks = &world.joiner.chunks,
         .view = world.view,
@@ -244,6 +246,164 @@ static void await_links(void)
     while (world.members[0].links + world.members[1].links + world.members[2].links < MEMBERS)
         test_env_turn(&world.test.env, 1);
 }
+
+/* --- Ahead of the admission --- */
+
+/* A step of all members that changes count weights from `from` on, and nothing else. */
+static void change_weights(uint64_t step, size_t from, size_t count)
+{
+    for (int i = 0; i < MEMBERS; i++) {
+        struct state *state = &world.members[i].state;
+        struct muster_tensor part = {state->weights + from, count, MUSTER_F32};
+
+        muster_state_server_touch(world.members[i].server);
+        assert_int_equal(muster_state_hashes_change(&state->chunks, &part, 1), MUSTER_OK);
+        for (size_t at = from; at < from + count; at++)
+            state->weights[at] += 1;
+    }
+    commit_all(step);
+}
+
+static void start_ahead(bool is_first)
+{
+    world.is_first = is_first;
+    world.is_done = false;
+    start_fetch(MUSTER_STATE_STABLE);
+}
+
+static uint64_t fetch_ahead(bool is_first)
+{
+    start_ahead(is_first);
+    finish_fetch(MUSTER_OK);
+    return world.catch_up.bytes_fetched;
+}
+
+static const uint64_t all_bytes = WEIGHTS * sizeof(float) + BIASES * sizeof(int64_t);
+
+static void an_observer_fetches_ahead_and_little_afterwards(void **state)
+{
+    (void)state;
+    commit_all(5);
+    change_weights(6, 0, 0);
+
+    assert_int_equal(fetch_ahead(true), all_bytes);
+    assert_same_state();
+    assert_int_equal(fetch_ahead(false), 0);
+    change_weights(7, 0, 1);
+    assert_int_equal(fetch_ahead(false), MUSTER_STATE_CHUNK_BYTES);
+    change_weights(8, 0, 1);
+    world.is_done = false;
+    start_fetch(8);
+    assert_fetched();
+    assert_int_equal(world.catch_up.bytes_fetched, MUSTER_STATE_CHUNK_BYTES);
+}
+
+static void what_the_step_changes_is_left_out(void **state)
+{
+    struct state *first = &world.members[0].state;
+    struct muster_tensor part = {first->weights, 1, MUSTER_F32};
+
+    (void)state;
+    for (int is_first = 0; is_first < 2; is_first++) {
+        muster_state_hashes_forget_all(&world.joiner.chunks);
+        memset(world.joiner.weights, 0, WEIGHTS * sizeof(float));
+        commit_all(5);
+        change_weights(6, 0, 0);
+        for (int i = 0; i < MEMBERS; i++) {
+            part.data = world.members[i].state.weights;
+            assert_int_equal(muster_state_hashes_change(&world.members[i].state.chunks, &part, 1),
+                             MUSTER_OK);
+        }
+        (void)fetch_ahead(is_first != 0);
+        assert_true(world.joiner.weights[0] == 0);
+        assert_memory_equal(world.joiner.weights + MUSTER_STATE_CHUNK_BYTES / sizeof(float),
+                            first->weights + MUSTER_STATE_CHUNK_BYTES / sizeof(float),
+                            WEIGHTS * sizeof(float) - MUSTER_STATE_CHUNK_BYTES);
+    }
+}
+
+/* What is equal already is not fetched, once the members have hashed it. */
+static void an_observer_that_has_all_fetches_nothing_ahead(void **state)
+{
+    (void)state;
+    memcpy(world.joiner.weights, world.members[0].state.weights, WEIGHTS * sizeof(float));
+    memcpy(world.joiner.biases, world.members[0].state.biases, sizeof(world.joiner.biases));
+    commit_all(5);
+    change_weights(6, 0, 0);
+
+    assert_int_equal(fetch_ahead(false), 0);
+}
+
+static void without_parts_only_the_own_memory_is_hashed(void **state)
+{
+    (void)state;
+    commit_all(5);
+
+    assert_int_equal(fetch_ahead(true), 0);
+    assert_true(muster_state_hashes_is_whole(&world.joiner.chunks));
+}
+
+/* One chunk is torn as it is sent: the manifests after the admission find it. */
+static void what_is_wrong_ahead_is_fetched_again(void **state)
+{
+    (void)state;
+    commit_all(5);
+    change_weights(6, 0, 0);
+    (void)fetch_ahead(true);
+    for (int i = 0; i < MEMBERS; i++)
+        world.members[i].state.weights[3] = -3; /* after it was sent, and before the next commit */
+    commit_all(7);
+
+    world.is_done = false;
+    start_fetch(7);
+    assert_fetched();
+    assert_int_equal(world.catch_up.bytes_fetched, MUSTER_STATE_CHUNK_BYTES);
+}
+
+static void death_of_a_source_ahead_is_made_up_by_the_others(void **state)
+{
+    (void)state;
+    commit_all(5);
+    change_weights(6, 0, 0);
+    start_ahead(true);
+    await_links();
+    member_close(&world.members[0]);
+    follow_view(3, 1, 2);
+
+    finish_fetch(MUSTER_OK);
+    assert_same_state();
+}
+
+static void without_a_source_it_ends_ahead(void **state)
+{
+    (void)state;
+    commit_all(5);
+    change_weights(6, 0, 0);
+    start_ahead(true);
+    await_links();
+    for (int i = 0; i < MEMBERS; i++)
+        member_close(&world.members[i]);
+    follow_view(3, 0, 0);
+
+    finish_fetch(MUSTER_OK);
+}
+
+static void other_tensors_are_told_ahead(void **state)
+{
+    (void)state;
+    commit_all(5);
+    muster_state_chunks_fini(&world.joiner.chunks);
+    world.joiner.tensors[1].tensor.count = BIASES - 1;
+    assert_int_equal(
+        muster_state_chunks_init(&world.joiner.chunks, world.test.env.mem, world.joiner.tensors, 2),
+        MUSTER_OK);
+
+    start_ahead(true);
+    finish_fetch(MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(world.catch_up.error.text, "\"biases\""));
+}
+
+/* --- After it --- */
 
 static void joiner_gets_every_byte_from_all_members(void **state)
 {
@@ -539,6 +699,14 @@ int main(void)
         CASE(members_that_disagree_are_named),
         CASE(other_bytes_than_announced_are_fetched_from_the_others),
         CASE(tensor_of_another_shape_is_named),
+        CASE(an_observer_fetches_ahead_and_little_afterwards),
+        CASE(what_the_step_changes_is_left_out),
+        CASE(an_observer_that_has_all_fetches_nothing_ahead),
+        CASE(without_parts_only_the_own_memory_is_hashed),
+        CASE(what_is_wrong_ahead_is_fetched_again),
+        CASE(death_of_a_source_ahead_is_made_up_by_the_others),
+        CASE(without_a_source_it_ends_ahead),
+        CASE(other_tensors_are_told_ahead),
         CASE(state_that_is_past_is_refused),
         CASE(cancel_still_calls_back_once),
         cmocka_unit_test_teardown(want_of_memory_keeps_no_joiner_waiting, torture_tell),

@@ -52,6 +52,23 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
     return stand.payload;
 }
 
+/* "stable1.": the hash of the first chunk is there and right, that of the second is not. */
+static void take_stable(const struct muster_state_manifest *manifest)
+{
+    static const uint8_t zeros[MUSTER_HASH128_BYTES];
+    uint8_t hash[MUSTER_HASH128_BYTES];
+    size_t length = strlen(stand.log);
+
+    length += (size_t)snprintf(stand.log + length, sizeof(stand.log) - length, "stable");
+    for (uint32_t i = 0; i < manifest->chunk_count; i++) {
+        muster_state_chunk_hash(&stand.chunks, i, hash);
+        stand.log[length++] = memcmp(manifest->hashes[i], hash, sizeof(hash)) == 0     ? '1'
+                              : memcmp(manifest->hashes[i], zeros, sizeof(zeros)) == 0 ? '.'
+                                                                                       : '!';
+    }
+    (void)snprintf(stand.log + length, sizeof(stand.log) - length, " ");
+}
+
 static void take_manifest(const struct muster_frame_header *header)
 {
     struct muster_state_manifest manifest;
@@ -61,6 +78,11 @@ static void take_manifest(const struct muster_frame_header *header)
                                                   header->payload_bytes, &manifest, &error),
                      MUSTER_OK);
     assert_int_equal(manifest.step, header->op.step);
+    if (manifest.step == MUSTER_STATE_STABLE) {
+        take_stable(&manifest);
+        muster_state_manifest_fini(&manifest);
+        return;
+    }
     assert_int_equal(manifest.chunk_count, stand.chunks.chunk_count);
     memcpy(stand.root, manifest.root, sizeof(stand.root));
     stand_note("manifest", manifest.step);
@@ -197,10 +219,12 @@ static void send_frame(struct muster_frame_header header, const void *payload)
     assert_int_equal(muster_peer_link_send_copy(stand.link, &header, payload), MUSTER_OK);
 }
 
-static void ask_manifest(const struct muster_state_chunks *chunks, uint64_t step)
+static void ask_manifest(const struct muster_state_chunks *chunks, uint64_t step, uint16_t flags)
 {
-    struct muster_frame_header header = {
-        .channel = MUSTER_FRAME_STATE, .type = MUSTER_STATE_MANIFEST_REQUEST, .op.step = step};
+    struct muster_frame_header header = {.channel = MUSTER_FRAME_STATE,
+                                         .type = MUSTER_STATE_MANIFEST_REQUEST,
+                                         .flags = flags,
+                                         .op.step = step};
     void *bytes = NULL;
     size_t size = 0;
 
@@ -229,8 +253,24 @@ static void stand_settle(void)
     }
 }
 
-/* One act after the other: s registers the tensors, c5 commits, t touches, w withdraws; the joiner asks
- * for a manifest (m5), for one of other tensors (o5), for chunk 1 of step 5 (k5.1); a lets it all
+static void change_part(size_t from, size_t count)
+{
+    struct muster_tensor part = {stand.numbers + from, count, MUSTER_F32};
+
+    assert_int_equal(muster_state_hashes_change(&stand.chunks, &part, 1), MUSTER_OK);
+    for (size_t i = from; i < from + count; i++)
+        stand.numbers[i] += 1;
+}
+
+static bool is_hashed(void *data)
+{
+    (void)data;
+    return muster_state_hashes_is_settled(&stand.chunks);
+}
+
+/* One act after the other: s registers the tensors, c5 commits, t touches, w withdraws, 1 changes chunk 1 of the step
+ * and 0 nothing, h lets hashes be computed; the joiner asks for a manifest (m5), for one of other tensors (o5), for
+ * chunk 1 of step 5 (k5.1); ahead, for what is stable (S), at once (H), or a chunk of that (K1); a lets it all
  * arrive. */
 static void stand_act(const char *acts)
 {
@@ -246,11 +286,19 @@ static void stand_act(const char *acts)
         else if (*at == 'w')
             muster_state_server_withdraw(stand.server);
         else if (*at == 'm')
-            ask_manifest(&stand.chunks, step);
+            ask_manifest(&stand.chunks, step, 0);
         else if (*at == 'o')
-            ask_manifest(&stand.others, step);
+            ask_manifest(&stand.others, step, 0);
         else if (*at == 'k')
             ask_chunk(step, (uint32_t)(at[3] - '0'));
+        else if (*at == 'S' || *at == 'H')
+            ask_manifest(&stand.chunks, MUSTER_STATE_STABLE, *at == 'H' ? MUSTER_STATE_AT_ONCE : 0);
+        else if (*at == 'K')
+            ask_chunk(MUSTER_STATE_STABLE, (uint32_t)step);
+        else if (*at == '(')
+            change_part(COUNT - 1, *++at == '1' ? 1 : 0);
+        else if (*at == 'h')
+            test_env_run_until(&stand.test.env, is_hashed, NULL);
         else if (*at == 'a')
             stand_settle();
     }
@@ -295,6 +343,56 @@ static void only_what_is_committed_is_served(void **state)
             fail_msg("%s: '%s'", rows[i].name, stand.log);
         stand_close();
     }
+}
+
+static void what_steps_do_not_change_is_served_while_they_run(void **state)
+{
+    static const struct {
+        const char *name, *acts, *log;
+    } rows[] = {
+        {"no step has named anything", "s c5 S K0 a", "refused9 refused9 "},
+        {"before the first commit", "s (0 S K0 a", "refused9 refused9 "},
+        {"all of it", "s c5 (0 c6 S h a", "stable11 "},
+        {"all of it, while the next step runs", "s c5 (0 c6 t S h a K0 K1 a",
+         "stable11 chunk0 chunk1 "},
+        {"at once, not hashed yet", "s c5 (0 c6 H a", "stable.. "},
+        {"at once, hashed", "s c5 (0 c6 S h a H a", "stable11 stable11 "},
+        {"what the step changes", "s c5 (0 c6 t (1 S h a K0 K1 a", "stable1. chunk0 refused9 "},
+        {"what the step has changed", "s c5 (0 c6 t (1 S h a c7 S h a K1 a",
+         "stable1. stable11 chunk1 "},
+        {"a step that names nothing", "s c5 (0 c6 S h a t c7 S a K0 a",
+         "stable11 refused9 refused9 "},
+        {"that step while it waits", "s c5 (0 c6 S c7 a", "refused9 "},
+        {"of who was left out", "s c5 (0 c6 w S K0 a", "refused9 refused9 "},
+        {"of who was left out while it waits", "s c5 (0 c6 S w a", "refused9 "},
+        {"a chunk that is not there", "s c5 (0 c6 K7 a", "refused3 "},
+        {"not registered", "S a", "refused14 "},
+        {"the step itself, hashed ahead", "s c5 (0 c6 S h a (1 c7 m7 a k7.1 a",
+         "stable11 manifest7 chunk1 "},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        stand_open();
+        stand_act(rows[i].acts);
+        if (strcmp(stand.log, rows[i].log) != 0)
+            fail_msg("%s: '%s'", rows[i].name, stand.log);
+        stand_close();
+    }
+}
+
+/* For a while after a request hashes are made anew after each commit, though nobody asks. */
+static void hashes_are_kept_complete_for_an_observer(void **state)
+{
+    (void)state;
+    stand_open();
+    stand_act("s c5 (0 c6");
+    test_env_turn(&stand.test.env, 20);
+    assert_false(muster_state_hashes_is_known(&stand.chunks, 0));
+    stand_act("S h a t (1 c7 h");
+
+    assert_true(muster_state_hashes_is_whole(&stand.chunks));
+    assert_string_equal(stand.log, "stable11 ");
 }
 
 static void hashes_are_of_the_bytes_that_were_committed(void **state)
@@ -437,6 +535,8 @@ int main(void)
 {
     const struct CMUnitTest state_server[] = {
         cmocka_unit_test(only_what_is_committed_is_served),
+        cmocka_unit_test(what_steps_do_not_change_is_served_while_they_run),
+        CASE(hashes_are_kept_complete_for_an_observer),
         CASE(hashes_are_of_the_bytes_that_were_committed),
         CASE(a_state_of_many_chunks_is_hashed_in_turns),
         cmocka_unit_test(refusals_say_what_is_served_and_of_what),
