@@ -10,7 +10,8 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-#define PACE_NS (2 * MUSTER_NS_PER_MS) /* between steps */
+#define PACE_NS       (2 * MUSTER_NS_PER_MS) /* between steps */
+#define FROZEN_STRIDE 1024 /* one element of each so many is compared: several of each chunk */
 
 static void begin_step(struct train_worker *worker);
 
@@ -20,6 +21,8 @@ UNWATCHED static void record_state(struct train_worker *worker)
 
     for (unsigned i = 0; i < COUNT; i++)
         sum = (int64_t)((uint64_t)sum * 31 + (uint64_t)worker->state[i]);
+    for (size_t i = 0; i < worker->job->frozen_count; i += FROZEN_STRIDE)
+        sum = (int64_t)((uint64_t)sum * 31 + (uint64_t)worker->frozen[i]);
     if (worker->committed >= STEPS_MAX)
         return;
     worker->has_sum[worker->committed] = true;
@@ -38,8 +41,21 @@ static void on_pause_over(struct muster_timer *timer)
     begin_step(timer->data);
 }
 
+static void change_parts(struct train_worker *worker)
+{
+    const struct train_job *job = worker->job;
+    struct muster_tensor part = {worker->state, COUNT, MUSTER_I64};
+
+    if (!job->is_by_parts ||
+        (job->whole_step_interval > 0 && worker->step % job->whole_step_interval == 0))
+        return;
+    if (muster_node_change_parts(worker->node, &part, 1) != MUSTER_OK)
+        sim_fail(job->world, "worker:%u cannot say what it changes", worker->task);
+}
+
 UNWATCHED static void end_step(struct train_worker *worker)
 {
+    change_parts(worker);
     muster_node_touch_state(worker->node);
     for (unsigned i = 0; i < COUNT; i++)
         worker->state[i] += worker->gradient[i];
@@ -111,11 +127,14 @@ UNWATCHED static void begin_step(struct train_worker *worker)
 
 static void name_state(struct train_worker *worker)
 {
-    struct muster_node_tensor tensor = {"weights", {worker->state, COUNT, MUSTER_I64}};
+    struct muster_node_tensor tensors[] = {
+        {"weights", {worker->state, COUNT, MUSTER_I64}},
+        {"frozen", {worker->frozen, worker->job->frozen_count, MUSTER_I64}}};
 
     if (worker->has_other_shape)
-        tensor.tensor.count = COUNT - 1;
-    if (muster_node_set_state(worker->node, &tensor, 1) != MUSTER_OK)
+        tensors[0].tensor.count = COUNT - 1;
+    if (muster_node_set_state(worker->node, tensors, worker->job->frozen_count > 0 ? 2 : 1) !=
+        MUSTER_OK)
         sim_fail(worker->job->world, "worker:%u cannot name its state", worker->task);
 }
 
@@ -137,6 +156,8 @@ static void on_ready(void *data, uint64_t next_step, bool is_restored)
     worker->restores += is_restored;
     if (next_step == 0) {
         memset(worker->state, 0, COUNT * sizeof(*worker->state));
+        for (size_t i = 0; i < worker->job->frozen_count; i++)
+            worker->frozen[i] = (int64_t)(i * i);
         worker_commit(worker, 0);
     } else {
         worker->committed = next_step - 1;
@@ -182,6 +203,8 @@ static void start_worker_process(struct sim_node *process, struct muster_env *en
     worker->env = env;
     worker->state = muster_mem_alloc_zero(env->mem, COUNT, sizeof(*worker->state));
     worker->gradient = muster_mem_alloc_zero(env->mem, COUNT, sizeof(*worker->gradient));
+    worker->frozen =
+        muster_mem_alloc_zero(env->mem, job->frozen_count + 1, sizeof(*worker->frozen));
     muster_timer_init(&worker->timer, on_pause_over, worker);
     options.registry = muster_address_format(&address, registry);
     options.task_index = worker->task;

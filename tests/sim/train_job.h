@@ -27,7 +27,7 @@ struct train_worker {
     struct muster_incarnation incarnation;
     struct muster_op op;
     struct muster_timer timer;
-    int64_t *state, *gradient;
+    int64_t *state, *gradient, *frozen;
     uint64_t step, committed;
     uint64_t epoch;
     uint32_t members;
@@ -52,7 +52,10 @@ struct train_job {
     uint32_t expected_count, min_members;
     uint64_t pace_ns, start_timeout_ns;
     uint64_t alone_from_step, alone_until_step;
-    uint64_t idle_in_step; /* who begins it does nothing more; 0: none */
+    uint64_t idle_in_step;        /* who begins it does nothing more; 0: none */
+    size_t frozen_count;          /* elements of the state that no step changes */
+    bool is_by_parts;             /* steps say what they change … */
+    uint64_t whole_step_interval; /* … but for each so-manieth; 0: all do */
 };
 
 /** A registry process again, on the same store. */
