@@ -222,7 +222,7 @@ enum muster_rc muster_strategy_update_begin(struct muster_strategy *strategy)
 enum muster_rc muster_strategy_update_begin_parts(struct muster_strategy *strategy,
                                                   const struct muster_tensor *parts, size_t count)
 {
-    static const struct muster_tensor nothing;
+    static const struct muster_tensor nothing; /* no part: nothing changes */
 
     return update_begin(strategy, count > 0 ? parts : &nothing, count);
 }

@@ -37,9 +37,10 @@ uint64_t join_now_ns(void)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
+static volatile double sink;
+
 static void spend_time(uint64_t ns)
 {
-    static volatile double sink;
     uint64_t end_ns = join_now_ns() + ns;
     double x = 1;
 

@@ -172,6 +172,15 @@ void puppet_print_value(const struct muster_tensor *tensor)
         printf(" value=%.17g", tensor->count > 0 ? data[0] : 0.0);
 }
 
+/* change NAME VALUE: set it, as the only part that the step changes */
+static void command_change(const struct words *words)
+{
+    const struct muster_tensor *tensor = find_tensor(puppet_word(words, 1, ""));
+
+    if (puppet_is_ok(muster_strategy_update_begin_parts(puppet_strategy, tensor, 1)))
+        command_set(words);
+}
+
 static void command_get(const struct words *words)
 {
     printf("ok");
@@ -513,6 +522,7 @@ static const struct {
     {"open_another", command_open_another, false},
     {"register", command_register, true},
     {"set", command_set, true},
+    {"change", command_change, true},
     {"get", command_get, true},
     {"begin", command_begin, true},
     {"train_early", command_train_early, true},

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "assertion_count.h"
+#include <muster/strategy_checkpoint.h>
+
 #include "played_node.h"
 
 #define OPENED "open worker:1 of 3 in default at 127.0.0.1:0\n"
@@ -293,6 +295,31 @@ static void the_first_begin_gives_out_the_state_and_begins_step_one(void **state
     assert_int_equal(strategy->activity.steps, 2);
     played_close_strategy(strategy);
     assert_string_equal(played.journal, "leave done within 10 s\nclose\nrecorder closed\n");
+}
+
+static void what_a_step_changes_reaches_the_node(void **state)
+{
+    const struct muster_tensor parts[] = {{.data = values, .count = 1, .dtype = MUSTER_I64},
+                                          {.data = &values[1], .count = 1, .dtype = MUSTER_I64}};
+    const struct muster_tensor stranger = {.count = 1, .dtype = MUSTER_I64};
+    struct muster_strategy *strategy = open_registered();
+
+    (void)state;
+    assert_int_equal(muster_strategy_update_begin_parts(strategy, parts, 2),
+                     MUSTER_FAILED_PRECONDITION);
+    expect_begin(strategy, 1, false);
+    played_expect(OPENED "state a b\nrecorded rank 1\n" SHARED "commit 0\nbegin 1\n");
+    assert_int_equal(muster_strategy_update_begin_parts(strategy, parts, 2), MUSTER_OK);
+    assert_int_equal(muster_strategy_update_begin_parts(strategy, NULL, 0), MUSTER_OK);
+    assert_int_equal(muster_strategy_update_begin(strategy), MUSTER_OK);
+    assert_int_equal(muster_strategy_update_begin_parts(strategy, &stranger, 1),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_string_equal(muster_strategy_error(strategy)->text,
+                        "update_begin_parts: each part must lie inside a registered tensor");
+    assert_int_equal(strategy->updated_step, 1);
+    played_expect("change 2\nchange 0\nchange all\nchange 1\nchange all\n");
+    played_commit(strategy);
+    played_close_strategy(strategy);
 }
 
 static void a_state_that_the_node_refuses_ends_it(void **state)
@@ -643,6 +670,7 @@ int main(void)
         cmocka_unit_test(open_without_memory_says_so_and_leaves_nothing_behind),
         cmocka_unit_test(who_is_refused_gives_nothing_back),
         cmocka_unit_test(the_first_begin_gives_out_the_state_and_begins_step_one),
+        cmocka_unit_test(what_a_step_changes_reaches_the_node),
         CASE(a_state_that_the_node_refuses_ends_it, set_up_registered),
         cmocka_unit_test(who_cannot_start_says_why_and_leaves),
         CASE(who_is_excluded_while_the_state_is_shared_comes_back_by_catch_up, set_up_registered),
