@@ -1,25 +1,11 @@
-/* What a process does between naming its state and asking to be admitted: it fetches what the members do not change, so
- * that little is left for the step that waits for it (docs/protocol.md, "Steps and state"). */
+/* Between naming its state and asking to be admitted a process fetches what the members do not change, so that little
+ * is left for the step that waits for it (docs/protocol.md, "Steps and state"). */
 #include "cluster/node/node_internal.h"
 
 #define AHEAD_TIMEOUT_NS   (10 * MUSTER_NS_PER_S)
 #define AHEAD_NS_PER_BYTE  10 /* 100 MB/s */
 #define AHEAD_ROUNDS_MAX   8
 #define AHEAD_BYTES_LITTLE (8u << 20) /* fetched within a few milliseconds while the members wait */
-
-static void join(struct muster_node *node)
-{
-    struct muster_membership_event ready = {.kind = MUSTER_EVENT_READY};
-
-    if (muster_membership_view(node->machine) != NULL)
-        muster_node_await_view(node);
-    muster_node_post(node, &ready, NULL);
-}
-
-static uint64_t state_bytes_max(const struct muster_node *node)
-{
-    return (uint64_t)node->training.chunks.chunk_count * MUSTER_STATE_CHUNK_BYTES;
-}
 
 /* Each round brings what has changed during the one before. A round that is no smaller than half of that says that the
  * next one would not be either. */
@@ -61,7 +47,7 @@ static void round_ended(struct muster_catch_up *catch_up, enum muster_rc rc)
         node->training.ahead_bytes = catch_up->bytes_fetched;
         start_round(node);
     } else {
-        join(node);
+        muster_node_join(node);
     }
 }
 
@@ -83,17 +69,7 @@ static void start_round(struct muster_node *node)
     if (muster_catch_up_start(&node->training.catch_up, &options, round_ended) == MUSTER_OK)
         node->training.is_catching = node->training.is_ahead = true;
     else
-        join(node);
-}
-
-/* A small state is fetched faster than the members are asked. */
-void muster_node_ask_to_join(struct muster_node *node)
-{
-    node->training.wants_join = state_bytes_max(node) >= node->training.ahead_bytes_min;
-    if (!node->training.wants_join)
-        join(node);
-    else
-        muster_node_settle_join(node);
+        muster_node_join(node);
 }
 
 /* Whether there is a view to join is known as soon as the registry has been read. */
@@ -115,6 +91,7 @@ void muster_node_settle_join(struct muster_node *node)
     node->training.wants_join = false;
     node->training.ahead_rounds = 0;
     node->training.ahead_deadline_ns = muster_loop_after_ns(
-        node->env->loop, AHEAD_TIMEOUT_NS + state_bytes_max(node) * AHEAD_NS_PER_BYTE);
+        node->env->loop, AHEAD_TIMEOUT_NS + muster_state_chunks_bytes_max(&node->training.chunks) *
+                                                AHEAD_NS_PER_BYTE);
     start_round(node);
 }

@@ -92,8 +92,8 @@ static void hand_out(struct fetch *fetch)
         muster_fetch_finish(fetch, MUSTER_OK, "%s", "");
 }
 
-/* Ahead of the admission chunks are passed over that the members change. Where nothing can be fetched ahead the own memory
- * is hashed, so that it need not be while the members wait. */
+/* Ahead of the admission chunks are passed over that the members change. Where nothing can be fetched ahead the own
+ * memory is hashed, so that it need not be while the members wait. */
 static bool is_missing(struct fetch *fetch, uint32_t chunk)
 {
     static const uint8_t unknown[MUSTER_HASH128_BYTES];

@@ -39,8 +39,8 @@ struct muster_catch_up {
  * got it already. A link that breaks is opened again until a view says that the member is gone
  * (muster_catch_up_follow) or the deadline has passed.
  *
- * Ahead of the admission nobody must agree, and done comes when the sources that have answered have sent what they have,
- * be it nothing: INVALID_ARGUMENT, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED and CANCELLED are the only errors then.
+ * Ahead of the admission nobody must agree, and done comes when the sources that have answered have sent what they
+ * have, be it nothing: INVALID_ARGUMENT, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED and CANCELLED are the only errors then.
  *
  * Owns:    borrows catch_up and the tensors' memory until done.
  * Errors:  returned RESOURCE_EXHAUSTED; by done INVALID_ARGUMENT (the members registered other

@@ -269,6 +269,8 @@ void muster_node_state_move(struct muster_node *node, enum node_state to);
 /** Admitted within start_timeout_ns from now, or on_failed. */
 void muster_node_await_view(struct muster_node *node);
 void muster_node_on_start_timer(struct muster_timer *timer);
+/** Ask to be admitted. */
+void muster_node_join(struct muster_node *node);
 /** Warn while a change of view is blocked. */
 void muster_node_log_wait(struct muster_node *node);
 
@@ -340,10 +342,7 @@ void muster_node_read_view(struct muster_node *node);
 void muster_node_registry_close(struct muster_node *node, muster_registry_close_fn *closed);
 
 /* ahead.c */
-/** The state of this process is named, and it is not a member (any more): it asks to be admitted, once it has fetched
- * what can be fetched before. */
-void muster_node_ask_to_join(struct muster_node *node);
-/** After each step of the machine. */
+/** After each step of the machine: fetch ahead, where the process wants to join, and then ask to be admitted. */
 void muster_node_settle_join(struct muster_node *node);
 
 /* state.c */
@@ -352,6 +351,8 @@ bool muster_node_lacks_state(const struct muster_node *node);
 /** This process has entered its first view, or has come back. */
 void muster_node_state_entered(struct muster_node *node);
 void muster_node_state_excluded(struct muster_node *node);
+/** The state of this process is named, and it is not a member (any more). */
+void muster_node_ask_to_join(struct muster_node *node);
 /** The operations of this process had expired, but it stays: its state is the one that the others come back to. */
 void muster_node_state_kept(struct muster_node *node);
 /** The state of this process is void; on_excluded comes after the ends of operations. */

@@ -127,3 +127,12 @@ void muster_node_await_view(struct muster_node *node)
     muster_timer_start(&node->start.timer, node->env->loop,
                        muster_loop_after_ns(node->env->loop, patience_ns));
 }
+
+void muster_node_join(struct muster_node *node)
+{
+    struct muster_membership_event ready = {.kind = MUSTER_EVENT_READY};
+
+    if (muster_membership_view(node->machine) != NULL)
+        muster_node_await_view(node);
+    muster_node_post(node, &ready, NULL);
+}

@@ -142,6 +142,19 @@ void muster_node_state_kept(struct muster_node *node)
     tell_ready(node, node->training.committed_step + 1, true);
 }
 
+/* A small state is fetched faster than the members are asked. */
+void muster_node_ask_to_join(struct muster_node *node)
+{
+    struct muster_membership_event look = {.kind = MUSTER_EVENT_TICK};
+
+    node->training.wants_join =
+        muster_state_chunks_bytes_max(&node->training.chunks) >= node->training.ahead_bytes_min;
+    if (node->training.wants_join)
+        muster_node_post(node, &look, NULL);
+    else
+        muster_node_join(node);
+}
+
 /* The same tensors again, after an exclusion: nothing to rebuild, and a cancelled catch-up may
  * still look at them. */
 static bool are_named(const struct muster_node *node, const struct muster_node_tensor *tensors,

@@ -1,5 +1,5 @@
-/* Hashes of chunks and what is known of them. A chunk is unknown, known, or changing; a changing one becomes unknown
- * with the commit. Invariant: the hash of a chunk that is not known is zeros, so that the array can be sent as it is. */
+/* Hashes of chunks, unknown, known, or of a chunk that is changing, which becomes unknown with the commit. Invariant: a
+ * hash that is not known is zeros, so that the array can be sent as it is. */
 #include "cluster/node/state_hashes.h"
 
 #include <string.h>
@@ -7,23 +7,6 @@
 #include "cluster/node/state_manifest.h"
 
 enum chunk_mark { MARK_UNKNOWN, MARK_KNOWN, MARK_CHANGING };
-
-enum muster_rc muster_state_hashes_init(struct muster_state_chunks *chunks)
-{
-    struct muster_state_hashes *hashes = &chunks->hashes;
-    size_t room = (size_t)chunks->chunk_count + 1;
-
-    memset(hashes, 0, sizeof(*hashes));
-    hashes->at = muster_mem_alloc_zero(chunks->mem, room, MUSTER_HASH128_BYTES);
-    hashes->marks = muster_mem_alloc_zero(chunks->mem, room, 1);
-    return hashes->at != NULL && hashes->marks != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
-}
-
-void muster_state_hashes_fini(struct muster_state_chunks *chunks)
-{
-    muster_mem_free(chunks->mem, chunks->hashes.at);
-    muster_mem_free(chunks->mem, chunks->hashes.marks);
-}
 
 static void mark_chunk(struct muster_state_chunks *chunks, uint32_t chunk, enum chunk_mark mark)
 {

@@ -1,4 +1,5 @@
-/* The hashes of a state's chunks, as far as they are known: kept while the bytes stay, forgotten when they may change. */
+/* The hashes of a state's chunks, as far as they are known: kept while the bytes stay, forgotten when these may
+ * change. */
 #ifndef MUSTER_CLUSTER_STATE_HASHES_H
 #define MUSTER_CLUSTER_STATE_HASHES_H
 
@@ -7,6 +8,7 @@
 
 struct muster_state_chunks;
 
+/** Made with the chunks (state_manifest.h). */
 struct muster_state_hashes {
     uint8_t (*at)[MUSTER_HASH128_BYTES]; /* per chunk; zeros: not known */
     uint8_t *marks;                      /* per chunk */
@@ -17,10 +19,6 @@ struct muster_state_hashes {
     bool is_by_parts;  /* of the last commit: only parts that were named have changed */
     bool is_unchanged; /* the next commit is of these very bytes */
 };
-
-/** Room for the hashes of chunks, none of which is known. Errors: RESOURCE_EXHAUSTED. */
-MUSTER_MUST_CHECK enum muster_rc muster_state_hashes_init(struct muster_state_chunks *chunks);
-void muster_state_hashes_fini(struct muster_state_chunks *chunks);
 
 bool muster_state_hashes_is_known(const struct muster_state_chunks *chunks, uint32_t chunk);
 /** The hash of chunk, which is not changing: found in memory, or computed. Borrowed until it is forgotten. */

@@ -32,7 +32,9 @@ enum muster_rc muster_state_chunks_init(struct muster_state_chunks *chunks, stru
         chunks->first_chunk[i + 1] = (uint32_t)total;
     }
     chunks->chunk_count = (uint32_t)total;
-    if (muster_state_hashes_init(chunks) == MUSTER_OK)
+    chunks->hashes.at = muster_mem_alloc_zero(mem, total + 1, MUSTER_HASH128_BYTES);
+    chunks->hashes.marks = muster_mem_alloc_zero(mem, total + 1, 1);
+    if (chunks->hashes.at != NULL && chunks->hashes.marks != NULL)
         return MUSTER_OK;
     muster_state_chunks_fini(chunks);
     return MUSTER_RESOURCE_EXHAUSTED;
@@ -44,7 +46,8 @@ void muster_state_chunks_fini(struct muster_state_chunks *chunks)
         return;
     muster_mem_free(chunks->mem, chunks->tensors);
     muster_mem_free(chunks->mem, chunks->first_chunk);
-    muster_state_hashes_fini(chunks);
+    muster_mem_free(chunks->mem, chunks->hashes.at);
+    muster_mem_free(chunks->mem, chunks->hashes.marks);
     memset(chunks, 0, sizeof(*chunks));
 }
 

@@ -32,6 +32,12 @@ MUSTER_MUST_CHECK enum muster_rc muster_state_chunks_init(struct muster_state_ch
                                                           size_t count);
 void muster_state_chunks_fini(struct muster_state_chunks *chunks);
 
+/** The bytes of all chunks, were all of them whole. */
+static inline uint64_t muster_state_chunks_bytes_max(const struct muster_state_chunks *chunks)
+{
+    return (uint64_t)chunks->chunk_count * MUSTER_STATE_CHUNK_BYTES;
+}
+
 /** Where chunk lies; chunk < chunk_count. */
 void *muster_state_chunk_at(const struct muster_state_chunks *chunks, uint32_t chunk,
                             uint32_t *ret_bytes);

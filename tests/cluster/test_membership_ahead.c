@@ -77,7 +77,7 @@ static void steps_that_do_not_say_what_they_change_delay_nobody(void **state)
     train_job_close(&job);
 }
 
-/* What is known of the state is lost again and again while the joiner fetches. */
+/* All hashes are forgotten again and again while the joiner fetches. */
 static void steps_that_say_it_now_and_then_end_in_the_same_state(void **state)
 {
     (void)state;
@@ -92,7 +92,7 @@ static void steps_that_say_it_now_and_then_end_in_the_same_state(void **state)
     }
 }
 
-/* The joiner, a member that serves it, or the leader is killed somewhere between its first chunk and its first steps. */
+/* The joiner, the leader, or another member that serves it is killed between its first chunk and its first steps. */
 static void a_kill_while_a_joiner_fetches_ahead_stops_nobody(void **state)
 {
     (void)state;

@@ -25,6 +25,7 @@ RIGHT = {
     "run": ([], ["--", "true"]),
     "bench allreduce": (["-n", "1", "--bytes", "4", "--iters", "1"], []),
     "bench checkpoint": (["--folder", "/nonexistent/folder"], []),
+    "bench join": (["--joins", "1"], []),
     "bench params": ([], []),
     "bench publish": ([], []),
     "bench recover": (["--kills", "1"], []),

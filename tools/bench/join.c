@@ -257,7 +257,7 @@ static void result_print(struct bench_join *bench, bool is_identical)
     printf("}\n");
 }
 
-static int measure(struct bench_join *bench)
+static int measure_joins(struct bench_join *bench)
 {
     bool is_good = crew_open(bench), is_identical = false;
 
@@ -349,7 +349,7 @@ int bench_join(int argc, char **argv)
 
     if (!command_parse_all(&bench_join_options, argc, argv, &bench.settings, &exit_code))
         return exit_code;
-    exit_code = measure(&bench);
+    exit_code = measure_joins(&bench);
     free(bench.calm_ms.at);
     free(bench.ahead_ms.at);
     free(bench.admission_ms.at);

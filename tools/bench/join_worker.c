@@ -50,7 +50,7 @@ static void spend_time(uint64_t ns)
     sink = x;
 }
 
-static void idle(uint64_t ns)
+static void nap_for(uint64_t ns)
 {
     struct timespec span = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
 
@@ -104,7 +104,7 @@ static enum muster_rc run_step(struct worker *worker)
         return rc;
     note_joined(worker);
     spend_time(worker->shared->compute_ns);
-    idle(worker->shared->idle_ns);
+    nap_for(worker->shared->idle_ns);
     rc = muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_MAX);
     if (rc == MUSTER_OK)
         rc = update_state(worker, step);
@@ -126,7 +126,7 @@ static enum muster_rc run_steps(struct worker *worker, struct muster_error *ret_
     memset(worker->state.data, (int)(getpid() % 255) + 1, shared->bytes);
     atomic_store(&worker->task->pid, (int64_t)getpid());
     while (atomic_load(&shared->is_held) != 0 && worker->task == &shared->tasks[shared->joiner])
-        idle(500000);
+        nap_for(500000);
     worker->task->asked_ns = join_now_ns();
     rc = muster_strategy_open(NULL, &worker->strategy, ret_error);
     if (rc != MUSTER_OK)

@@ -60,7 +60,8 @@ static bool clients_are_told(const struct muster_params_server *server)
 }
 
 /* Whether a cut may be parted by what some client is about to do. */
-static bool clients_are_there(const struct muster_params_server *server, struct muster_error *ret_error)
+static bool clients_are_there(const struct muster_params_server *server,
+                              struct muster_error *ret_error)
 {
     char id[MUSTER_INCARNATION_TEXT_BYTES];
     uint64_t slot;

@@ -12,7 +12,8 @@ struct muster_params_saving {
     struct muster_params_snapshot snapshot;
     struct muster_params_snapshot_packing packing;
     bool is_packing;
-    struct muster_params_saved_shard *kept; /* as cut->kept at first; cut 0: the file is not there */
+    struct muster_params_saved_shard
+        *kept; /* as cut->kept at first; cut 0: the file is not there */
     char path[MUSTER_PARAMS_SNAPSHOT_PATH_BYTES];
 };
 

@@ -34,7 +34,7 @@ struct muster_params_rounds {
     struct muster_params_held held;
     uint16_t held_shard;
     uint64_t
-        applied;    /* rounds before it are applied to the shards that the map gives this server */
+        applied; /* rounds before it are applied to the shards that the map gives this server */
     struct muster_params_closing *closing; /* is applied by and by; NULL: nothing is */
     struct muster_task step;
     bool is_home;   /* this server leads home, and has told its clients what was decided before */
@@ -99,17 +99,17 @@ size_t muster_params_decision_bytes(uint32_t count, bool has_origins);
 const struct muster_params_round_origin *muster_params_decision_origins(
     const struct muster_params_decision *decision);
 /** The clock, + 1, of rows kept of this source of the decision that count in the round; 0: none do. */
-uint32_t muster_params_decision_label(const struct muster_params_decision *decision, uint32_t source);
+uint32_t muster_params_decision_label(const struct muster_params_decision *decision,
+                                      uint32_t source);
 /**
  * The clock, + 1, that rows of a late push of this source, or one in time, are kept with. It is the same at all
  * servers: what a source pushes next comes when they know of the round in which it counted last.
  *
  * Errors: OUT_OF_RANGE (the table has had as many sources as can be).
  */
-MUSTER_MUST_CHECK enum muster_rc muster_params_round_label(const struct muster_params_rounds *rounds,
-                                                           const struct muster_incarnation *id,
-                                                           uint32_t *ret_label,
-                                                           struct muster_error *ret_error);
+MUSTER_MUST_CHECK enum muster_rc muster_params_round_label(
+    const struct muster_params_rounds *rounds, const struct muster_incarnation *id,
+    uint32_t *ret_label, struct muster_error *ret_error);
 /** The decision of the open round, which so many sources have completed. NULL: no memory. Gives. */
 struct muster_params_decision *muster_params_decision_make(struct muster_params_rounds *rounds,
                                                            uint32_t count);

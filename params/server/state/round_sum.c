@@ -71,14 +71,14 @@ enum muster_rc muster_params_round_log_open(struct muster_params_rounds *rounds,
                                             struct muster_error *ret_error)
 {
     char name[MUSTER_PARAMS_NAME_BYTES];
-    const struct muster_params_schema schema = {.name = name,
-                                                .row_elements = (uint32_t)(
-                                                    muster_params_decision_bytes(
-                                                        MUSTER_PARAMS_ROUND_SOURCES_MAX,
-                                                        muster_params_rounds_are_carried(rounds)) /
-                                                    sizeof(float)),
-                                                .wire_dtype = MUSTER_F32,
-                                                .optimizer = MUSTER_PARAMS_ASSIGN};
+    const struct muster_params_schema schema = {
+        .name = name,
+        .row_elements =
+            (uint32_t)(muster_params_decision_bytes(MUSTER_PARAMS_ROUND_SOURCES_MAX,
+                                                    muster_params_rounds_are_carried(rounds)) /
+                       sizeof(float)),
+        .wire_dtype = MUSTER_F32,
+        .optimizer = MUSTER_PARAMS_ASSIGN};
 
     if (rounds->log != NULL)
         return MUSTER_OK;
@@ -167,8 +167,8 @@ static void cost_take(struct muster_params_closing *closing, size_t rows)
 /* All that the shard gets from the round is there: it has something of a later one. */
 static bool shard_is_past(const struct muster_params_closing *closing)
 {
-    return closing->rounds->source->positions[closing->shard] >> 16 >
-           (closing->decision->round + 2) << CHUNKS_BITS;
+    return closing->rounds->source->positions[closing->shard] >> 16 > (closing->decision->round + 2)
+                                                                          << CHUNKS_BITS;
 }
 
 static enum muster_rc shard_begin(struct muster_params_closing *closing)
@@ -229,9 +229,9 @@ static enum muster_rc keys_collect(struct muster_params_closing *closing)
         const struct muster_params_store_table *kept = source_kept(closing);
 
         cost_take(closing, 1);
-        if (kept != NULL && muster_params_rows_step(server->region, kept, closing->shard,
-                                                    &closing->cursor, &closing->left, on_kept_row,
-                                                    closing))
+        if (kept != NULL &&
+            muster_params_rows_step(server->region, kept, closing->shard, &closing->cursor,
+                                    &closing->left, on_kept_row, closing))
             return MUSTER_OK;
         closing->cursor = (struct muster_params_row_cursor){.page = 0};
     }
@@ -328,9 +328,8 @@ static void row_add(const struct muster_params_closing *closing,
     uint64_t key = closing->keys[closing->from + closing->row];
     double weight = closing->decision->sources[closing->source].weight;
     double *sums = closing->sums + closing->row * width;
-    const struct muster_params_row *row =
-        muster_params_index_find(closing->rounds->server->region, kept,
-                                 muster_params_hash(kept->seed, key), key);
+    const struct muster_params_row *row = muster_params_index_find(
+        closing->rounds->server->region, kept, muster_params_hash(kept->seed, key), key);
 
     if (row == NULL || row->clock != closing->label)
         return;
@@ -375,8 +374,7 @@ static void sums_narrow(const struct muster_params_closing *closing)
     double weight = table->is_round_mean ? weights_sum(closing->decision) : 1;
 
     for (size_t i = 0; i < closing->count * table->row_elements; i++)
-        closing->values[i] =
-            (float)(weight > 0 ? closing->sums[i] / weight : closing->sums[i]);
+        closing->values[i] = (float)(weight > 0 ? closing->sums[i] / weight : closing->sums[i]);
 }
 
 static enum muster_rc chunk_push(struct muster_params_closing *closing)
@@ -508,7 +506,7 @@ void muster_params_decisions_apply(struct muster_params_rounds *rounds)
     }
     muster_params_closing_stop(rounds);
     if (rounds->is_behind)
-        muster_timer_start(&rounds->server->round_timer, rounds->server->env->loop,
-                           muster_loop_after_ns(rounds->server->env->loop,
-                                                MUSTER_PARAMS_ROUND_RETRY_NS));
+        muster_timer_start(
+            &rounds->server->round_timer, rounds->server->env->loop,
+            muster_loop_after_ns(rounds->server->env->loop, MUSTER_PARAMS_ROUND_RETRY_NS));
 }

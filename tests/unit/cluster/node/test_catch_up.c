@@ -322,7 +322,7 @@ static void what_the_step_changes_is_left_out(void **state)
     }
 }
 
-/* What is equal already is not fetched, once the members have hashed it. */
+/* Equal bytes are not fetched, once the members have hashed them. */
 static void an_observer_that_has_all_fetches_nothing_ahead(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* What is known of a state's hashes, through steps that change parts of it. */
+/* A state's hashes through steps that change parts of it. */
 #include "test_env.h"
 
 #include <string.h>
@@ -39,7 +39,7 @@ static void stand_close(void)
     test_env_close(&stand.test);
 }
 
-static enum muster_rc change(float *at, size_t count)
+static enum muster_rc change_part(float *at, size_t count)
 {
     struct muster_tensor part = {at, count, MUSTER_F32};
 
@@ -47,7 +47,7 @@ static enum muster_rc change(float *at, size_t count)
 }
 
 /* A letter for each chunk: known, unknown or changing. A hash is zeros unless it is known. */
-static const char *marks(void)
+static const char *tell_marks(void)
 {
     static const uint8_t zeros[MUSTER_HASH128_BYTES];
     static char text[16];
@@ -66,14 +66,14 @@ static void each_is_computed_once_and_of_the_bytes_that_are_there(void **state)
     uint8_t expected[MUSTER_HASH128_BYTES];
 
     (void)state;
-    assert_string_equal(marks(), "uuuuu");
+    assert_string_equal(tell_marks(), "uuuuu");
     muster_state_hashes_compute(&stand.chunks, 2);
-    assert_string_equal(marks(), "kkuuu");
+    assert_string_equal(tell_marks(), "kkuuu");
     assert_false(muster_state_hashes_is_settled(&stand.chunks));
     muster_state_hashes_compute(&stand.chunks, 2);
-    assert_string_equal(marks(), "kkkku");
+    assert_string_equal(tell_marks(), "kkkku");
     muster_state_hashes_compute(&stand.chunks, 2);
-    assert_string_equal(marks(), "kkkkk");
+    assert_string_equal(tell_marks(), "kkkkk");
     assert_true(muster_state_hashes_is_whole(&stand.chunks));
 
     muster_state_hashes_forget(&stand.chunks, 1);
@@ -89,33 +89,33 @@ static void what_a_step_changes_is_forgotten_and_nothing_else(void **state)
     (void)state;
     muster_state_hashes_compute(&stand.chunks, 9);
 
-    assert_int_equal(change(stand.first + IN_CHUNK - 1, 2), MUSTER_OK);
-    assert_string_equal(marks(), "cckkk");
+    assert_int_equal(change_part(stand.first + IN_CHUNK - 1, 2), MUSTER_OK);
+    assert_string_equal(tell_marks(), "cckkk");
     assert_true(muster_state_hashes_is_settled(&stand.chunks));
     assert_false(muster_state_hashes_is_whole(&stand.chunks));
     muster_state_hashes_compute(&stand.chunks, 9); /* no hash of what is being written */
     muster_state_hashes_forget(&stand.chunks, 0);
-    assert_string_equal(marks(), "cckkk");
-    assert_int_equal(change(stand.second + SECOND - 1, 1), MUSTER_OK);
-    assert_string_equal(marks(), "cckkc");
+    assert_string_equal(tell_marks(), "cckkk");
+    assert_int_equal(change_part(stand.second + SECOND - 1, 1), MUSTER_OK);
+    assert_string_equal(tell_marks(), "cckkc");
 
     muster_state_hashes_commit(&stand.chunks);
-    assert_string_equal(marks(), "uukku");
+    assert_string_equal(tell_marks(), "uukku");
     assert_true(stand.chunks.hashes.is_by_parts);
     muster_state_hashes_compute(&stand.chunks, 9);
-    assert_string_equal(marks(), "kkkkk");
+    assert_string_equal(tell_marks(), "kkkkk");
 }
 
 static void a_step_that_names_nothing_may_have_changed_anything(void **state)
 {
     (void)state;
     muster_state_hashes_compute(&stand.chunks, 9);
-    assert_int_equal(change(stand.first, 0), MUSTER_OK); /* a step that changes nothing */
+    assert_int_equal(change_part(stand.first, 0), MUSTER_OK); /* a step that changes nothing */
     muster_state_hashes_commit(&stand.chunks);
-    assert_string_equal(marks(), "kkkkk");
+    assert_string_equal(tell_marks(), "kkkkk");
 
     muster_state_hashes_commit(&stand.chunks);
-    assert_string_equal(marks(), "uuuuu");
+    assert_string_equal(tell_marks(), "uuuuu");
     assert_false(stand.chunks.hashes.is_by_parts);
 }
 
@@ -126,13 +126,13 @@ static void parts_beside_anything_are_not_counted_on(void **state)
         muster_state_hashes_compute(&stand.chunks, 9);
         if (is_after)
             muster_state_hashes_change_all(&stand.chunks);
-        assert_int_equal(change(stand.first, 1), MUSTER_OK);
+        assert_int_equal(change_part(stand.first, 1), MUSTER_OK);
         if (!is_after)
             muster_state_hashes_change_all(&stand.chunks);
         muster_state_hashes_compute(&stand.chunks, 9);
 
         muster_state_hashes_commit(&stand.chunks);
-        assert_string_equal(marks(), "uuuuu");
+        assert_string_equal(tell_marks(), "uuuuu");
         assert_false(stand.chunks.hashes.is_by_parts);
     }
 }
@@ -143,23 +143,23 @@ static void bytes_that_are_committed_as_they_are_stay_known(void **state)
     muster_state_hashes_compute(&stand.chunks, 9);
     muster_state_hashes_keep(&stand.chunks);
     muster_state_hashes_commit(&stand.chunks);
-    assert_string_equal(marks(), "kkkkk");
+    assert_string_equal(tell_marks(), "kkkkk");
     assert_false(stand.chunks.hashes.is_by_parts); /* the program has not said anything yet */
 
     muster_state_hashes_commit(&stand.chunks);
-    assert_string_equal(marks(), "uuuuu");
+    assert_string_equal(tell_marks(), "uuuuu");
 }
 
 static void who_forgets_all_forgets_what_was_promised(void **state)
 {
     (void)state;
-    assert_int_equal(change(stand.first, 1), MUSTER_OK);
+    assert_int_equal(change_part(stand.first, 1), MUSTER_OK);
     muster_state_hashes_forget_all(&stand.chunks);
-    assert_string_equal(marks(), "uuuuu");
+    assert_string_equal(tell_marks(), "uuuuu");
     muster_state_hashes_compute(&stand.chunks, 9);
 
     muster_state_hashes_commit(&stand.chunks);
-    assert_string_equal(marks(), "uuuuu");
+    assert_string_equal(tell_marks(), "uuuuu");
     assert_false(stand.chunks.hashes.is_by_parts);
 }
 
@@ -169,18 +169,18 @@ static void a_part_lies_inside_one_tensor(void **state)
 
     (void)state;
     muster_state_hashes_compute(&stand.chunks, 9);
-    assert_int_equal(change(&stranger, 1), MUSTER_INVALID_ARGUMENT);
-    assert_int_equal(change(stand.first + FIRST - 1, 2), MUSTER_INVALID_ARGUMENT);
-    assert_int_equal(change(stand.first - 1, 1), MUSTER_INVALID_ARGUMENT);
-    assert_int_equal(change(stand.second, SIZE_MAX / sizeof(float)), MUSTER_INVALID_ARGUMENT);
-    assert_string_equal(marks(), "kkkkk");
+    assert_int_equal(change_part(&stranger, 1), MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(change_part(stand.first + FIRST - 1, 2), MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(change_part(stand.first - 1, 1), MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(change_part(stand.second, SIZE_MAX / sizeof(float)), MUSTER_INVALID_ARGUMENT);
+    assert_string_equal(tell_marks(), "kkkkk");
     muster_state_hashes_commit(&stand.chunks);
-    assert_string_equal(marks(), "uuuuu"); /* a refused part is not a named one */
+    assert_string_equal(tell_marks(), "uuuuu"); /* a refused part is not a named one */
 
     muster_state_hashes_compute(&stand.chunks, 9);
-    assert_int_equal(change(stand.first, FIRST), MUSTER_OK);
-    assert_int_equal(change(stand.second, IN_CHUNK), MUSTER_OK);
-    assert_string_equal(marks(), "cccck");
+    assert_int_equal(change_part(stand.first, FIRST), MUSTER_OK);
+    assert_int_equal(change_part(stand.second, IN_CHUNK), MUSTER_OK);
+    assert_string_equal(tell_marks(), "cccck");
 }
 
 TEST_SET_UP(set_up, stand_open())
