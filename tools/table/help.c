@@ -52,7 +52,7 @@ static int print_options(void)
         &checkpoint_import_options};
     char *text = NULL;
     size_t bytes = 0;
-    size_t count = 18;
+    size_t count = 19;
 
     for (size_t i = 0; i < command_count && count < sizeof(tables) / sizeof(tables[0]); i++) {
         if (commands[i].options != NULL)
