@@ -110,6 +110,7 @@ static void on_closed(struct muster_node *node, void *data)
     (void)node;
     muster_mem_free(worker->env->mem, worker->state);
     muster_mem_free(worker->env->mem, worker->gradient);
+    muster_mem_free(worker->env->mem, worker->frozen);
     worker->is_closed = true;
 }
 
