@@ -222,6 +222,20 @@ static bool push_is_applied(const struct muster_params_push *push)
     return true;
 }
 
+/* A server that knows of a round in which the source has counted would keep the push for a later one than a server that
+ * does not: it would count in parts. Sources that tick before they push have no such push. */
+static enum muster_rc steps_check(const struct muster_params_push *push, uint64_t clock,
+                                  struct muster_error *ret_error)
+{
+    if (clock >= push->source->rounds || push_is_applied(push))
+        return MUSTER_OK;
+    return muster_error_set(ret_error, MUSTER_OUT_OF_RANGE,
+                            "the source has completed %" PRIu64
+                            " steps, and pushes to table %s at clock "
+                            "%" PRIu64 ": it must tick %" PRIu64 " or a later clock before",
+                            push->source->rounds, push->table->name, clock, push->source->rounds);
+}
+
 enum muster_rc muster_params_rounds_keep(struct muster_params_server *server,
                                          struct muster_params_push *push, uint64_t clock,
                                          struct muster_error *ret_error)
@@ -241,7 +255,9 @@ enum muster_rc muster_params_rounds_keep(struct muster_params_server *server,
                                 clock, push->table->name, rounds->open);
     push->clock = (uint32_t)(clock + 1); /* a row that nobody has pushed to has clock 0 */
     if (muster_params_rounds_are_carried(rounds)) {
-        rc = muster_params_round_label(rounds, &push->source->id, &push->clock, ret_error);
+        rc = steps_check(push, clock, ret_error);
+        if (rc == MUSTER_OK)
+            rc = muster_params_round_label(rounds, &push->source->id, &push->clock, ret_error);
         if (rc != MUSTER_OK)
             return rc;
     }

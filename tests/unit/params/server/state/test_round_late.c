@@ -151,6 +151,33 @@ static void deaths_do_not_change_what_late_pushes_count(void **state)
     }
 }
 
+/* --- Processes that begin again --- */
+
+/* Servers may know of different rounds in which its dead process has counted. */
+static void a_process_that_has_not_ticked_is_refused_and_goes_on_when_it_has(void **state)
+{
+    struct muster_params_schema schema;
+    struct params_sources scene;
+    struct muster_error error;
+    float value = 5;
+    uint64_t key = 7;
+
+    (void)state;
+    carried_open(&scene, &schema);
+    round_pass(&scene, 1, 0, 1);
+    params_sources_leave(&scene, 0);
+    params_sources_join(&scene, 0);
+    assert_int_equal(params_stand_push(&scene.stand, scene.tables[0], &key, &value, 1, &error),
+                     MUSTER_OUT_OF_RANGE);
+    assert_non_null(
+        strstr(error.text, "has completed 2 steps, and pushes to table sums at clock 0"));
+
+    params_sources_tick(&scene, 0, 2, 1);
+    round_pass(&scene, 2, 0, 1);
+    assert_true(value_pull(&scene, 0, 7, 3) == 2 + 2);
+    params_sources_close(&scene);
+}
+
 /* --- Sources without end --- */
 
 /* As another server has decided it: so many sources have counted, and this one is not among them. */
@@ -203,6 +230,7 @@ int main(void)
         cmocka_unit_test(a_late_push_counts_in_the_next_round_that_its_source_completes),
         cmocka_unit_test(a_source_whose_pushes_go_on_has_no_weight_in_the_round),
         cmocka_unit_test(deaths_do_not_change_what_late_pushes_count),
+        cmocka_unit_test(a_process_that_has_not_ticked_is_refused_and_goes_on_when_it_has),
         cmocka_unit_test(a_source_beyond_the_limit_is_refused_rather_than_counted_twice),
     };
 
