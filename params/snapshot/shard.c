@@ -20,7 +20,9 @@ struct packed_head {
     uint32_t source_count;
     uint64_t body_bytes;
     uint32_t block_count;
-    uint32_t reserved[5];
+    uint32_t
+        nameless_count; /* sources behind the others, which servers may forget; older files have 0 */
+    uint32_t reserved[4];
 };
 
 struct packed_section {
@@ -103,10 +105,10 @@ static uint64_t body_bytes_max(const struct muster_params_snapshot_packing *pack
     uint64_t bytes = sources_count(packing->region) * sizeof(struct packed_source);
 
     for (uint32_t i = 0; i < region->table_count; i++)
-        bytes += sizeof(struct packed_section) +
-                 row_bytes(&region->tables[i]) *
-                     muster_params_shard_places(packing->region, &region->tables[i],
-                                                packing->shard);
+        bytes +=
+            sizeof(struct packed_section) +
+            row_bytes(&region->tables[i]) *
+                muster_params_shard_places(packing->region, &region->tables[i], packing->shard);
     return bytes;
 }
 
@@ -141,7 +143,7 @@ enum muster_rc muster_params_snapshot_packing_begin(struct muster_params_snapsho
         sizeof(struct packed_head) + (size_t)blocks_of(body_max) * MUSTER_HASH128_BYTES;
     rc = room_reserve(packing, packing->body_at + body_max);
     packing->used = packing->section_at = packing->body_at;
-    packing->table = packing->section_count = packing->source_count = 0;
+    packing->table = packing->section_count = packing->source_count = packing->nameless_count = 0;
     packing->cursor = (struct muster_params_row_cursor){.page = 0};
     packing->entry = (struct muster_params_snapshot_shard){0};
     return rc;
@@ -175,8 +177,7 @@ static void section_end(struct muster_params_snapshot_packing *packing,
     struct packed_section section = {.row_elements = table->row_elements,
                                      .state_elements = table->state_elements};
 
-    section.row_count =
-        (packing->used - packing->section_at - sizeof(section)) / row_bytes(table);
+    section.row_count = (packing->used - packing->section_at - sizeof(section)) / row_bytes(table);
     memcpy(section.table, table->name, sizeof(section.table));
     if (section.row_count == 0)
         packing->used = packing->section_at;
@@ -189,19 +190,21 @@ static void section_end(struct muster_params_snapshot_packing *packing,
     packing->table++;
 }
 
-static void sources_put(struct muster_params_snapshot_packing *packing)
+static void sources_put(struct muster_params_snapshot_packing *packing, bool are_named)
 {
     for (uint64_t slot = 0; slot < sources_count(packing->region); slot++) {
         const struct muster_params_source *source = muster_params_source_at(packing->region, slot);
+        bool is_named = (source->flags & MUSTER_PARAMS_SOURCE_NAMED) != 0;
         struct packed_source packed;
 
-        if (!source_is_kept(packing, slot))
+        if (is_named != are_named || !source_is_kept(packing, slot))
             continue;
         memcpy(packed.id, source->id.bytes, sizeof(packed.id));
         packed.generation = source->generation;
         packed.position = position_of(packing, slot);
         bytes_put(packing, &packed, sizeof(packed));
         packing->source_count++;
+        packing->nameless_count += !is_named;
     }
 }
 
@@ -217,14 +220,15 @@ bool muster_params_snapshot_packing_step(struct muster_params_snapshot_packing *
 
         if (packing->used == packing->section_at)
             packing->used += sizeof(struct packed_section);
-        if (muster_params_frozen_rows_step(packing->region, table, packing->shard,
-                                           &packing->cursor, &left, row_put, packing))
+        if (muster_params_frozen_rows_step(packing->region, table, packing->shard, &packing->cursor,
+                                           &left, row_put, packing))
             return true; /* also where few of the places had rows */
         section_end(packing, table);
     }
     if (packing->table < region->table_count)
         return true;
-    sources_put(packing);
+    sources_put(packing, true);
+    sources_put(packing, false);
     return false;
 }
 
@@ -237,6 +241,7 @@ void muster_params_snapshot_packing_seal(struct muster_params_snapshot_packing *
                                .shard_count = packing->shard_count,
                                .section_count = packing->section_count,
                                .source_count = packing->source_count,
+                               .nameless_count = packing->nameless_count,
                                .body_bytes = packing->used - packing->body_at};
     uint8_t *body;
 
@@ -371,7 +376,7 @@ static enum muster_rc section_read(struct reading *reading)
     return rc;
 }
 
-static enum muster_rc source_read(struct reading *reading)
+static enum muster_rc source_read(struct reading *reading, bool is_named)
 {
     const uint8_t *at = bytes_get(reading, sizeof(struct packed_source));
     struct packed_source packed;
@@ -386,17 +391,17 @@ static enum muster_rc source_read(struct reading *reading)
     if (reading->visitor == NULL || reading->visitor->on_source == NULL)
         return MUSTER_OK;
     return reading->visitor->on_source(reading->visitor->data, &id, packed.generation,
-                                       packed.position);
+                                       packed.position, is_named);
 }
 
 static enum muster_rc body_read(const struct packed_head *head, struct reading reading)
 {
-    enum muster_rc rc = MUSTER_OK;
+    enum muster_rc rc = head->nameless_count <= head->source_count ? MUSTER_OK : MUSTER_DATA_LOSS;
 
     for (uint32_t i = 0; i < head->section_count && rc == MUSTER_OK; i++)
         rc = section_read(&reading);
     for (uint32_t i = 0; i < head->source_count && rc == MUSTER_OK; i++)
-        rc = source_read(&reading);
+        rc = source_read(&reading, i < head->source_count - head->nameless_count);
     return rc != MUSTER_OK || reading.left == 0 ? rc : MUSTER_DATA_LOSS;
 }
 

@@ -25,7 +25,7 @@ struct muster_params_snapshot_packing {
     uint32_t shard, shard_count;
     uint64_t cut;
     size_t capacity, body_at, used, section_at;
-    uint32_t table, section_count, source_count;
+    uint32_t table, section_count, source_count, nameless_count;
     struct muster_params_row_cursor cursor;
 };
 
@@ -49,7 +49,7 @@ struct muster_params_snapshot_visitor {
     enum muster_rc (*on_row)(void *data, uint32_t table, uint64_t key, uint32_t clock,
                              const float *values);
     enum muster_rc (*on_source)(void *data, const struct muster_incarnation *id,
-                                uint64_t generation, uint64_t position);
+                                uint64_t generation, uint64_t position, bool is_named);
 };
 
 /**

@@ -206,7 +206,7 @@ static enum muster_rc on_row(void *data, uint32_t table, uint64_t key, uint32_t 
 }
 
 static enum muster_rc on_source(void *data, const struct muster_incarnation *id,
-                                uint64_t generation, uint64_t position)
+                                uint64_t generation, uint64_t position, bool is_named)
 {
     struct restoring *restoring = data;
     uint32_t count = restoring->region->head->shard_count;
@@ -214,7 +214,7 @@ static enum muster_rc on_source(void *data, const struct muster_incarnation *id,
     uint64_t slot;
     enum muster_rc rc = muster_params_source_learn(
         restoring->region,
-        &(struct muster_params_opener){.id = *id, .generation = generation, .is_named = true},
+        &(struct muster_params_opener){.id = *id, .generation = generation, .is_named = is_named},
         &slot);
 
     if (rc != MUSTER_OK)

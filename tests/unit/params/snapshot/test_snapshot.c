@@ -376,6 +376,38 @@ static void the_power_fails_and_the_folder_has_one_cut_whole(void **state)
     stand_close(&stand);
 }
 
+/* Servers forget those that do not come back, and keep those that have a name. */
+static void restored_sources_have_a_name_where_they_had_one(void **state)
+{
+    const struct muster_incarnation ids[] = {{{1, 1}}, {{1, 2}}, {{1, 3}}};
+    const struct part part = {0, 1};
+    const struct muster_params_source *source;
+    struct region_stand to;
+    struct muster_error error;
+    struct stand stand;
+    uint64_t slot, cut;
+
+    (void)state;
+    stand_open(&stand);
+    assert_int_equal(muster_params_source_open(
+                         &stand.source.region,
+                         &(struct muster_params_opener){.id = ids[1], .is_named = true}, &slot),
+                     MUSTER_OK);
+    rows_push_of(&stand, muster_params_source_at(&stand.source.region, slot));
+    rows_push_of(&stand, region_source(&stand.source, 3));
+    assert_int_equal(cut_save(&stand, 1, &error), MUSTER_OK);
+    region_stand_open(&to, REGION_BYTES, SHARDS);
+    assert_int_equal(folder_restore(stand.folder, &to, &part, &cut, &error), MUSTER_OK);
+
+    for (uint32_t i = 0; i < 3; i++) {
+        source = muster_params_source_find(&to.region, &ids[i], &slot);
+        assert_non_null(source);
+        assert_int_equal((source->flags & MUSTER_PARAMS_SOURCE_NAMED) != 0, i == 1);
+    }
+    region_stand_close(&to);
+    stand_close(&stand);
+}
+
 static void a_full_disk_leaves_the_earlier_cut(void **state)
 {
     struct muster_error error;
@@ -457,6 +489,7 @@ int main(void)
         cmocka_unit_test(a_file_that_is_missing_is_named),
         cmocka_unit_test(a_shard_packed_by_and_by_is_as_it_was_at_the_freeze),
         cmocka_unit_test(the_power_fails_and_the_folder_has_one_cut_whole),
+        cmocka_unit_test(restored_sources_have_a_name_where_they_had_one),
         cmocka_unit_test(a_full_disk_leaves_the_earlier_cut),
     };
 
