@@ -91,13 +91,19 @@ static int scene_tear_down(void **state)
     return 0;
 }
 
-static void round_table_make(struct scene *scene, uint32_t quorum)
+static void round_table_make_as(struct scene *scene, uint32_t quorum, bool is_carried)
 {
     Muster__Params__V1__Schema schema = params_caller_schema("sums");
 
     schema.is_by_round = true;
+    schema.is_round_carried = is_carried;
     schema.round_quorum = quorum;
     assert_int_equal(params_caller_ask_table(scene->caller, &schema).rc, MUSTER_OK);
+}
+
+static void round_table_make(struct scene *scene, uint32_t quorum)
+{
+    round_table_make_as(scene, quorum, false);
 }
 
 /* --- Calls --- */
@@ -402,6 +408,24 @@ static void a_late_push_is_refused_and_the_source_goes_on(void **state)
     assert_true(value_pulled(scene, "sums", 2) == 11);
 }
 
+static void a_late_push_counts_in_a_later_round_where_the_table_carries_it(void **state)
+{
+    struct scene *scene = *state;
+
+    round_table_make_as(scene, 1, true);
+    clock_tick(scene, 1, 0);
+    rows_push(scene, 0, "sums", 0, ones);
+    clock_tick(scene, 0, 1);
+    assert_true(value_pulled(scene, "sums", 1) == 1);
+
+    rows_push(scene, 1, "sums", 0, tens); /* late */
+    rows_push(scene, 0, "sums", 1, ones);
+    clock_tick(scene, 0, 2);
+    assert_true(value_pulled(scene, "sums", 2) == 2);
+    clock_tick(scene, 1, 3);
+    assert_true(value_pulled(scene, "sums", 3) == 12);
+}
+
 /* As those are that have been idle for 10 s. */
 static void agents_free(struct scene *scene)
 {
@@ -520,6 +544,7 @@ int main(void)
         BOTH(a_push_waits_until_its_round_is_open),
         BOTH(a_push_that_is_sent_again_after_its_round_counts_once),
         BOTH(a_late_push_is_refused_and_the_source_goes_on),
+        BOTH(a_late_push_counts_in_a_later_round_where_the_table_carries_it),
         BOTH(a_tick_waits_for_the_rounds_of_its_source),
         OF_A_JOB(a_tick_waits_for_them_when_its_agent_was_freed),
         OF_A_JOB(a_server_knows_the_tables_of_pushes_that_it_forwards),
