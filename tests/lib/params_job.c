@@ -25,9 +25,22 @@ static void on_restored(struct muster_params_server *server)
     member->restored_count++;
 }
 
+static enum muster_rc seat_open(struct params_job *job, struct params_job_member *member,
+                                struct muster_error *ret_error)
+{
+    const struct muster_params_seat_options options = {.memory_max = job->bytes,
+                                                       .shard_count = PARAMS_CALLER_SHARDS};
+    enum muster_rc rc;
+
+    if (!job->has_seats)
+        return muster_params_seat_wrap(member->memory, job->bytes, &options, &member->seat,
+                                       ret_error);
+    rc = muster_params_seat_new(&options, &member->seat, ret_error);
+    return rc == MUSTER_OK ? muster_params_seat_take(member->seat, ret_error) : rc;
+}
+
 enum muster_rc params_job_member_try(struct params_job *job, uint32_t i)
 {
-    const struct muster_params_seat_options seat = {.shard_count = PARAMS_CALLER_SHARDS};
     struct params_job_member *member = &job->members[i];
     struct muster_address address;
     struct muster_params_server_options options = {.job = "test",
@@ -45,11 +58,14 @@ enum muster_rc params_job_member_try(struct params_job *job, uint32_t i)
     enum muster_rc rc;
 
     if (muster_address_parse_listen("127.0.0.1:0", &address, &error) != MUSTER_OK ||
-        muster_params_seat_wrap(member->memory, job->bytes, &seat, &member->seat, &error) != MUSTER_OK)
+        seat_open(job, member, &error) != MUSTER_OK)
         fail_msg("%s", error.text);
     options.seat = member->seat;
     member->is_closed = false;
+    if (job->has_seats)
+        member->env.rng = muster_rng_system(); /* sockets on this host are named by the server's id */
     rc = muster_params_server_open(&member->env, &options, &member->server, &error);
+    member->env.rng = job->env->rng;
     if (rc != MUSTER_OK) {
         assert_true(error.text[0] != '\0');
         muster_params_seat_free(member->seat);
@@ -122,6 +138,15 @@ void params_job_open_in(struct params_job *job, uint32_t count, uint32_t replica
 {
     params_job_prepare(job, count, replicas);
     job->bytes = bytes;
+    for (uint32_t i = 0; i < count; i++)
+        params_job_member_open(job, i);
+    params_job_await_map(job);
+}
+
+void params_job_open_seats(struct params_job *job, uint32_t count)
+{
+    params_job_prepare(job, count, 1);
+    job->has_seats = true;
     for (uint32_t i = 0; i < count; i++)
         params_job_member_open(job, i);
     params_job_await_map(job);

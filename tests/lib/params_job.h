@@ -32,6 +32,7 @@ struct params_job {
     struct params_job_member members[PARAMS_JOB_SERVERS_MAX];
     uint32_t count, replicas;
     size_t bytes; /* of the memory of each server */
+    bool has_seats; /* that is of real seats, which clients of the host read; they cannot be served again */
     const char *restore;               /* of servers that are opened; NULL: none */
     muster_params_server_fn *on_drain; /* likewise */
 };
@@ -40,6 +41,8 @@ struct params_job {
 void params_job_open(struct params_job *job, uint32_t count, uint32_t replicas);
 /** The same, in memory of so many bytes for each server. */
 void params_job_open_in(struct params_job *job, uint32_t count, uint32_t replicas, size_t bytes);
+/** In the memory of real seats, with one replica. */
+void params_job_open_seats(struct params_job *job, uint32_t count);
 /** The registry alone; then servers, which do not wait for a map. */
 void params_job_prepare(struct params_job *job, uint32_t count, uint32_t replicas);
 void params_job_member_open(struct params_job *job, uint32_t member);
