@@ -27,16 +27,27 @@ struct muster_micro_batches {
     /* The values of this member: nodes that are summed so far, the slot that is being filled; then the sum of all
      * slots, in place of the first. */
     struct muster_tensor own;
+    uint32_t own_rows; /* so many values; behind them, if there are several nodes, these packed */
     struct muster_micro_sum sum;
     uint32_t given; /* slots that next has given */
     bool is_filled; /* the program has the last value */
 
-    struct muster_tensor received; /* value k: part r is this member's part of node k of rank r */
+    struct muster_tensor received; /* of each rank in turn, this member's part of its nodes */
 };
 
 static uint64_t value_elements(const struct muster_micro_batches *micro)
 {
     return micro->part_count * micro->size;
+}
+
+static void *element_at(const struct muster_tensor *tensor, uint64_t i)
+{
+    return (uint8_t *)tensor->data + i * muster_dtype_bytes(tensor->dtype);
+}
+
+static size_t tensor_bytes(const struct muster_tensor *tensor)
+{
+    return (size_t)tensor->count * muster_dtype_bytes(tensor->dtype);
 }
 
 /* Part `part` of value i. */
@@ -45,10 +56,19 @@ static struct muster_tensor part_at(const struct muster_micro_batches *micro,
 {
     uint64_t first = i * value_elements(micro) + part * micro->part_count;
 
-    return (struct muster_tensor){.data = (uint8_t *)values->data +
-                                          first * muster_dtype_bytes(values->dtype),
+    return (struct muster_tensor){
+        .data = element_at(values, first), .count = micro->part_count, .dtype = values->dtype};
+}
+
+/* This member's part of a node of a rank. */
+static struct muster_tensor received_at(const struct muster_micro_batches *micro, uint32_t rank,
+                                        uint32_t node)
+{
+    uint64_t first = ((uint64_t)rank * micro->node_max + node) * micro->part_count;
+
+    return (struct muster_tensor){.data = element_at(&micro->received, first),
                                   .count = micro->part_count,
-                                  .dtype = values->dtype};
+                                  .dtype = micro->received.dtype};
 }
 
 static struct muster_tensor value_at(const struct muster_micro_batches *micro,
@@ -180,7 +200,9 @@ static enum muster_rc members_plan(struct muster_micro_batches *micro, uint32_t 
     micro->part_count = (micro->options.element_count + size - 1) / size;
     micro->range = muster_micro_range_of(slot_count, rank, size);
     depth = muster_micro_depth(slot_count, micro->range);
-    rc = values_reserve(micro, &micro->own, depth > micro->node_max ? depth : micro->node_max);
+    micro->own_rows = depth > 1 ? depth : 1; /* the sum, if there is no slot */
+    rc = values_reserve(micro, &micro->own,
+                        micro->own_rows + (micro->node_max > 1 ? micro->node_max : 0));
     if (rc == MUSTER_OK)
         rc = values_reserve(micro, &micro->received, micro->node_max);
     if (rc != MUSTER_OK)
@@ -240,7 +262,7 @@ bool muster_micro_batches_next(struct muster_micro_batches *micro, uint32_t *ret
         return false;
     micro->given++;
     value = value_at(micro, &micro->own, micro->sum.depth);
-    memset(value.data, 0, (size_t)value.count * muster_dtype_bytes(value.dtype));
+    memset(value.data, 0, tensor_bytes(&value));
     muster_micro_sum_push(&micro->sum, (struct muster_micro_node){slot, 0});
     micro->is_filled = true;
     *ret_slot = slot;
@@ -251,42 +273,60 @@ bool muster_micro_batches_next(struct muster_micro_batches *micro, uint32_t *ret
 
 /* --- The sum --- */
 
-/* The tensors of a call are pairs: input, output. */
 static enum muster_rc start_exchange(const struct muster_strategy_call *call, size_t i,
                                      struct muster_op *op, struct muster_group *group)
 {
-    return muster_all_to_all_start_in(op, group, call->view, &call->tensors[2 * i],
-                                      &call->tensors[2 * i + 1], muster_strategy_on_op_done);
+    (void)i;
+    return muster_all_to_all_start_in(op, group, call->view, &call->tensors[0], &call->tensors[1],
+                                      muster_strategy_on_op_done);
 }
 
 static enum muster_rc start_gather(const struct muster_strategy_call *call, size_t i,
                                    struct muster_op *op, struct muster_group *group)
 {
-    return muster_all_gather_start_in(op, group, call->view, &call->tensors[2 * i],
-                                      &call->tensors[2 * i + 1], muster_strategy_on_op_done);
+    (void)i;
+    return muster_all_gather_start_in(op, group, call->view, &call->tensors[0], &call->tensors[1],
+                                      muster_strategy_on_op_done);
 }
 
-/* In host memory, also where the strategy's other operations are on a device. */
+/* One operation, in host memory also where the strategy's other operations are on a device. */
 static struct muster_strategy_call call_of(const struct muster_micro_batches *micro,
-                                           const struct muster_tensor *pairs, size_t count)
+                                           const struct muster_tensor *pair)
 {
     return (struct muster_strategy_call){.name = "micro_batches_sum",
-                                         .tensors = pairs,
-                                         .count = count,
+                                         .tensors = pair,
+                                         .count = 1,
                                          .view = micro->strategy->view,
                                          .by = MUSTER_COMMUNICATION_RING};
 }
 
-/* This member's part of all nodes. */
+/* The nodes part by part: part s of each of them, for rank s. A single node is so already. */
+static struct muster_tensor nodes_pack(const struct muster_micro_batches *micro)
+{
+    struct muster_tensor packed;
+
+    if (micro->node_max == 1)
+        return value_at(micro, &micro->own, 0);
+    packed = value_at(micro, &micro->own, micro->own_rows);
+    packed.count *= micro->node_max;
+    for (uint32_t rank = 0; rank < micro->size; rank++)
+        for (uint32_t i = 0; i < micro->sum.depth; i++) {
+            struct muster_tensor from = part_at(micro, &micro->own, i, rank);
+            uint64_t first = ((uint64_t)rank * micro->node_max + i) * micro->part_count;
+
+            memcpy(element_at(&packed, first), from.data, tensor_bytes(&from));
+        }
+    return packed;
+}
+
+/* This member's part of the nodes of all. One operation, however many nodes there are: members that begin a step in
+ * different views have other nodes, and must have started as many operations when it ends ABORTED. */
 static enum muster_rc nodes_exchange(struct muster_micro_batches *micro)
 {
-    struct muster_tensor pairs[2 * MUSTER_MICRO_NODES_MAX];
-    struct muster_strategy_call call = call_of(micro, pairs, micro->node_max);
+    struct muster_tensor pair[] = {nodes_pack(micro), micro->received};
+    struct muster_strategy_call call = call_of(micro, pair);
 
-    for (uint32_t i = 0; i < micro->node_max; i++) {
-        pairs[2 * i] = value_at(micro, &micro->own, i);
-        pairs[2 * i + 1] = value_at(micro, &micro->received, i);
-    }
+    pair[1].count = pair[0].count;
     call.start = start_exchange;
     return muster_strategy_run(micro->strategy, &call);
 }
@@ -305,7 +345,7 @@ static struct muster_tensor parts_sum(const struct muster_micro_batches *micro)
             slot_count, muster_micro_range_of(slot_count, rank, micro->size), nodes);
 
         for (uint32_t i = 0; i < count; i++) {
-            parts[sum.depth] = part_at(micro, &micro->received, i, rank);
+            parts[sum.depth] = received_at(micro, rank, i);
             muster_micro_sum_push(&sum, nodes[i]);
             while (muster_micro_sum_fold(&sum))
                 tensor_add(&parts[sum.depth - 1], &parts[sum.depth]);
@@ -319,7 +359,7 @@ static struct muster_tensor parts_sum(const struct muster_micro_batches *micro)
 static enum muster_rc parts_gather(struct muster_micro_batches *micro)
 {
     struct muster_tensor pair[] = {parts_sum(micro), value_at(micro, &micro->own, 0)};
-    struct muster_strategy_call call = call_of(micro, pair, 1);
+    struct muster_strategy_call call = call_of(micro, pair);
 
     call.start = start_gather;
     return muster_strategy_run(micro->strategy, &call);

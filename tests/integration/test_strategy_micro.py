@@ -129,6 +129,29 @@ class Digits(Case):
             self.assertRegex(done.stderr, "tensor .*micro_batches_.* u8 x 8, this program's .*u8 x 16")
 
 
+    def preempt(self, folder, steps):
+        """A job that is asked to stop when it has trained for a while; the step behind which it did."""
+        job = subprocess.Popen([MUSTER, "run", "-n", str(WORKERS), "--checkpoint-dir", folder, "--kill", "worker:1@step=20", "--json", "-", "--",
+                                *digits(steps)], env=CLEAN, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.addCleanup(job.stdout.close)
+        self.addCleanup(job.kill)
+        text = []
+        for line in job.stdout:
+            text.append(line)
+            if "worker:1 rejoined" in line:
+                job.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 42, "".join(text))
+        return json.loads(text[-1])["preempted"]["step"]
+
+    def test_the_same_bits_when_preempted_and_begun_again_on_other_workers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            step = self.preempt(folder, 300)
+            self.assertGreaterEqual(step, 20)
+            summary, text = self.summary_of("--checkpoint-dir", folder, workers=3, program=digits(300))
+            self.assertIn(f"the job begins with the checkpoint of step {step}, view 1", text)
+            self.assertEqual(self.digest_of(summary, text, 300), self.undisturbed(300, 2), text)
+
+
 class Members(Case):
     def setUp(self):
         self.job = Job()
@@ -172,6 +195,22 @@ class Members(Case):
             self.end([early, late])
             self.job.stop()
             self.job.__init__()
+
+    def test_two_begin_a_step_in_different_views(self):
+        """They have other numbers of partial sums, 2 and 1, and both are in the same operations afterwards."""
+        members = self.started(3, slots=8)
+        expected, _ = self.sum_of(members)
+        every(members, "commit")
+        early, late, victim = members
+        self.assertEqual(early.ok("begin")["size"], 3)
+        victim.kill()
+        self.assertEqual(late.ok("begin")["size"], 2)
+        every([early, late], "micro_begin")
+        for answer in ask_every([early, late], "micro_sum"):
+            self.assertRegex(answer, "^ABORTED micro_batches_sum: ")
+        self.assertEqual([(got["step"], got["size"]) for got in every([early, late], "begin")], [(2, 2), (2, 2)])
+        self.assertEqual(self.sum_of([early, late]), (expected, [4, 4]))
+        self.end([early, late])
 
     def test_more_members_than_slots(self):
         members = self.started(3, slots=2)

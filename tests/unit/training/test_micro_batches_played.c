@@ -51,8 +51,6 @@ static const float *sum_expected(void)
     return nodes[0];
 }
 
-static uint32_t exchanged; /* nodes of the running sum */
-
 /* The part of a member of a value: zeroes behind its elements. */
 static void part_copy(float *to, const float *value, uint64_t part_count, uint32_t part)
 {
@@ -60,20 +58,29 @@ static void part_copy(float *to, const float *value, uint64_t part_count, uint32
         to[i] = part * part_count + i < ELEMENTS ? value[part * part_count + i] : 0;
 }
 
-/* This member's part of a node of each member. */
-static void node_exchange(const struct played_op *op, uint32_t own)
+/* This member's part of the nodes of each member, one behind the other. */
+static void nodes_exchange(const struct played_op *op, uint32_t own)
 {
-    uint32_t size = muster_strategy_size(played.strategy), node = exchanged++;
-    uint64_t part_count = op->output.count / size;
+    uint32_t size = muster_strategy_size(played.strategy);
+    uint64_t part_count = (ELEMENTS + size - 1) / size;
+    uint64_t node_max = op->output.count / size / part_count;
 
     for (uint32_t rank = 0; rank < size; rank++) {
-        float nodes[MUSTER_MICRO_NODES_MAX][ELEMENTS] = {{0}};
+        float nodes[MUSTER_MICRO_NODES_MAX][ELEMENTS] = {{0}}, part[ELEMENTS];
         struct muster_micro_range range = muster_micro_range_of(SLOTS, rank, size);
+        float *to = (float *)op->output.data + rank * node_max * part_count;
 
         nodes_play(range, nodes);
-        part_copy((float *)op->output.data + rank * part_count, nodes[node], part_count, own);
-        if (rank == own && node < muster_micro_nodes(SLOTS, range, NULL))
-            assert_memory_equal(op->tensor.data, nodes[node], sizeof(nodes[node]));
+        for (uint64_t i = 0; i < node_max; i++)
+            part_copy(to + i * part_count, nodes[i], part_count, own);
+        if (rank != own)
+            continue;
+        for (uint32_t i = 0; i < muster_micro_nodes(SLOTS, range, NULL); i++)
+            for (uint32_t other = 0; other < size; other++) {
+                part_copy(part, nodes[i], part_count, other);
+                assert_memory_equal((float *)op->tensor.data + (other * node_max + i) * part_count,
+                                    part, part_count * sizeof(part[0]));
+            }
     }
 }
 
@@ -84,10 +91,9 @@ static void members_play(struct played_op *op)
     float part[ELEMENTS];
 
     if (strcmp(op->kind, "all_to_all") == 0) {
-        node_exchange(op, own);
+        nodes_exchange(op, own);
         return;
     }
-    exchanged = 0;
     part_copy(part, sum_expected(), op->tensor.count, own);
     assert_memory_equal(op->tensor.data, part, op->tensor.count * sizeof(part[0]));
     for (uint32_t rank = 0; rank < size; rank++)
@@ -139,7 +145,6 @@ static void sum_check(void)
 {
     struct muster_tensor sum;
 
-    exchanged = 0;
     played.on_op = members_play;
     assert_int_equal(muster_micro_batches_sum(micro, &sum), MUSTER_OK);
     assert_int_equal(sum.count, ELEMENTS);
@@ -167,15 +172,11 @@ static void the_bits_of_a_sum_are_the_same_for_any_members(void **state)
         uint32_t members, slots; /* this one's */
         const char *journal;
     } rows[] = {
-        /* 3-6 of 0-2, 3-6, 7-10: the nodes 3, (4, 5) and 6 */
-        {7, 4,
-         "all_to_all 3 x f32 into 3\nall_to_all 3 x f32 into 3\nall_to_all 3 x f32 into 3\n"
-         "touch\ntouch\ntouch\nall_gather 1 x f32 into 3\ntouch\n"},
+        /* 3-6 of 0-2, 3-6, 7-10: the nodes 3, (4, 5) and 6, and an element of each for each member */
+        {7, 4, "all_to_all 9 x f32 into 9\ntouch\nall_gather 1 x f32 into 3\ntouch\n"},
         {6, 5, NULL},
         {2, 11, "all_to_all 3 x f32 into 3\ntouch\nall_gather 3 x f32 into 3\ntouch\n"},
-        {0xff, 1,
-         "all_to_all 8 x f32 into 8\nall_to_all 8 x f32 into 8\n"
-         "touch\ntouch\nall_gather 1 x f32 into 8\ntouch\n"},
+        {0xff, 1, "all_to_all 16 x f32 into 16\ntouch\nall_gather 1 x f32 into 8\ntouch\n"},
         {0xffffe, 0, NULL},
         {7, 4, NULL},
         {0xe, 3, NULL}, /* as many members, and another rank */
@@ -221,7 +222,6 @@ static void a_step_that_was_aborted_begins_again_with_the_members_that_are_left(
                         "micro_batches_sum: worker:2 is gone");
     assert_int_equal(played_count_lines("all_gather"), 0);
     assert_int_equal(slots_fill(), 4);
-    exchanged = 0;
     played.on_op = abort_gather;
     played_expect_error(strategy, muster_micro_batches_sum(micro, &sum), MUSTER_ABORTED,
                         "micro_batches_sum: worker:2 is gone");
@@ -372,7 +372,7 @@ static void without_memory_nothing_is_kept(void **state)
     sum_check();
 }
 
-/* 3 nodes of 2^50 elements and their zeroes: more than any host can map, and the heap has no such block. */
+/* 3 nodes of 2^49 elements, and packed again: more than any host can map, and the heap has no such block. */
 static void partial_sums_beyond_the_memory_are_refused_by_begin(void **state)
 {
     const struct muster_micro_batches_options options = {SLOTS, MUSTER_F32, 1ull << 49};
@@ -384,11 +384,11 @@ static void partial_sums_beyond_the_memory_are_refused_by_begin(void **state)
     assert_int_equal(muster_micro_batches_open(*state, &options, &micro, &error), MUSTER_OK);
     played_begin_unnoted(*state);
     for (unsigned i = 0; i < 2; i++) {
-        played.refused_bytes = 3 * ((1ull << 49) + 1) * sizeof(float) + 64 +
+        played.refused_bytes = 6 * ((1ull << 49) + 1) * sizeof(float) + 64 +
                                sizeof(void *); /* aligned by collective/board/tensor.c */
         assert_int_equal(muster_micro_batches_begin(micro, &shares), MUSTER_RESOURCE_EXHAUSTED);
         played.refused_bytes = 0;
-        fail_if(strstr(muster_strategy_error(*state)->text, "a tensor of 1688849860263939 x f32") ==
+        fail_if(strstr(muster_strategy_error(*state)->text, "a tensor of 3377699720527878 x f32") ==
                     NULL,
                 "%s", muster_strategy_error(*state)->text);
         assert_false(muster_micro_batches_next(micro, &slot, &tensor));
