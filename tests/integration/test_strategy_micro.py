@@ -130,7 +130,7 @@ class Digits(Case):
 
 
     def preempt(self, folder, steps):
-        """A job that is asked to stop when it has trained for a while; the step behind which it did."""
+        """A job that is asked to stop when it has trained for a while: the step behind which it did, or None if it had ended before."""
         job = subprocess.Popen([MUSTER, "run", "-n", str(WORKERS), "--checkpoint-dir", folder, "--kill", "worker:1@step=20", "--json", "-", "--",
                                 *digits(steps)], env=CLEAN, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.addCleanup(job.stdout.close)
@@ -140,13 +140,19 @@ class Digits(Case):
             text.append(line)
             if "worker:1 rejoined" in line:
                 job.send_signal(signal.SIGTERM)
-        self.assertEqual(job.wait(), 42, "".join(text))
-        return json.loads(text[-1])["preempted"]["step"]
+        self.assertIn(job.wait(), (0, 42), "".join(text))
+        summary = json.loads(text[-1])
+        self.assertEqual(summary["steps_lost"], 0, "".join(text))
+        return summary["preempted"] and summary["preempted"]["step"]
 
     def test_the_same_bits_when_preempted_and_begun_again_on_other_workers(self):
-        with tempfile.TemporaryDirectory() as folder:
-            step = self.preempt(folder, 300)
-            self.assertGreaterEqual(step, 20)
+        with tempfile.TemporaryDirectory() as parent:
+            for attempt in range(9):  # a launcher that the system does not let run in time asks too late
+                folder = os.path.join(parent, str(attempt))
+                step = self.preempt(folder, 300)
+                if step is not None:
+                    break
+            self.assertGreaterEqual(step or 0, 20)
             summary, text = self.summary_of("--checkpoint-dir", folder, workers=3, program=digits(300))
             self.assertIn(f"the job begins with the checkpoint of step {step}, view 1", text)
             self.assertEqual(self.digest_of(summary, text, 300), self.undisturbed(300, 2), text)
