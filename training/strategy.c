@@ -212,6 +212,8 @@ enum muster_rc muster_strategy_open(const struct muster_strategy_options *option
     if (rc == MUSTER_OK)
         rc = muster_strategy_look_for_signals(strategy, &error);
     if (rc == MUSTER_OK)
+        rc = muster_strategy_open_maintenance(strategy, &error);
+    if (rc == MUSTER_OK)
         rc = muster_failpoint_init(&strategy->failpoint, strategy->env, &error);
     if (rc == MUSTER_OK)
         rc = muster_strategy_schedule_read(strategy->env, &strategy->schedule, &error);

@@ -5,9 +5,18 @@
 #include <stdatomic.h>
 
 #include <muster/env.h>
+#include <muster/http.h>
 #include <muster/strategy_preemption.h>
 
+#include "resolvers/platform/tpu/maintenance.h"
 #include "runtime/system/stop_signals_system.h"
+
+/** Google's metadata server: strategy_maintenance.c. */
+struct muster_strategy_maintenance {
+    bool is_wanted, is_watched, is_off, is_http_closed;
+    struct muster_maintenance watch;
+    struct muster_http_tracer tracer; /* leads from the HTTP client to here */
+};
 
 /** Knowledge of this member about it. */
 struct muster_strategy_preemption {
@@ -18,6 +27,7 @@ struct muster_strategy_preemption {
     /* strategy_signals.c */
     bool takes_signals;
     struct muster_stop_signals signals;
+    struct muster_strategy_maintenance maintenance;
     struct muster_timer
         hold_timer; /* a SIGTERM to this process ends it then, if its job is not preempted */
 };
@@ -32,11 +42,18 @@ bool muster_strategy_must_stop(const struct muster_strategy *strategy);
  */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_stop(struct muster_strategy *strategy);
 
-/** MUSTER_PREEMPTION: signals to this process. Before other parts take signals. INVALID_ARGUMENT. */
+/** MUSTER_PREEMPTION: which notices count. Before other parts take signals. INVALID_ARGUMENT. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_look_for_signals(struct muster_strategy *strategy,
                                                                   struct muster_error *ret_error);
 /** From here on, as the variable says, until drop_signals. When there is a node. RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_take_signals(struct muster_strategy *strategy);
 void muster_strategy_drop_signals(struct muster_strategy *strategy);
+
+/** The HTTP client, before anything else opens one. Errors: those of muster_http_curl_open. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_open_maintenance(struct muster_strategy *strategy,
+                                                                  struct muster_error *ret_error);
+/** Ask the job to stop at a notice, from now on. In the seat, when there is a node. */
+void muster_strategy_watch_maintenance(struct muster_strategy *strategy);
+void muster_strategy_close_maintenance(struct muster_strategy *strategy);
 
 #endif

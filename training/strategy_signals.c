@@ -1,10 +1,9 @@
 /* Preemption by signals to this very process (MUSTER_PREEMPTION): of a member that no launcher has started, and of one
  * whose launcher is told by the same signal. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "training/strategy_internal.h"
+#include "training/variables.h"
 
 /* A platform that signals all processes of a job at once signals the launcher, too, which then asks all members to
  * stop. A SIGTERM to a worker alone ends that one. */
@@ -38,37 +37,33 @@ static void on_stop(struct muster_stop_signals *signals, const char *name)
 enum muster_rc muster_strategy_look_for_signals(struct muster_strategy *strategy,
                                                 struct muster_error *ret_error)
 {
-    static const char launcher[] = "launcher:";
-    const char *text = muster_vars_get(strategy->env->vars, "MUSTER_PREEMPTION");
-    struct muster_stop_signals *signals = &strategy->preemption.signals;
-    char *end = NULL;
+    struct muster_strategy_preemption *preemption = &strategy->preemption;
+    struct muster_training_notices notices;
+    enum muster_rc rc = muster_training_read_notices(strategy->env, &notices, ret_error);
 
-    if (text == NULL || *text == '\0')
-        return MUSTER_OK;
-    if (strncmp(text, launcher, sizeof(launcher) - 1) == 0) {
-        signals->ender = (pid_t)strtol(text + sizeof(launcher) - 1, &end, 10);
-        signals->is_term_only = true;
-    }
-    if (strcmp(text, "signals") != 0 && (signals->ender <= 0 || *end != '\0'))
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "MUSTER_PREEMPTION must be signals, got %.80s; or unset it", text);
-    strategy->preemption.takes_signals = true;
-    muster_stop_signals_look(signals);
+    if (rc != MUSTER_OK)
+        return rc;
+    preemption->takes_signals = notices.has_signals;
+    preemption->maintenance.is_wanted = notices.has_metadata;
+    preemption->signals.ender = notices.launcher;
+    preemption->signals.is_term_only = notices.launcher != 0;
+    if (notices.has_signals)
+        muster_stop_signals_look(&preemption->signals);
     return MUSTER_OK;
 }
 
 enum muster_rc muster_strategy_take_signals(struct muster_strategy *strategy)
 {
     struct muster_strategy_preemption *preemption = &strategy->preemption;
-    enum muster_rc rc;
+    enum muster_rc rc = MUSTER_OK;
 
-    if (!preemption->takes_signals)
-        return MUSTER_OK;
+    (void)muster_runtime_enter(strategy->runtime); /* nobody else knows it yet */
     muster_timer_init(&preemption->hold_timer, on_held, strategy);
     preemption->signals.data = strategy;
     preemption->signals.on_stop = on_stop;
-    (void)muster_runtime_enter(strategy->runtime); /* nobody else knows it yet */
-    rc = muster_stop_signals_open(&preemption->signals, strategy->env);
+    if (preemption->takes_signals)
+        rc = muster_stop_signals_open(&preemption->signals, strategy->env);
+    muster_strategy_watch_maintenance(strategy);
     muster_runtime_leave(strategy->runtime);
     return rc;
 }
@@ -77,4 +72,5 @@ void muster_strategy_drop_signals(struct muster_strategy *strategy)
 {
     muster_timer_stop(&strategy->preemption.hold_timer);
     muster_stop_signals_close(&strategy->preemption.signals);
+    muster_strategy_close_maintenance(strategy);
 }

@@ -7,6 +7,7 @@
 #include "collective/board/system.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,17 +185,63 @@ enum muster_rc muster_training_read_variables(struct muster_env *env,
 }
 
 /* For programs that want to refuse bad settings before they load their data. */
+/* One of the words between commas. */
+static bool read_notice(struct muster_training_notices *notices, const char *word, size_t length)
+{
+    static const char launcher[] = "launcher:";
+    size_t prefix = sizeof(launcher) - 1;
+    char *end = NULL;
+    long pid;
+
+    if (length == 3 && memcmp(word, "gce", 3) == 0) {
+        notices->has_metadata = true;
+        return true;
+    }
+    notices->has_signals = true;
+    if (length == 7 && memcmp(word, "signals", 7) == 0)
+        return true;
+    if (length <= prefix || memcmp(word, launcher, prefix) != 0)
+        return false;
+    pid = strtol(word + prefix, &end, 10);
+    notices->launcher = (pid_t)pid;
+    return pid > 0 && pid <= INT_MAX && end == word + length;
+}
+
+enum muster_rc muster_training_read_notices(struct muster_env *env,
+                                            struct muster_training_notices *ret_notices,
+                                            struct muster_error *ret_error)
+{
+    const char *text = muster_vars_get(env->vars, "MUSTER_PREEMPTION");
+    struct muster_training_notices notices = {.has_signals = false};
+
+    for (const char *word = text; word != NULL && *word != '\0';) {
+        size_t length = strcspn(word, ",");
+
+        if (!read_notice(&notices, word, length))
+            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                    "MUSTER_PREEMPTION must be signals, gce, or signals,gce, got "
+                                    "%.80s; or unset it",
+                                    text);
+        word += length + (word[length] == ',');
+    }
+    *ret_notices = notices;
+    return MUSTER_OK;
+}
+
 enum muster_rc muster_strategy_check_variables(struct muster_env *env,
                                                struct muster_error *ret_error)
 {
     struct muster_node_options node = {.env = env};
     enum muster_log_level level;
     enum muster_training_trace trace;
+    struct muster_training_notices notices;
     bool is_json;
     enum muster_rc rc = muster_training_read_log(env, &level, &is_json, ret_error);
 
     if (rc == MUSTER_OK)
         rc = muster_training_read_trace(env, &trace, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_training_read_notices(env, &notices, ret_error);
     return rc != MUSTER_OK ? rc : muster_training_read_variables(env, &node, ret_error);
 }
 

@@ -2,6 +2,8 @@
 #ifndef MUSTER_TRAINING_VARIABLES_H
 #define MUSTER_TRAINING_VARIABLES_H
 
+#include <sys/types.h>
+
 #include <muster/log.h>
 
 #include "cluster/node/member.h"
@@ -35,5 +37,15 @@ enum muster_training_trace {
 MUSTER_MUST_CHECK enum muster_rc muster_training_read_trace(struct muster_env *env,
                                                             enum muster_training_trace *ret_trace,
                                                             struct muster_error *ret_error);
+
+/** Notices by which this process learns that the job is preempted: MUSTER_PREEMPTION. */
+struct muster_training_notices {
+    bool has_signals;  /* SIGTERM and SIGUSR1 to it … */
+    pid_t launcher;    /* … but those of its launcher, whose SIGTERM ends it; 0: it has none */
+    bool has_metadata; /* "gce": of Google's metadata server */
+};
+MUSTER_MUST_CHECK enum muster_rc muster_training_read_notices(
+    struct muster_env *env, struct muster_training_notices *ret_notices,
+    struct muster_error *ret_error);
 
 #endif

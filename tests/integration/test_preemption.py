@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A job that is preempted stops behind one step on all members, saves its state, and goes on from there when it is started again."""
-# Entries of ctest: Signals Faults Launchers Alone Platforms
+# Entries of ctest: Signals Faults Launchers Alone Platforms Google
+import http.server
 import json
 import os
 import pathlib
@@ -9,7 +10,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
+import urllib.parse
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
 import guard
@@ -364,7 +367,7 @@ class Alone(Preemption):
         for text in ("yes", "launcher:", "launcher:7x"):
             done = subprocess.run([STEPPER, "1"], env=dict(CLEAN, MUSTER_PREEMPTION=text), text=True, capture_output=True, timeout=PATIENCE_S)
             self.assertEqual(done.returncode, 1)
-            self.assertIn(f"MUSTER_PREEMPTION must be signals, got {text}", done.stderr)
+            self.assertIn(f"MUSTER_PREEMPTION must be signals, gce, or signals,gce, got {text}", done.stderr)
 
 
 class Platforms(Preemption):
@@ -386,6 +389,88 @@ class Platforms(Preemption):
         pathlib.Path(self.hurry).touch()
         summary = run.end(0)
         self.assertEqual(summary["restarts"], 1)
+
+
+class Metadata(http.server.ThreadingHTTPServer):
+    """Google's metadata server: a value changes when the test says so, and whoever waits for it is answered then."""
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), MetadataAnswers)
+        self.values = {"instance/maintenance-event": "NONE", "instance/preempted": "FALSE"}
+        self.changed = threading.Condition()
+        self.asked = set()
+        self.is_over = False
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def change(self, path, value):
+        with self.changed:
+            self.values[path] = value
+            self.changed.notify_all()
+
+    def wait_for_askers(self, path):
+        with self.changed:
+            self.changed.wait_for(lambda: path in self.asked, timeout=PATIENCE_S)
+
+    def handle_error(self, *_):
+        """Whoever asked has gone."""
+
+    def end(self):
+        with self.changed:
+            self.is_over = True
+            self.changed.notify_all()
+        self.shutdown()
+        self.server_close()
+
+
+class MetadataAnswers(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        path, _, query = self.path.removeprefix("/computeMetadata/v1/").partition("?")
+        wanted = dict(urllib.parse.parse_qsl(query))
+        server = self.server
+        with server.changed:
+            if wanted.get("last_etag") == server.values.get(path):
+                server.asked.add(path)
+                server.changed.notify_all()
+            server.changed.wait_for(lambda: server.is_over or wanted.get("last_etag") != server.values.get(path), timeout=PATIENCE_S)
+            value = server.values.get(path)
+        self.send_response(404 if value is None else 200)
+        self.send_header("Metadata-Flavor", "Google")
+        self.send_header("ETag", value or "none")  # a value is its own tag
+        self.send_header("Content-Length", str(len(value or "")))
+        self.end_headers()
+        self.wfile.write((value or "").encode())
+
+    def log_message(self, *_):
+        pass
+
+
+class Google(Preemption):
+    def stop(self, path, value, cause):
+        metadata = Metadata()
+        self.addCleanup(metadata.end)
+        words = ("-n", "2", "--checkpoint-dir", self.checkpoints, "--checkpoint-every", "2")
+        run = self.start_slowly(*words, MUSTER_PREEMPTION="gce", GCE_METADATA_HOST=f"127.0.0.1:{metadata.server_port}")
+        self.wait_for_step(run)
+        metadata.wait_for_askers(path)
+        metadata.change("instance/maintenance-event", "MIGRATE_ON_HOST_MAINTENANCE")  # which a machine survives
+        metadata.wait_for_askers("instance/maintenance-event")
+        self.assertIsNone(run.child.poll())
+        metadata.change(path, value)
+        step = self.stopped(run)
+
+        self.assertIn(cause, run.said())
+        self.goes_on(step, *words)
+
+    def test_a_maintenance_that_ends_the_machine_stops_the_job(self):
+        self.stop("instance/maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE", 'why=TERMINATE_ON_HOST_MAINTENANCE')
+
+    def test_the_end_of_a_spot_machine_stops_the_job(self):
+        self.stop("instance/preempted", "TRUE", 'why=PREEMPTED')
+
+    def test_a_machine_without_such_a_server_trains_on(self):
+        run = self.start("-n", "2", "--checkpoint-dir", self.checkpoints, MUSTER_PREEMPTION="gce", GCE_METADATA_HOST="127.0.0.1:1")
+        self.assertIsNone(run.end(0)["preempted"])
 
 
 if __name__ == "__main__":

@@ -102,6 +102,17 @@ static bool take_etag(struct muster_metadata_watch *watch)
     return true;
 }
 
+static void take_value(struct muster_metadata_watch *watch)
+{
+    size_t bytes = watch->get.bytes;
+
+    if (bytes >= sizeof(watch->value))
+        bytes = sizeof(watch->value) - 1;
+    if (bytes > 0)
+        memcpy(watch->value, watch->get.text, bytes);
+    watch->value[bytes] = '\0';
+}
+
 /* Make at most one request per interval. The first answer comes at once, and the next request may
  * follow it at once. */
 static void watch_continue(struct muster_metadata_watch *watch, bool is_first)
@@ -135,6 +146,7 @@ static void on_answer(struct muster_metadata_get *get, enum muster_rc rc)
     }
     watch->backoff_ns = 0;
     is_new = take_etag(watch);
+    take_value(watch);               /* the next request forgets it */
     watch_continue(watch, is_first); /* before on_change, which may stop the watch */
     if (is_new)
         watch->on_change(watch);

@@ -10,6 +10,7 @@
 #define MUSTER_METADATA_WATCH_S           60u /* the server answers after that without a change */
 #define MUSTER_METADATA_WATCH_INTERVAL_NS MUSTER_NS_PER_S
 #define MUSTER_METADATA_ETAG_BYTES        64
+#define MUSTER_METADATA_VALUE_BYTES       64
 
 struct muster_metadata_watch;
 typedef void muster_metadata_watch_fn(struct muster_metadata_watch *watch);
@@ -28,6 +29,7 @@ struct muster_metadata_watch {
     muster_metadata_watch_fn *on_off;    /* stopped, and its request has ended */
     uint64_t interval_min_ns; /* between two requests, and the first pause after a failure, which
                                  doubles up to 60 s; 0: 1 s */
+    char value[MUSTER_METADATA_VALUE_BYTES]; /* as last seen, for on_change; cut */
     /* private */
     struct muster_env *env;
     const char *path;

@@ -273,7 +273,8 @@ void run_summary_print(struct run *run)
         run_tell(run, "all workers ended with 0 after %llu restart%s in %.1f s",
                  (unsigned long long)run->restarts, plural_of(run->restarts), seconds_of(run));
     tell_unclosed(run, &outcome);
-    tell_part(run);
+    if (run_preemption_find(run) == NULL || !run_outcome_is_idle(run)) /* it had not begun */
+        tell_part(run);
     print_unreached(run);
     if (outcome.is_different)
         print_difference(run, &outcome);

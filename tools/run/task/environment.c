@@ -138,6 +138,15 @@ static void add_trace(struct builder *builder, const struct run_task *task)
         add_variable(builder, "MUSTER_TRACE_DIR", "%s", path);
 }
 
+/* The workers watch the metadata server, if this process was told to. */
+static bool watches_metadata(void)
+{
+    const char *text = getenv("MUSTER_PREEMPTION");
+
+    return text != NULL && (strcmp(text, "gce") == 0 || strstr(text, ",gce") != NULL ||
+                            strncmp(text, "gce,", 4) == 0);
+}
+
 static void add_muster(struct builder *builder, const struct run_task *task)
 {
     const struct run_settings *settings = &task->run->settings;
@@ -168,7 +177,8 @@ static void add_muster(struct builder *builder, const struct run_task *task)
     add_variable(builder, "MUSTER_MIN_MEMBERS_TIMEOUT_S", "%llu",
                  (unsigned long long)whole_seconds(settings->members_min_timeout_ns));
     if (settings->preemption_grace_ns > 0)
-        add_variable(builder, "MUSTER_PREEMPTION", "launcher:%d", (int)task->run->pid);
+        add_variable(builder, "MUSTER_PREEMPTION", "launcher:%d%s", (int)task->run->pid,
+                     watches_metadata() ? ",gce" : "");
     if (settings->tune_file != NULL)
         add_variable(builder, "MUSTER_TUNE_FILE", "%s", settings->tune_file);
     if (strcmp(settings->reproducible, "no") != 0)

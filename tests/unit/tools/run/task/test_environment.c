@@ -112,6 +112,11 @@ static void with_a_preemption_grace_a_worker_knows_whose_sigterm_ends_it(void **
     stage_make(&stage);
     check_value(&stage, "MUSTER_PREEMPTION", "launcher:4711");
     stage_drop(&stage);
+
+    assert_int_equal(setenv("MUSTER_PREEMPTION", "signals,gce", 1), 0); /* the workers watch that */
+    stage_make(&stage);
+    check_value(&stage, "MUSTER_PREEMPTION", "launcher:4711,gce");
+    stage_drop(&stage);
     assert_int_equal(unsetenv("MUSTER_PREEMPTION"), 0);
 }
 
