@@ -12,8 +12,8 @@
 
 /* 16 MiB take a few milliseconds; the loop goes on between two slices. */
 #define COMPARE_CHUNKS_A_TURN 64
-/* Ahead of the admission 768 MiB/s: the members train meanwhile. */
-#define AHEAD_CHUNKS_A_TICK 3
+/* Ahead of the admission 1 GiB/s: the members train meanwhile. */
+#define AHEAD_CHUNKS_A_TICK 4
 #define AHEAD_TICK_NS       MUSTER_NS_PER_MS
 #define LOG_PATIENCE_NS     (10 * MUSTER_NS_PER_S)
 

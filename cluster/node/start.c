@@ -105,7 +105,11 @@ void muster_node_on_start_timer(struct muster_timer *timer)
 
     if (muster_membership_is_member(node->machine) ||
         (muster_membership_view(node->machine) != NULL && node->training.state == NODE_STATE_NONE))
-        return; /* its program has not asked to be admitted (again) */
+        return;                    /* its program has not asked to be admitted (again) */
+    if (node->training.is_ahead) { /* nor has it yet: it fetches, and will end by itself */
+        muster_timer_start(timer, node->env->loop, again_ns);
+        return;
+    }
     name_start_wait(node, what, sizeof(what));
     if (now_ns >= node->start.deadline_ns) {
         fail_start(node, what);

@@ -116,6 +116,27 @@ static void a_kill_while_a_joiner_fetches_ahead_stops_nobody(void **state)
     }
 }
 
+/* A large state takes longer than members may take to admit somebody. */
+static void time_that_is_spent_ahead_is_no_time_of_waiting(void **state)
+{
+    struct train_worker *joiner;
+    struct train_job job;
+
+    (void)state;
+    job_open(&job, 5, 3, 1);
+    joiner = start_joiner(&job, 3);
+    assert_true(sim_run_until(job.world, is_ahead, joiner, 20 * MUSTER_NS_PER_S));
+    sim_enter(joiner->process);
+    joiner->node->start.deadline_ns = 0;
+    muster_timer_start(&joiner->node->start.timer, joiner->env->loop, 0);
+    sim_leave(joiner->process);
+
+    train_job_assert_trains(&job);
+    assert_false(joiner->is_failed);
+    assert_true(joiner->node->start.deadline_ns > 0);
+    train_job_close(&job);
+}
+
 static void two_joiners_fetch_ahead_together(void **state)
 {
     (void)state;
@@ -188,6 +209,7 @@ int main(void)
         cmocka_unit_test(steps_that_do_not_say_what_they_change_delay_nobody),
         cmocka_unit_test(steps_that_say_it_now_and_then_end_in_the_same_state),
         cmocka_unit_test(a_kill_while_a_joiner_fetches_ahead_stops_nobody),
+        cmocka_unit_test(time_that_is_spent_ahead_is_no_time_of_waiting),
         cmocka_unit_test(two_joiners_fetch_ahead_together),
         cmocka_unit_test(when_all_members_die_the_joiner_begins_anew),
         cmocka_unit_test(a_joiner_with_other_tensors_is_never_admitted),

@@ -38,7 +38,7 @@ struct bench_join {
     int fd;
     pid_t launcher; /* 0: it has ended, with status */
     int status;
-    struct bench_samples calm_ms, ahead_ms, admission_ms, over_ms, joined_s;
+    struct bench_samples calm_ms, calm_longest_ms, ahead_ms, admission_ms, over_ms, joined_s;
     uint64_t within_count; /* joins in which no step was longer than the bound */
 };
 
@@ -184,6 +184,7 @@ static void judge_join(struct bench_join *bench, uint64_t calm_from_ns)
     ahead_ms = bench_samples_quantile(&ahead, 1);
     max_ms = ahead_ms > admission_ms ? ahead_ms : admission_ms;
     bench_samples_add(&bench->calm_ms, median_ms);
+    bench_samples_add(&bench->calm_longest_ms, bench_samples_quantile(&calm, 1));
     bench_samples_add(&bench->ahead_ms, ahead_ms);
     bench_samples_add(&bench->admission_ms, admission_ms);
     bench_samples_add(&bench->over_ms, max_ms - median_ms);
@@ -250,6 +251,7 @@ static void result_print(struct bench_join *bench, bool is_identical)
            (double)settings->idle_ns * 1e-6, settings->joins, bench->within_count,
            is_identical ? "true" : "false");
     quantiles_print("step_ms", &bench->calm_ms);
+    quantiles_print("longest_without_ms", &bench->calm_longest_ms);
     quantiles_print("ahead_ms", &bench->ahead_ms);
     quantiles_print("admission_ms", &bench->admission_ms);
     quantiles_print("over_ms", &bench->over_ms);
@@ -351,6 +353,7 @@ int bench_join(int argc, char **argv)
         return exit_code;
     exit_code = measure_joins(&bench);
     free(bench.calm_ms.at);
+    free(bench.calm_longest_ms.at);
     free(bench.ahead_ms.at);
     free(bench.admission_ms.at);
     free(bench.joined_s.at);
