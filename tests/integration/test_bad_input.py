@@ -17,7 +17,7 @@ import guard
 
 guard.enter()
 from main_again import MainAgain
-from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS, Job, ask_each, each, every, ok
+from puppets import CLEAN, MUSTER, PATIENCE_S, PEER_VERSION, PROGRAMS, Job, ask_each, each, every, ok
 
 STEPPER = os.path.join(PROGRAMS, "stepper")
 MUSTERS, STEPPERS = MainAgain(MUSTER, PATIENCE_S), MainAgain(STEPPER, PATIENCE_S)  # for what ends before it has begun
@@ -205,7 +205,7 @@ class WithOthers(unittest.TestCase):
                 got = b""
                 while data := wire.recv(4096):
                     got += data
-                self.assertEqual(got[:8], b"MSTR" + struct.pack("<I", 3))  # it says its own, then closes
+                self.assertEqual(got[:8], b"MSTR" + struct.pack("<I", PEER_VERSION))  # it says its own, then closes
         self.work_on(members)
 
     def test_members_of_another_version_do_not_meet(self):

@@ -132,7 +132,11 @@ class Bench(unittest.TestCase):
                               timeout=600, check=False, env=environment)
 
     def bench(self, *words):
-        done = self.run_bench(*words)
+        """On a busy machine no call may end in the time that the case gives: the last option of a name counts."""
+        for seconds in (None, "2", "20"):
+            done = self.run_bench(*words, *(("--seconds", seconds) if seconds else ()))
+            if "give more --seconds" not in done.stderr:
+                break
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)
 

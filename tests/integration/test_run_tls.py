@@ -16,11 +16,9 @@ sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib")
 import guard
 
 guard.enter()
-from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
+from puppets import CLEAN, MUSTER, PATIENCE_S, PEER_VERSION, PROGRAMS
 
 STEPPER = os.path.join(PROGRAMS, "stepper")
-with open(os.path.join(os.environ["MUSTER_SOURCE_DIR"], "net", "link", "peer_link.h"), encoding="utf-8") as header:
-    PEER_VERSION = int(re.search(r"MUSTER_PEER_VERSION (\d+)u", header.read()).group(1))
 
 
 def run(*options, program=(STEPPER, "20", "1000", "w", "20000"), **variables):
