@@ -1,5 +1,6 @@
 /* From objects of Python to the library's arguments, and from its errors to exceptions. */
 #include "python/convert.h"
+#include "python/tensor.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -171,6 +172,30 @@ bool muster_py_read_text(PyObject *value, const char **ret_text)
     return *ret_text != NULL;
 }
 
+static bool dtype_of_name(const char *name, enum muster_dtype *ret_dtype)
+{
+    for (int dtype = 0; muster_dtype_bytes((enum muster_dtype)dtype) > 0; dtype++)
+        if (strcmp(muster_dtype_name((enum muster_dtype)dtype), name) == 0) {
+            *ret_dtype = (enum muster_dtype)dtype;
+            return true;
+        }
+    return false;
+}
+
+bool muster_py_read_dtype(PyObject *value, enum muster_dtype *ret_dtype)
+{
+    const char *text;
+
+    if (!muster_py_read_text(value, &text))
+        return false;
+    if (text == NULL || dtype_of_name(text, ret_dtype))
+        return true;
+    PyErr_Format(PyExc_ValueError,
+                 "dtype must be f32, f64, f16, bf16, i32, i64, u32, u64, i8, u8 or bool, got '%s'",
+                 text);
+    return false;
+}
+
 bool muster_py_read_reduction(PyObject *value, enum muster_reduction *ret_reduction)
 {
     const char *text;
@@ -195,16 +220,6 @@ bool muster_py_read_reduction(PyObject *value, enum muster_reduction *ret_reduct
 }
 
 /* --- Tensors: buffers of other objects --- */
-
-static bool dtype_of_name(const char *name, enum muster_dtype *ret_dtype)
-{
-    for (int dtype = 0; muster_dtype_bytes((enum muster_dtype)dtype) > 0; dtype++)
-        if (strcmp(muster_dtype_name((enum muster_dtype)dtype), name) == 0) {
-            *ret_dtype = (enum muster_dtype)dtype;
-            return true;
-        }
-    return false;
-}
 
 /* The letters of the struct module, in native order. */
 static bool dtype_of_format(const Py_buffer *buffer, enum muster_dtype *ret_dtype)

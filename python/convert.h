@@ -37,6 +37,8 @@ bool muster_py_read_seconds(PyObject *value, uint64_t *ret_ns);
 /** *ret_text is borrowed from value. */
 bool muster_py_read_text(PyObject *value, const char **ret_text);
 bool muster_py_read_reduction(PyObject *value, enum muster_reduction *ret_reduction);
+/** Left as it is by what is missing. */
+bool muster_py_read_dtype(PyObject *value, enum muster_dtype *ret_dtype);
 
 /* --- Tensors: buffers of other objects --- */
 

@@ -4,7 +4,7 @@
  * short calls, since getting it back costs up to a switch interval (5 ms) beside a thread that computes;
  * a call that waits for other members gives it back after a millisecond (on_wait). An open strategy is
  * held by the module: only close, or the end of the process, ends it. */
-#include "python/convert.h"
+#include "python/tensor.h"
 
 #include <pythread.h>
 
@@ -44,6 +44,8 @@ struct strategy_object {
     bool is_slow; /* the last call has waited: the next one gives the GIL back at once */
     uint64_t step;
     bool is_restored;
+    struct muster_list tensors; /* that exist: struct muster_py_tensor */
+    struct muster_list unused;  /* that nobody has any more, freed by the next call */
 };
 
 static struct strategy_object *strategy_of(PyObject *self)
@@ -95,8 +97,26 @@ static bool lock_call(struct strategy_object *self)
     return true;
 }
 
+/* The memory of a tensor is given back between calls: its last user may go inside of one. */
+static void free_unused(struct strategy_object *self)
+{
+    struct muster_list *node;
+
+    while ((node = muster_list_pop(&self->unused)) != NULL) {
+        struct muster_py_memory *memory = MUSTER_CONTAINER_OF(node, struct muster_py_memory, node);
+
+        if (self->strategy != NULL)
+            muster_strategy_tensor_free(self->strategy, &memory->tensor);
+        else
+            muster_kept_memory_free(&memory->kept);
+        PyMem_Free(memory);
+    }
+}
+
 static void unlock_call(struct strategy_object *self)
 {
+    if (!muster_list_is_empty(&self->unused))
+        free_unused(self);
     self->owner = 0;
     PyThread_release_lock(self->lock);
 }
@@ -116,6 +136,19 @@ static bool enter(struct strategy_object *self)
     unlock_call(self);
     return muster_py_raise(muster_py_error_classes[MUSTER_FAILED_PRECONDITION],
                            "the strategy is closed") != NULL;
+}
+
+/* In a fork it stays, as it is the parent's. */
+static void on_unused(PyObject *owner, struct muster_py_memory *memory)
+{
+    struct strategy_object *self = strategy_of(owner);
+
+    muster_list_remove(&memory->node);
+    muster_list_append(&self->unused, &memory->node);
+    if (self->fork_count != fork_count || self->owner != 0 ||
+        !PyThread_acquire_lock(self->lock, NOWAIT_LOCK))
+        return; /* the call that runs frees it */
+    unlock_call(self);
 }
 
 /* --- Calls --- */
@@ -370,6 +403,55 @@ static PyObject *strategy_check_health(PyObject *self, PyObject *const *args, Py
     return run_call(strategy_of(self), &call);
 }
 
+/* --- Memory that the other processes of the host map --- */
+
+static enum muster_rc run_tensor_new(struct muster_strategy *strategy, struct call *call)
+{
+    return muster_strategy_tensor_new(strategy, call->tensors->dtype, call->tensors->count,
+                                      call->tensors);
+}
+
+static PyObject *strategy_zeros(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                PyObject *keywords)
+{
+    static const char *const names[] = {"count", "dtype", NULL};
+    PyObject *values[2], *result;
+    struct muster_tensor tensor = {.dtype = MUSTER_F32};
+    struct call call = {.run = run_tensor_new, .tensors = &tensor};
+    struct muster_py_memory *memory;
+
+    if (!muster_py_read_arguments("zeros", names, 1, args, count, keywords, values) ||
+        !muster_py_read_number(values[0], 0, SIZE_MAX, &tensor.count) ||
+        !muster_py_read_dtype(values[1], &tensor.dtype))
+        return NULL;
+    memory = PyMem_Calloc(1, sizeof(*memory));
+    if (memory == NULL)
+        return PyErr_NoMemory();
+    result = run_call(strategy_of(self), &call);
+    if (result == NULL) {
+        PyMem_Free(memory);
+        return NULL;
+    }
+    Py_DECREF(result);
+    memory->tensor = tensor;
+    muster_list_append(&strategy_of(self)->tensors, &memory->node);
+    result = muster_py_tensor_new(self, memory, on_unused);
+    if (result == NULL)
+        on_unused(self, memory);
+    return result;
+}
+
+/* Views of them may outlive close. */
+static void keep_tensors(struct strategy_object *self)
+{
+    MUSTER_LIST_EACH (&self->tensors, memory, struct muster_py_memory, node) {
+        enum muster_rc rc =
+            muster_strategy_tensor_keep(self->strategy, &memory->tensor, &memory->kept);
+
+        (void)rc; /* no other thread is in: the lock is this one's */
+    }
+}
+
 /* --- The step --- */
 
 static enum muster_rc run_register(struct muster_strategy *strategy, struct call *call)
@@ -489,6 +571,85 @@ static PyObject *strategy_report_result(PyObject *self, PyObject *const *args, P
     return report_value(self, "report_result", &call, args, count, keywords);
 }
 
+/* --- Checkpoints, preemption --- */
+
+static enum muster_rc run_checkpoint(struct muster_strategy *strategy, struct call *call)
+{
+    const struct muster_strategy_checkpoint_options *options = call->data;
+
+    return muster_strategy_checkpoint_start(strategy, options);
+}
+
+static PyObject *strategy_checkpoint(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                     PyObject *keywords)
+{
+    static const char *const names[] = {"folder", "keep", "timeout", NULL};
+    PyObject *values[3];
+    struct muster_strategy_checkpoint_options options = {0};
+    struct call call = {.run = run_checkpoint, .data = &options};
+    uint64_t keep;
+
+    if (!muster_py_read_arguments("checkpoint", names, 1, args, count, keywords, values) ||
+        !muster_py_read_text(values[0], &options.folder) ||
+        !muster_py_read_number(values[1], 0, UINT32_MAX, &keep) ||
+        !muster_py_read_seconds(values[2], &options.timeout_ns))
+        return NULL;
+    options.keep_count = (uint32_t)keep;
+    return run_call(strategy_of(self), &call);
+}
+
+static enum muster_rc run_checkpoint_wait(struct muster_strategy *strategy, struct call *call)
+{
+    (void)call;
+    return muster_strategy_checkpoint_wait(strategy);
+}
+
+static PyObject *strategy_checkpoint_wait(PyObject *self, PyObject *unused)
+{
+    struct call call = {.run = run_checkpoint_wait};
+
+    (void)unused;
+    return run_call(strategy_of(self), &call);
+}
+
+static enum muster_rc run_restore(struct muster_strategy *strategy, struct call *call)
+{
+    return muster_strategy_restore(strategy, call->text);
+}
+
+static PyObject *strategy_restore(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                  PyObject *keywords)
+{
+    static const char *const names[] = {"folder", NULL};
+    PyObject *values[1];
+    struct call call = {.run = run_restore, .is_short = true};
+
+    if (!muster_py_read_arguments("restore", names, 1, args, count, keywords, values) ||
+        !muster_py_read_text(values[0], &call.text))
+        return NULL;
+    if (call.text == NULL)
+        return muster_py_raise(PyExc_TypeError, "a folder must be a string, got None");
+    return run_call(strategy_of(self), &call);
+}
+
+static enum muster_rc run_preempt(struct muster_strategy *strategy, struct call *call)
+{
+    return muster_strategy_preempt(strategy, call->text);
+}
+
+static PyObject *strategy_preempt(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                  PyObject *keywords)
+{
+    static const char *const names[] = {"cause", NULL};
+    PyObject *values[1];
+    struct call call = {.run = run_preempt, .is_short = true};
+
+    if (!muster_py_read_arguments("preempt", names, 0, args, count, keywords, values) ||
+        !muster_py_read_text(values[0], &call.text))
+        return NULL;
+    return run_call(strategy_of(self), &call);
+}
+
 /* --- Open, and the ends --- */
 
 static enum muster_rc run_abandon(struct muster_strategy *strategy, struct call *call)
@@ -522,6 +683,8 @@ static PyObject *strategy_close(PyObject *self, PyObject *unused)
         return NULL;
     strategy = ours->strategy;
     if (strategy != NULL) {
+        free_unused(ours);
+        keep_tensors(ours);
         Py_BEGIN_ALLOW_THREADS;
         muster_strategy_close(strategy);
         Py_END_ALLOW_THREADS;
@@ -566,6 +729,8 @@ static PyObject *strategy_new(PyTypeObject *type, PyObject *args, PyObject *keyw
     if (self == NULL)
         return NULL;
     self->fork_count = fork_count;
+    muster_list_init(&self->tensors);
+    muster_list_init(&self->unused);
     self->held = PyList_New(0);
     self->lock = PyThread_allocate_lock();
     if (self->held == NULL || self->lock == NULL) {
@@ -653,6 +818,19 @@ static PyObject *strategy_get_digest(PyObject *self, void *unused)
     return PyUnicode_FromString(text);
 }
 
+static PyObject *strategy_get_preempted(PyObject *self, void *unused)
+{
+    struct strategy_object *ours = strategy_of(self);
+    bool is_preempted;
+
+    (void)unused;
+    if (!enter(ours))
+        return NULL;
+    is_preempted = muster_strategy_is_preempted(ours->strategy);
+    unlock_call(ours);
+    return PyBool_FromLong(is_preempted);
+}
+
 static PyObject *strategy_get_step(PyObject *self, void *unused)
 {
     (void)unused;
@@ -680,6 +858,9 @@ static PyMethodDef strategy_methods[] = {
     {"register", FAST(strategy_register), METH_FASTCALL | METH_KEYWORDS,
      "register(name, tensor, dtype=None)\n--\n\nName an array that is part of the training state, "
      "before the first begin."},
+    {"zeros", FAST(strategy_zeros), METH_FASTCALL | METH_KEYWORDS,
+     "zeros(count, dtype='f32')\n--\n\nA Tensor that the other processes of the host map: "
+     "operations on it copy nothing."},
     {"begin", strategy_begin, METH_NOARGS,
      "begin()\n--\n\nBegin the next step, and return its number: waits for the others, and in a "
      "joiner for their state."},
@@ -705,6 +886,18 @@ static PyMethodDef strategy_methods[] = {
      "check_health(timeout=None)\n--\n\nUnavailable, with their names, if members do not answer."},
     {"commit", strategy_commit, METH_NOARGS,
      "commit()\n--\n\nThe registered arrays are now the state after this step."},
+    {"checkpoint", FAST(strategy_checkpoint), METH_FASTCALL | METH_KEYWORDS,
+     "checkpoint(folder, keep=0, timeout=None)\n--\n\nAll members begin to write the state of the "
+     "last commit. Between begin and the "
+     "first change of a registered array."},
+    {"checkpoint_wait", strategy_checkpoint_wait, METH_NOARGS,
+     "checkpoint_wait()\n--\n\nUntil the last checkpoint is whole, or has failed."},
+    {"restore", FAST(strategy_restore), METH_FASTCALL | METH_KEYWORDS,
+     "restore(folder)\n--\n\nA new job begins with the newest whole checkpoint there. Before the "
+     "first begin, on all members."},
+    {"preempt", FAST(strategy_preempt), METH_FASTCALL | METH_KEYWORDS,
+     "preempt(cause=None)\n--\n\nAsk all members to stop behind one step, because this machine "
+     "will be taken away."},
     {"report", FAST(strategy_report), METH_FASTCALL | METH_KEYWORDS,
      "report(name, value)\n--\n\nA number for the launcher's progress line, with the next commit."},
     {"report_result", FAST(strategy_report_result), METH_FASTCALL | METH_KEYWORDS,
@@ -730,6 +923,8 @@ static PyGetSetDef strategy_attributes[] = {
      "The sum of all weights of the last weighted mean.", NULL},
     {"digest", strategy_get_digest, NULL,
      "16 hexadecimal digits of the hash of all registered arrays.", NULL},
+    {"preempted", strategy_get_preempted, NULL,
+     "Whether the job stops: begin raises Cancelled behind its last step.", NULL},
     {"step", strategy_get_step, NULL, "The step that was begun last; 0 before the first begin.",
      NULL},
     {"restored", strategy_get_restored, NULL, "Whether begin has replaced the registered arrays.",
@@ -773,7 +968,7 @@ PyMODINIT_FUNC PyInit__muster(void)
     if (!is_watching_forks)
         is_watching_forks = pthread_atfork(NULL, NULL, on_fork) == 0;
     type = PyType_FromSpec(&strategy_spec);
-    if (type == NULL || !muster_py_add_errors(module) ||
+    if (type == NULL || !muster_py_add_errors(module) || !muster_py_add_tensor(module) ||
         PyModule_AddObjectRef(module, "Strategy", type) != 0 ||
         PyModule_AddStringConstant(module, "__version__", MUSTER_VERSION) != 0)
         Py_CLEAR(module);

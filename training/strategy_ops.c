@@ -3,6 +3,7 @@
 
 #include <muster/collective.h>
 
+#include "collective/board/kept.h"
 #include "collective/group/group.h"
 #include "training/strategy_call.h"
 
@@ -387,6 +388,25 @@ void muster_strategy_tensor_free(struct muster_strategy *strategy, struct muster
         return; /* another thread's call may use it; a fork's mapping ends with it */
     muster_tensor_free(strategy->env, tensor);
     muster_strategy_leave(strategy);
+}
+
+enum muster_rc muster_strategy_tensor_keep(struct muster_strategy *strategy,
+                                           const struct muster_tensor *tensor,
+                                           struct muster_kept_memory *ret_kept)
+{
+    enum muster_rc rc = muster_strategy_enter(strategy, "tensor_keep");
+
+    if (rc != MUSTER_OK)
+        return rc;
+    muster_tensor_keep(strategy->env, tensor, &ret_kept->start, &ret_kept->bytes);
+    muster_strategy_leave(strategy);
+    return MUSTER_OK;
+}
+
+void muster_kept_memory_free(struct muster_kept_memory *kept)
+{
+    muster_tensor_drop(kept->start, kept->bytes);
+    *kept = (struct muster_kept_memory){0};
 }
 
 enum muster_rc muster_strategy_broadcast_in_seat(struct muster_strategy *strategy, const char *name,

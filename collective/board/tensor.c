@@ -3,6 +3,7 @@
  * difference. */
 #include <muster/collective.h>
 
+#include "collective/board/kept.h"
 #include "runtime/system/host_share.h"
 
 #define ALIGNMENT 64u /* a cache line, and the widest vector load of the kernels */
@@ -70,9 +71,40 @@ void muster_tensor_free(struct muster_env *env, struct muster_tensor *tensor)
     if (shares != NULL)
         share = muster_shares_find(shares, tensor->data, 1);
     /* The address tells which of the two it is: new may have fallen back to plain memory. */
-    if (share != NULL)
+    if (share != NULL) {
+        share->shared.is_kept = false;
         muster_share_free(shares, share);
-    else
+    } else {
         plain_free(env->mem, tensor->data);
+    }
     tensor->data = NULL;
+}
+
+void muster_tensor_keep(struct muster_env *env, const struct muster_tensor *tensor,
+                        void **ret_start, size_t *ret_bytes)
+{
+    struct muster_shares *shares = muster_host_shares(env->host);
+    struct muster_share *share = NULL;
+
+    *ret_start = NULL;
+    *ret_bytes = 0;
+    if (tensor->data == NULL)
+        return;
+    if (shares != NULL)
+        share = muster_shares_find(shares, tensor->data, 1);
+    if (share == NULL) {
+        *ret_start = ((void **)tensor->data)[-1];
+        return;
+    }
+    share->shared.is_kept = true;
+    *ret_start = share->shared.memory;
+    *ret_bytes = share->shared.bytes;
+}
+
+void muster_tensor_drop(void *start, size_t bytes)
+{
+    if (bytes > 0)
+        muster_shared_memory_unmap(start, bytes);
+    else
+        muster_mem_free(muster_mem_system(), start);
 }

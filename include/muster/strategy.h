@@ -69,6 +69,20 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_tensor_new(
 MUSTER_API void muster_strategy_tensor_free(struct muster_strategy *strategy,
                                             struct muster_tensor *tensor);
 
+/** The memory of a tensor whose strategy is closed. */
+struct muster_kept_memory {
+    void *start;
+    size_t bytes; /* of its mapping; 0: it is ordinary memory */
+};
+/** The tensor's data stays where it is when the strategy is closed, so that views of it which others hold
+ * stay whole. muster_strategy_tensor_free is still right before close, and muster_kept_memory_free
+ * behind it. FAILED_PRECONDITION (another thread is in a call). */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_tensor_keep(
+    struct muster_strategy *strategy, const struct muster_tensor *tensor,
+    struct muster_kept_memory *ret_kept);
+/** All zero is accepted, and left behind. */
+MUSTER_API void muster_kept_memory_free(struct muster_kept_memory *kept);
+
 /** Name a tensor that is part of the training state, the same on every member, before the first
  * begin; see there when it may change. Borrows tensor->data until close; name is copied.
  * ALREADY_EXISTS, FAILED_PRECONDITION (after begin), INVALID_ARGUMENT (device memory); what is final in

@@ -31,6 +31,7 @@ from muster._muster import (
     PermissionDenied,
     ResourceExhausted,
     StateMismatch,
+    Tensor,
     Unauthenticated,
     Unavailable,
     Unimplemented,

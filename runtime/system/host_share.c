@@ -124,9 +124,16 @@ void muster_shared_memory_close(struct muster_shared_memory *shared)
     if (shared->memory == NULL)
         return;
     MUSTER_ASSERT(shared->fd >= 0 && shared->bytes > 0);
-    munmap(shared->memory, shared->bytes);
+    if (!shared->is_kept)
+        munmap(shared->memory, shared->bytes);
     close(shared->fd);
     shared->memory = NULL;
+}
+
+void muster_shared_memory_unmap(void *memory, size_t bytes)
+{
+    MUSTER_ASSERT(memory != NULL && bytes > 0);
+    munmap(memory, bytes);
 }
 
 /* --- All of a process --- */

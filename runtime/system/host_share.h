@@ -11,6 +11,7 @@ struct muster_shared_memory {
     uint8_t *memory;
     size_t bytes;
     bool is_huge; /* in pages of 2 MiB but for what is left over */
+    bool is_kept; /* close leaves it mapped: muster_shared_memory_unmap is the holder's */
 };
 
 /** Only this mapping can write, whoever has the descriptor: the file is sealed
@@ -26,6 +27,8 @@ void muster_shared_memory_commit(struct muster_shared_memory *shared);
 uint8_t *muster_shared_memory_map(int fd, size_t bytes, int protection);
 /** Idempotent. */
 void muster_shared_memory_close(struct muster_shared_memory *shared);
+/** Of one that was kept, and is closed. */
+void muster_shared_memory_unmap(void *memory, size_t bytes);
 
 struct muster_share {
     struct muster_shared_memory shared;

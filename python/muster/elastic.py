@@ -1,0 +1,202 @@
+"""The loop of a program that trains on NumPy arrays while workers die and come back."""
+
+import io
+import pickle
+import sys
+
+import numpy
+
+import muster
+
+EXIT_PREEMPTED = 42  # include/muster/strategy_preemption.h
+_LENGTH_BYTES = 8
+
+
+def _dump(value):
+    """Bytes that depend on the value alone, and not on which of its parts are one object: all members' must be equal."""
+    file = io.BytesIO()
+    pickler = pickle.Pickler(file, protocol=4)
+    pickler.fast = True
+    pickler.dump(value)
+    return file.getvalue()
+
+
+class Elastic:
+    """Steps that all members of a job do together.
+
+        elastic = muster.Elastic({"weights": weights}, extra={"order": order})
+        gradient, = elastic.buffers([weights])
+        for step in elastic.steps(1000):
+            with step:                                      # begin: waits, joins, restores
+                pick = order.pick(step.step)[step.rank::step.size]
+                gradient[:] = gradient_of(weights, pick)
+                step.average(weight=len(pick))              # the mean over all examples, however they are shared out
+                weights -= 0.1 * gradient                   # behind the last operation of the step
+        elastic.close()                                     # commit is at the end of `with`
+
+    state: the arrays that a joiner is given, by name; their memory stays the same from now on. All members of a new
+    job begin with those of rank 0.
+
+    extra: what is state and not an array, by name: objects with state_dict() and load_state_dict(), or with pickles.
+    They are pickled into `blob_bytes` of the state at each commit, and loaded by a member that was given the state,
+    and when a step runs again.
+
+    checkpoint: a folder that all members see; a new job begins with the newest checkpoint there, and every `every`
+    steps one is written, of which `keep` stay.
+
+    An operation that ends with muster.Aborted ends the `with` and runs the step again. Another exception out of it
+    ends this member; the others go on, and `muster run` starts it again. Options are those of muster.Strategy.
+    """
+
+    def __init__(self, state, *, extra=None, checkpoint=None, every=100, keep=2, blob_bytes=65536, **options):
+        if not isinstance(every, int) or every < 1:
+            raise ValueError(f"every must be a number of steps from 1 on, got {every!r}")
+        self.strategy = muster.Strategy(**options)
+        self._extra = dict(extra or {})
+        self._checkpoint, self._every, self._keep = checkpoint, every, keep
+        self._committed = 0
+        self._is_begun = self._has_state = False
+        self._buffers = []
+        for name, array in state.items():
+            self.strategy.register(name, array)
+        if self._extra:
+            self._blob = numpy.zeros(blob_bytes, numpy.uint8)
+            self._save()
+            self.strategy.register("muster.extra", self._blob)
+        if checkpoint is not None:
+            self.strategy.restore(str(checkpoint))
+
+    # --- what a step knows ---
+
+    @property
+    def step(self):
+        """The step that has begun, inside of one; else the last that was committed."""
+        return self._committed + self._is_begun
+
+    @property
+    def rank(self):
+        return self.strategy.rank
+
+    @property
+    def size(self):
+        return self.strategy.size
+
+    @property
+    def task(self):
+        return self.strategy.task
+
+    @property
+    def contributors(self):
+        return self.strategy.contributors
+
+    @property
+    def restored(self):
+        return self.strategy.restored
+
+    # --- the loop ---
+
+    def steps(self, until):
+        """Gives this object for each step until `until` is committed. Ends, too, when the job is over before this late
+        worker is back. A job that is preempted ends the program with the exit code that says so."""
+        while self._committed < until:
+            try:
+                self.begin()
+            except muster.JobOver:
+                return
+            except muster.Cancelled:
+                if not self.strategy.preempted:
+                    raise
+                self.close()
+                sys.exit(EXIT_PREEMPTED)
+            yield self
+
+    def begin(self):
+        """What `with` does first, when steps() has not."""
+        step = self.strategy.begin()
+        if self._extra and (not self._has_state or self.strategy.restored):
+            self._load()
+        self._has_state = self._is_begun = True
+        self._committed = step - 1
+        if self._checkpoint is not None and self._committed > 0 and self._committed % self._every == 0:
+            self._start_checkpoint()
+
+    def _start_checkpoint(self):
+        """A checkpoint that cannot be begun now costs no step."""
+        try:
+            self.strategy.checkpoint(str(self._checkpoint), keep=self._keep)
+        except (muster.Aborted, muster.FailedPrecondition) as error:
+            print(f"muster: no checkpoint of step {self._committed}: {error}", file=sys.stderr)
+
+    def __enter__(self):
+        if not self._is_begun:
+            self.begin()
+        return self
+
+    def __exit__(self, kind, value, traceback):
+        self._is_begun = False
+        if kind is None:
+            if self._extra:
+                self._save()
+            self.strategy.commit()
+            self._committed += 1
+            return False
+        if issubclass(kind, muster.Aborted):
+            self._has_state = False  # what extra has done since begin is undone
+            return True
+        if not self.strategy.closed:
+            self.strategy.abandon(f"{kind.__name__}: {value}")
+        return False
+
+    # --- gradients ---
+
+    def buffers(self, like):
+        """Arrays of zeroes with the shapes and types of `like`, one behind the other in memory that the other processes
+        of the host map: average() reduces them without copies, those of a type at once."""
+        arrays = [numpy.asarray(each) for each in like]
+        made = [None] * len(arrays)
+        for dtype in dict.fromkeys(array.dtype for array in arrays):
+            places = [i for i, array in enumerate(arrays) if array.dtype == dtype]
+            count = sum(arrays[i].size for i in places)
+            flat = numpy.asarray(self.strategy.zeros(count, _NAMES[dtype.name]))
+            self._buffers.append(flat)
+            at = 0
+            for i in places:
+                made[i] = flat[at:at + arrays[i].size].reshape(arrays[i].shape)
+                at += arrays[i].size
+        return made
+
+    def average(self, arrays=None, weight=1):
+        """The mean of all members' arrays (without any: of all buffers) by their weights, in place. Behind it nobody may
+        call an operation that the others do not call."""
+        self.strategy.all_reduce_weighted(self._buffers if arrays is None else arrays, weight)
+
+    def report(self, name, value):
+        """A number for the launcher's progress line."""
+        self.strategy.report(name, value)
+
+    def close(self):
+        self.strategy.close()
+
+    # --- what is state and not an array ---
+
+    def _save(self):
+        values = {name: each.state_dict() if hasattr(each, "state_dict") else each.__getstate__() for name, each in self._extra.items()}
+        text = _dump(values)
+        if len(text) + _LENGTH_BYTES > len(self._blob):
+            raise ValueError(f"extra takes {len(text)} bytes, and has room for {len(self._blob) - _LENGTH_BYTES}: give Elastic a larger blob_bytes")
+        self._blob[:_LENGTH_BYTES] = numpy.frombuffer(len(text).to_bytes(_LENGTH_BYTES, "little"), numpy.uint8)
+        self._blob[_LENGTH_BYTES:_LENGTH_BYTES + len(text)] = numpy.frombuffer(text, numpy.uint8)
+        self._blob[_LENGTH_BYTES + len(text):] = 0
+
+    def _load(self):
+        length = int.from_bytes(self._blob[:_LENGTH_BYTES].tobytes(), "little")
+        values = pickle.loads(self._blob[_LENGTH_BYTES:_LENGTH_BYTES + length].tobytes())
+        for name, value in values.items():
+            each = self._extra[name]
+            if hasattr(each, "load_state_dict"):
+                each.load_state_dict(value)
+            else:
+                each.__setstate__(value)
+
+
+_NAMES = {"float32": "f32", "float64": "f64", "float16": "f16"}
