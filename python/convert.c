@@ -253,6 +253,8 @@ static bool tensor_open(PyObject *object, const char *dtype, bool is_written, Py
                            PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (is_written ? PyBUF_WRITABLE : 0)) !=
         0)
         return false;
+    if (dtype == NULL && muster_py_tensor_find(object, ret_tensor))
+        return true;
     if (dtype != NULL
             ? !dtype_of_name(dtype, &type) || muster_dtype_bytes(type) != (size_t)buffer->itemsize
             : !dtype_of_format(buffer, &type)) {

@@ -40,6 +40,14 @@ from muster._muster import (
 )
 
 
+def __getattr__(name):
+    """What needs numpy is imported when it is asked for."""
+    if name == "Elastic":
+        from muster.elastic import Elastic
+        return Elastic
+    raise AttributeError(f"module 'muster' has no attribute {name!r}")
+
+
 class Strategy(_muster.Strategy):
     """A member of a training job; see include/muster/strategy.h for what each call promises.
 

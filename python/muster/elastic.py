@@ -21,6 +21,30 @@ def _dump(value):
     return file.getvalue()
 
 
+def _state_of(name, extra):
+    if hasattr(extra, "state_dict"):
+        return extra.state_dict()
+    if isinstance(extra, numpy.random.Generator):
+        return extra.bit_generator.state
+    if hasattr(extra, "getstate"):  # random.Random
+        return extra.getstate()
+    if isinstance(extra, dict):
+        return extra
+    raise TypeError(f"extra {name!r} must have state_dict() and load_state_dict(), or be a generator of random numbers or a dict")
+
+
+def _set_state(extra, value):
+    if hasattr(extra, "load_state_dict"):
+        extra.load_state_dict(value)
+    elif isinstance(extra, numpy.random.Generator):
+        extra.bit_generator.state = value
+    elif isinstance(extra, dict):
+        extra.clear()
+        extra.update(value)
+    else:
+        extra.setstate(value)
+
+
 class Elastic:
     """Steps that all members of a job do together.
 
@@ -37,8 +61,8 @@ class Elastic:
     state: the arrays that a joiner is given, by name; their memory stays the same from now on. All members of a new
     job begin with those of rank 0.
 
-    extra: what is state and not an array, by name: objects with state_dict() and load_state_dict(), or with pickles.
-    They are pickled into `blob_bytes` of the state at each commit, and loaded by a member that was given the state,
+    extra: what is state and not an array, by name: objects with state_dict() and load_state_dict(), generators of random
+    numbers (numpy's, random.Random), dicts. They are pickled into `blob_bytes` of the state at each commit, and loaded by a member that was given the state,
     and when a step runs again.
 
     checkpoint: a folder that all members see; a new job begins with the newest checkpoint there, and every `every`
@@ -180,10 +204,10 @@ class Elastic:
     # --- what is state and not an array ---
 
     def _save(self):
-        values = {name: each.state_dict() if hasattr(each, "state_dict") else each.__getstate__() for name, each in self._extra.items()}
-        text = _dump(values)
-        if len(text) + _LENGTH_BYTES > len(self._blob):
-            raise ValueError(f"extra takes {len(text)} bytes, and has room for {len(self._blob) - _LENGTH_BYTES}: give Elastic a larger blob_bytes")
+        text = _dump({name: _state_of(name, each) for name, each in self._extra.items()})
+        room = len(self._blob) - _LENGTH_BYTES
+        if len(text) > room:
+            raise ValueError(f"extra takes {len(text)} bytes, and has room for {room}: give Elastic a larger blob_bytes")
         self._blob[:_LENGTH_BYTES] = numpy.frombuffer(len(text).to_bytes(_LENGTH_BYTES, "little"), numpy.uint8)
         self._blob[_LENGTH_BYTES:_LENGTH_BYTES + len(text)] = numpy.frombuffer(text, numpy.uint8)
         self._blob[_LENGTH_BYTES + len(text):] = 0
@@ -192,11 +216,7 @@ class Elastic:
         length = int.from_bytes(self._blob[:_LENGTH_BYTES].tobytes(), "little")
         values = pickle.loads(self._blob[_LENGTH_BYTES:_LENGTH_BYTES + length].tobytes())
         for name, value in values.items():
-            each = self._extra[name]
-            if hasattr(each, "load_state_dict"):
-                each.load_state_dict(value)
-            else:
-                each.__setstate__(value)
+            _set_state(self._extra[name], value)
 
 
 _NAMES = {"float32": "f32", "float64": "f64", "float16": "f16"}

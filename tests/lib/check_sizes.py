@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(os.environ.get("MUSTER_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
-FOLDERS = "include runtime proto net resolvers collective cluster params training tools examples tests".split()
+FOLDERS = "include runtime proto net resolvers collective cluster params training python tools examples tests".split()
 
 FILE_LOOK, FILE_REFUSED = 500, 1000
 HEADER_LOOK = 200
