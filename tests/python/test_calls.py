@@ -250,3 +250,16 @@ def test_bf16_of_mapped_memory_is_known(strategy):
         strategy.zeros(1 << 62)
     with pytest.raises(TypeError):
         muster.Tensor()
+
+
+def test_the_stubs_name_all_that_there_is():
+    import ast
+    import pathlib
+
+    tree = ast.parse((pathlib.Path(muster.__file__).parent / "_muster.pyi").read_text(encoding="utf-8"))
+    classes = {node.name: {part.name for part in node.body if isinstance(part, ast.FunctionDef)} for node in tree.body if isinstance(node, ast.ClassDef)}
+
+    assert classes.keys() == {name for name, each in vars(muster._muster).items() if isinstance(each, type)}
+    there = {name for name in vars(muster._muster.Strategy) if not name.startswith("__")}
+    assert there == classes["Strategy"] - {"__new__"}
+    assert all(vars(muster._muster.Strategy)[name].__doc__ for name in there)

@@ -1,0 +1,44 @@
+"""The programs of docs/python.md and README.md, word for word."""
+import os
+import re
+import subprocess
+import sys
+
+import conftest
+import pytest
+
+PAGE = (conftest.SOURCE / "docs/python.md").read_text(encoding="utf-8")
+COUNTER = (conftest.SOURCE / "examples/python/counter.py").read_text(encoding="utf-8")
+
+
+def blocks(text, language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
+
+
+def test_the_counter_is_the_one_of_the_examples():
+    assert blocks(PAGE, "python")[0] == COUNTER
+    assert COUNTER.endswith(blocks((conftest.SOURCE / "README.md").read_text(encoding="utf-8"), "python")[0])
+
+
+def test_the_loop_of_the_page_trains(job):
+    run = job(blocks(PAGE, "python")[1], 2, prelude="")
+
+    run.end()
+    assert "weights [1. 2. 3. 4.]" in run.text()
+
+
+def test_the_commands_of_the_page_install_and_run():
+    """What tests/tools/install-strangers has done by the page's first lines, and the last line."""
+    sys.path.insert(0, str(conftest.SOURCE / "tests/lib"))
+    import needs
+    make, install, start = blocks(PAGE, "sh")[0].splitlines()
+    python = needs.stranger_path("muster_package/bin/python")
+    if python is None:
+        print("skipped: " + needs.stranger_is_missing("muster_package"))
+        pytest.skip(needs.stranger_is_missing("muster_package"))
+
+    assert make == "python3 -m venv venv" and install == "venv/bin/pip install ./python numpy"
+    clean = {key: value for key, value in os.environ.items() if key in ("PATH", "HOME", "LANG", "TMPDIR")}
+    done = subprocess.run(start.replace("venv/bin/", str(python)[:-len("python")]), shell=True, cwd=conftest.SOURCE, env=clean, text=True,
+                          capture_output=True, timeout=conftest.PATIENCE_S, check=False)
+    assert done.returncode == 0 and "total 4000" in done.stdout, done

@@ -1,0 +1,146 @@
+"""muster.Elastic on NumPy: a model is trained while workers die; weights, random numbers and samples are those of a run without deaths."""
+import os
+import signal
+
+import pytest
+
+# Linear regression by minibatches, with a momentum, a learning rate that falls, and batches of a generator that is state.
+TRAIN = """
+import random
+rng = numpy.random.default_rng(5)
+data = rng.standard_normal((240, 4)); target = data @ [1.0, 2.0, 3.0, 4.0]
+weights, momentum = numpy.zeros(4), numpy.zeros(4)
+order, schedule = numpy.random.default_rng(7), {"rate": 0.1}
+elastic = muster.Elastic({"weights": weights, "momentum": momentum}, extra={"order": order, "schedule": schedule, "more": random.Random(3)}, OPTIONS)
+gradient, = elastic.buffers([weights])
+stop = numpy.zeros(1)
+say("opened")
+for step in elastic.steps(STEPS):
+    with step:
+        pick = order.integers(0, 240, 24)[step.rank::step.size]
+        error = data[pick] @ weights - target[pick]
+        gradient[:] = data[pick].T @ error / max(len(pick), 1)
+        step.average(weight=len(pick))
+        momentum[:] = 0.9 * momentum + gradient
+        weights -= schedule["rate"] * momentum
+        schedule["rate"] *= 0.999
+        now = step.step
+    say("step", now, step.size, step.contributors, step.restored)
+    if now == 30 and elastic.task in HOLD and is_first:
+        wait_for("go")
+say("weights", elastic.step, *(repr(float(each)) for each in weights), schedule["rate"], order.integers(0, 1000000))
+elastic.close()
+"""
+
+
+def program(steps, options="", hold="()"):
+    return TRAIN.replace("OPTIONS", options).replace("STEPS", str(steps)).replace("HOLD", hold)
+
+
+def result_of(run):
+    """Of each task: the step and the weights that it has ended with."""
+    return {task: words[1:] for task, _, words in run.said() if words[0] == "weights"}
+
+
+def weights_of(words):
+    return [float(each) for each in words[1:6]]
+
+
+@pytest.fixture
+def undisturbed(job):
+    run = job(program(200), 3)
+    run.end()
+    results = result_of(run)
+    assert len({str(words) for words in results.values()}) == 1
+    return results[0]
+
+
+@pytest.mark.parametrize("wire", ["auto", "tcp"])
+def test_kills_change_no_weight(job, undisturbed, wire):
+    """The mean by weight is the same however many share a batch, but for the order of sums."""
+    run = job(program(200, hold="(0, 1, 2)"), 3, env={"MUSTER_WIRE": wire})
+    for task in (1, 0):
+        run.wait_until(lambda: len(run.pids()) == 3 and run.step() >= 30, "step 30 of all")
+        run.kill(task)
+        run.wait_until(lambda t=task: len({pid for each, pid, words in run.said(t) if words[0] == "opened"}) == 2, "it is back")
+    run.touch("go")
+
+    summary = run.end()
+
+    assert summary["kills"] == 2
+    results = result_of(run)
+    assert len({str(words) for words in results.values()}) == 1 and len(results) >= 2, results
+    step, order = results[2][0], results[2][6]
+    assert (step, order) == (undisturbed[0], undisturbed[6]), "the generator of batches has gone on as without deaths"
+    assert weights_of(results[2]) == pytest.approx(weights_of(undisturbed), rel=1e-9)
+    assert "byte-identical" in run.text()
+
+
+def test_extra_is_rolled_back_when_a_step_runs_again(job):
+    run = job("""
+order, notes = numpy.random.default_rng(7), {}
+total = numpy.zeros(1)
+elastic = muster.Elastic({"total": total}, extra={"order": order, "notes": notes})
+is_aborted = False
+for step in elastic.steps(3):
+    with step:
+        say("number", step.step, order.integers(0, 1000000), len(notes))
+        notes[step.step] = "done"
+        if step.step == 2 and not is_aborted:
+            is_aborted = True
+            raise muster.Aborted("a test says so")
+        total += 1
+say("total", total[0])
+elastic.close()
+""", 1)
+
+    run.end()
+    numbers = [words[1:] for _, _, words in run.said() if words[0] == "number"]
+    assert [words[0] for words in numbers] == ["1", "2", "2", "3"] and numbers[1] == numbers[2]
+    assert [words[2] for words in numbers] == ["0", "1", "1", "2"]
+    assert run.said()[-1][2] == ["total", "3.0"]
+
+
+def test_who_is_late_ends_well(job):
+    """The job is over before a killed worker is back."""
+    run = job(program(60, hold="(0, 1)"), 2)
+    run.wait_until(lambda: run.step() >= 30 and len(run.pids()) == 2, "step 30")
+    pid = run.pids()[1]
+    run.kill(1)
+    run.touch("go")
+
+    run.end()
+    assert result_of(run)[0][0] == "60"
+    assert pid not in run.pids().values()
+
+
+def test_a_job_whose_workers_all_die_goes_on_from_its_checkpoint(job, tmp_path):
+    folder = tmp_path / "checkpoints"
+    run = job(program(60, f"checkpoint={str(folder)!r}, every=10", hold="(0, 1)"), 2)
+    run.wait_until(lambda: [int(words[1]) for _, _, words in run.said() if words[0] == "step"].count(30) == 2, "step 30 of both")
+    run.wait_until(lambda: any("20" in path.name for path in folder.iterdir()), "the checkpoint of step 20")
+
+    for pid in list(run.pids().values()):
+        os.kill(pid, signal.SIGKILL)
+    run.touch("go")
+
+    run.end()
+    seconds = [pid for _, pid, words in run.said(0) if words[0] == "opened"]
+    steps = [int(words[1]) for _, pid, words in run.said(0) if words[0] == "step" and pid == seconds[-1]]
+    assert steps[0] in (21, 31) and steps[-1] == 60, steps
+    assert {words[0] for words in result_of(run).values()} == {"60"}
+
+
+def test_extra_that_is_too_large_is_told(alone):
+    done = alone("""
+try:
+    muster.Elastic({}, extra={"text": {"a": "x" * 1000}}, blob_bytes=500)
+except ValueError as error:
+    print(error)
+try:
+    muster.Elastic({}, extra={"text": 3})
+except TypeError as error:
+    print(error)
+""")
+
+    assert "larger blob_bytes" in done.stdout and "state_dict()" in done.stdout, done
