@@ -118,7 +118,7 @@ def test_a_job_whose_workers_all_die_goes_on_from_its_checkpoint(job, tmp_path):
     folder = tmp_path / "checkpoints"
     run = job(program(60, f"checkpoint={str(folder)!r}, every=10", hold="(0, 1)"), 2)
     run.wait_until(lambda: [int(words[1]) for _, _, words in run.said() if words[0] == "step"].count(30) == 2, "step 30 of both")
-    run.wait_until(lambda: any("20" in path.name for path in folder.iterdir()), "the checkpoint of step 20")
+    run.wait_until(lambda: any(folder.glob("checkpoint-*.manifest")), "a checkpoint")
 
     for pid in list(run.pids().values()):
         os.kill(pid, signal.SIGKILL)
@@ -127,7 +127,7 @@ def test_a_job_whose_workers_all_die_goes_on_from_its_checkpoint(job, tmp_path):
     run.end()
     seconds = [pid for _, pid, words in run.said(0) if words[0] == "opened"]
     steps = [int(words[1]) for _, pid, words in run.said(0) if words[0] == "step" and pid == seconds[-1]]
-    assert steps[0] in (21, 31) and steps[-1] == 60, steps
+    assert steps[0] in (11, 21, 31) and steps[-1] == 60, (steps, run.text(), list(folder.iterdir()))
     assert {words[0] for words in result_of(run).values()} == {"60"}
 
 
