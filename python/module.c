@@ -53,8 +53,8 @@ static struct strategy_object *strategy_of(PyObject *self)
     return (struct strategy_object *)self;
 }
 
-/* Handlers of signals run in the main thread alone; another thread, which may be a daemon whose interpreter ends, does not
- * ask for the GIL here. */
+/* Handlers of signals run in the main thread alone; another thread, which may be a daemon whose
+ * interpreter ends, does not ask for the GIL here. */
 static bool is_main_thread(void)
 {
     return gettid() == getpid();

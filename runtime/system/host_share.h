@@ -27,7 +27,7 @@ void muster_shared_memory_commit(struct muster_shared_memory *shared);
 uint8_t *muster_shared_memory_map(int fd, size_t bytes, int protection);
 /** Idempotent. */
 void muster_shared_memory_close(struct muster_shared_memory *shared);
-/** Of one that was kept, and is closed. */
+/** Unmap the memory of one that was kept, and is closed. */
 void muster_shared_memory_unmap(void *memory, size_t bytes);
 
 struct muster_share {
