@@ -24,6 +24,7 @@ struct proposal {
     uint64_t busy_step,
         busy_id; /* of the checkpoint that this member still writes, or waits for; id 0: none */
     uint64_t failed_id; /* the last one that it could not write */
+    uint64_t outcome;   /* of the start: told when all others are 0 */
 };
 #define PROPOSAL_WORDS (sizeof(struct proposal) / sizeof(uint64_t))
 
@@ -95,8 +96,30 @@ static bool find_busy(const struct proposal *all, uint32_t count, uint32_t *ret_
     return false;
 }
 
+/* A member that could not begin is known to all before the program goes on. When the members change meanwhile, those
+ * that are left look for each other's shards. */
+static void outcomes_gather(struct muster_strategy *strategy, enum muster_rc own,
+                            struct proposal *all)
+{
+    struct proposal outcome = {.outcome = (uint64_t)own};
+    struct muster_error error = strategy->error;
+    enum muster_rc rc = proposals_gather(strategy, &outcome, all);
+    char text[MUSTER_ERROR_TEXT_BYTES];
+
+    if (strategy->state == MUSTER_STRATEGY_FAILED)
+        return;
+    strategy->error = error;
+    for (uint32_t rank = 0; rank < strategy->size && rc == MUSTER_OK; rank++)
+        if (all[rank].outcome != MUSTER_OK) {
+            (void)snprintf(text, sizeof(text), "rank %u could not begin: %s", rank,
+                           muster_rc_text((enum muster_rc)all[rank].outcome));
+            muster_strategy_saving_abandon(strategy, MUSTER_ABORTED, text);
+            return;
+        }
+}
+
 /* The same on all members, up to the start of the thread. */
-static enum muster_rc proposals_decide(struct muster_strategy *strategy, const struct proposal *all,
+static enum muster_rc proposals_decide(struct muster_strategy *strategy, struct proposal *all,
                                        const struct muster_strategy_checkpoint_options *options)
 {
     struct muster_strategy_saving_start start = {
@@ -127,6 +150,7 @@ static enum muster_rc proposals_decide(struct muster_strategy *strategy, const s
         muster_strategy_saving_abandon(strategy, MUSTER_ABORTED, text);
     }
     rc = muster_strategy_saving_start(strategy, &start, &strategy->error);
+    outcomes_gather(strategy, rc, all);
     if (rc == MUSTER_OK && strategy->updated_step == 0)
         muster_strategy_saving_detach(strategy);
     return strategy->state == MUSTER_STRATEGY_FAILED ? strategy->error.rc : rc;

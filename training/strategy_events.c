@@ -129,6 +129,8 @@ static void on_view(void *data, const struct muster_view_change *opened)
         change->verdict = verdict->kind;
     else
         muster_strategy_tell_view(strategy, NULL);
+    if (change->lost[0] != '\0')
+        muster_strategy_saving_note_loss(strategy);
     if (view->is_stopping)
         atomic_store(&strategy->preemption.is_known, true);
     else if (change->lost[0] != '\0')

@@ -51,10 +51,12 @@ static void saving_free(struct muster_strategy *strategy)
     muster_checkpoint_writer_free(saving->writer);
     muster_checkpoint_close(saving->checkpoint);
     muster_mem_free(strategy->env->mem, saving->members);
+    muster_mem_free(strategy->env->mem, saving->gone_marks);
     saving->aside = saving->copier = NULL;
     saving->writer = NULL;
     saving->checkpoint = NULL;
     saving->members = NULL;
+    saving->gone_marks = NULL;
 }
 
 static void saving_end(struct muster_strategy *strategy, enum muster_rc rc, const char *text)
@@ -97,10 +99,15 @@ static enum muster_rc chunks_copy(void *data)
     return MUSTER_OK;
 }
 
+/* Nobody waits for it: detach copies the rest, too. */
 static void on_copied(void *data, enum muster_rc rc)
 {
-    (void)data; /* nobody waits for it: detach copies the rest, too */
+    struct muster_strategy *strategy = data;
+
     (void)rc;
+    strategy->saving.is_copier_busy = false;
+    if (strategy->saving.must_look)
+        muster_strategy_saving_note_loss(strategy);
 }
 
 static size_t copy_bytes_of(const struct muster_strategy *strategy,
@@ -175,6 +182,31 @@ static bool is_there(const struct muster_strategy *strategy, uint32_t rank)
                             &strategy->saving.members[rank].incarnation, NULL);
 }
 
+/* In the thread. A member that had gone before the look has written its shard by then, or never does. */
+static void lost_find(const struct muster_checkpoint *checkpoint, struct muster_strategy_look *look)
+{
+    look->lost = checkpoint->shard_count;
+    for (uint32_t rank = checkpoint->shard_count; rank-- > 0;)
+        if (look->is_gone[rank] && !muster_checkpoint_has_shard(checkpoint, rank))
+            look->lost = rank;
+}
+
+static void look_init(const struct muster_strategy *strategy, struct muster_strategy_look *look,
+                      uint8_t *marks)
+{
+    *look = (struct muster_strategy_look){.is_gone = marks};
+    for (uint32_t rank = 0; rank < strategy->saving.checkpoint->shard_count; rank++)
+        marks[rank] = !is_there(strategy, rank);
+}
+
+static void gone_format(const struct muster_strategy_saving *saving, uint32_t rank,
+                        char ret_text[MUSTER_ERROR_TEXT_BYTES])
+{
+    (void)snprintf(ret_text, MUSTER_ERROR_TEXT_BYTES,
+                   "%s:%u (rank %u) has gone, and its shard is not there",
+                   saving->members[rank].task_type, saving->members[rank].task_index, rank);
+}
+
 static enum muster_rc look_do(void *data)
 {
     struct muster_strategy_saving *saving = data;
@@ -188,6 +220,7 @@ static enum muster_rc look_do(void *data)
     rc = muster_checkpoint_find_missing(checkpoint, &look->missing, &look->error);
     if (rc == MUSTER_OK && look->missing < checkpoint->shard_count)
         look->is_begun = muster_checkpoint_shard_is_begun(checkpoint, look->missing);
+    lost_find(checkpoint, look);
     if (rc != MUSTER_OK || !look->is_sealer || look->missing < checkpoint->shard_count)
         return rc;
     rc = muster_checkpoint_seal(checkpoint, &look->error);
@@ -198,14 +231,6 @@ static enum muster_rc look_do(void *data)
     (void)!muster_checkpoint_sweep(checkpoint->mem, checkpoint->folder, &checkpoint->name,
                                    saving->keep_count, &look->error);
     return MUSTER_OK;
-}
-
-/* A member that had gone before the look has written its shard by then, or never does. */
-static bool is_hopeless(const struct muster_strategy_saving *saving)
-{
-    const struct muster_strategy_look *look = &saving->look;
-
-    return look->missing < saving->checkpoint->shard_count && look->missing == look->first_gone;
 }
 
 /* At the end of a program no agreement says that the others save this step, too. */
@@ -233,9 +258,8 @@ static void on_looked(void *data, enum muster_rc rc)
         if (look->error.text[0] != '\0')
             MUSTER_LOG(strategy->env, WARN, "checkpoints_not_deleted", "why", look->error.text);
         saving_end(strategy, MUSTER_OK, "");
-    } else if (is_hopeless(saving)) {
-        (void)snprintf(text, sizeof(text), "%s:%u (rank %u) has gone, and its shard is not there",
-                       missing->task_type, missing->task_index, look->missing);
+    } else if (look->lost < saving->checkpoint->shard_count) {
+        gone_format(saving, look->lost, text);
         saving_end(strategy, MUSTER_ABORTED, text);
     } else if (is_alone(saving, now_ns)) {
         (void)snprintf(text, sizeof(text), "%s:%u (rank %u) does not save this step",
@@ -262,16 +286,55 @@ static void on_look_timer(struct muster_timer *timer)
 {
     struct muster_strategy *strategy = timer->data;
     struct muster_strategy_saving *saving = &strategy->saving;
-    uint32_t count = saving->checkpoint->shard_count;
 
-    saving->look = (struct muster_strategy_look){.is_sealer = true, .first_gone = count};
-    for (uint32_t rank = count; rank-- > 0;)
-        if (!is_there(strategy, rank))
-            saving->look.first_gone = rank;
+    look_init(strategy, &saving->look, saving->gone_marks);
+    saving->look.is_sealer = true;
     for (uint32_t rank = 0; rank < saving->rank; rank++)
-        saving->look.is_sealer &= !is_there(strategy, rank);
+        saving->look.is_sealer &= saving->look.is_gone[rank] != 0;
     saving_move(saving, MUSTER_SAVING_LOOKS);
     muster_aside_start(saving->aside, look_do, on_looked, saving);
+}
+
+/* --- A member that goes while this one writes --- */
+
+static enum muster_rc gone_look(void *data)
+{
+    struct muster_strategy *strategy = data;
+
+    lost_find(strategy->saving.checkpoint, &strategy->saving.gone);
+    return MUSTER_OK;
+}
+
+/* A shard that is cancelled ends by on_written; one that is written already, by the look behind it. */
+static void on_gone_looked(void *data, enum muster_rc rc)
+{
+    struct muster_strategy *strategy = data;
+    struct muster_strategy_saving *saving = &strategy->saving;
+
+    (void)rc;
+    saving->is_copier_busy = false;
+    if (saving->state == MUSTER_SAVING_WRITES &&
+        saving->gone.lost < saving->checkpoint->shard_count) {
+        gone_format(saving, saving->gone.lost, saving->why);
+        muster_checkpoint_writer_cancel(saving->writer);
+        saving->is_detached = true;
+    } else if (saving->must_look) {
+        muster_strategy_saving_note_loss(strategy);
+    }
+}
+
+void muster_strategy_saving_note_loss(struct muster_strategy *strategy)
+{
+    struct muster_strategy_saving *saving = &strategy->saving;
+
+    if (saving->state != MUSTER_SAVING_WRITES)
+        return;
+    saving->must_look = saving->is_copier_busy;
+    if (saving->is_copier_busy)
+        return;
+    look_init(strategy, &saving->gone, saving->gone_marks + saving->checkpoint->shard_count);
+    saving->is_copier_busy = true;
+    muster_aside_start(saving->copier, gone_look, on_gone_looked, strategy);
 }
 
 /* --- This member's shard --- */
@@ -289,7 +352,10 @@ static void on_written(void *data, enum muster_rc rc)
     struct muster_strategy_saving *saving = &strategy->saving;
 
     if (rc != MUSTER_OK) {
-        saving_end(strategy, rc, muster_checkpoint_writer_error(saving->writer)->text);
+        if (saving->why[0] != '\0')
+            saving_end(strategy, MUSTER_ABORTED, saving->why);
+        else
+            saving_end(strategy, rc, muster_checkpoint_writer_error(saving->writer)->text);
         return;
     }
     saving->is_detached = true; /* the file has all of it */
@@ -306,7 +372,8 @@ static enum muster_rc members_copy(struct muster_strategy *strategy)
 
     saving->members =
         muster_mem_alloc_zero(strategy->env->mem, strategy->size, sizeof(saving->members[0]));
-    if (saving->members == NULL)
+    saving->gone_marks = muster_mem_alloc_zero(strategy->env->mem, strategy->size, 2);
+    if (saving->members == NULL || saving->gone_marks == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     for (uint32_t i = 0; i < view->member_count; i++)
         if (muster_strategy_takes_part(strategy, NULL, &view->members[i]))
@@ -371,7 +438,8 @@ enum muster_rc muster_strategy_saving_start(struct muster_strategy *strategy,
     saving->rank = strategy->rank;
     saving->keep_count = start->keep_count;
     saving->look_interval_ns = LOOK_INTERVAL_NS;
-    saving->is_detached = false;
+    saving->is_detached = saving->must_look = false;
+    saving->why[0] = '\0';
     saving->patience_ns = start->patience_ns;
     saving->begun_ns = muster_loop_clock_ns(env->loop);
     saving->deadline_ns =
@@ -399,6 +467,7 @@ enum muster_rc muster_strategy_saving_start(struct muster_strategy *strategy,
     saving->running = (struct muster_strategy_checkpoint_result){
         .step = start->name.step, .bytes = saving->checkpoint->shards[strategy->rank].bytes};
     saving_move(saving, MUSTER_SAVING_WRITES);
+    saving->is_copier_busy = true;
     muster_aside_keep_priority(saving->copier); /* update_begin may wait for it */
     muster_aside_start(saving->copier, chunks_copy, on_copied, strategy);
     muster_aside_start(saving->aside, shard_write, on_written, strategy);

@@ -30,7 +30,8 @@ struct muster_strategy_checkpoint_options {
  *
  * Errors:  FAILED_PRECONDITION (begin first; the tensors have changed; an earlier one is not finished on all members:
  *          the text says on which), ABORTED (the members change: not on any member), RESOURCE_EXHAUSTED and others of
- *          this member alone, and those of all_gather. What comes of it: checkpoint_wait, checkpoint_result.
+ *          this member alone (the others return OK, and their checkpoint has ended with ABORTED), and those of
+ *          all_gather. What comes of it: checkpoint_wait, checkpoint_result.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_checkpoint_start(
     struct muster_strategy *strategy, const struct muster_strategy_checkpoint_options *options);

@@ -113,18 +113,24 @@ static enum muster_rc failure_read(const struct muster_checkpoint *checkpoint, u
     return MUSTER_ABORTED;
 }
 
+bool muster_checkpoint_has_shard(const struct muster_checkpoint *checkpoint, uint32_t shard)
+{
+    char path[MUSTER_CHECKPOINT_PATH_BYTES];
+    uint64_t bytes;
+
+    return muster_checkpoint_shard_path(checkpoint->folder, &checkpoint->name, shard,
+                                        checkpoint->shard_count, path) &&
+           muster_file_bytes(path, &bytes) == MUSTER_OK;
+}
+
 enum muster_rc muster_checkpoint_find_missing(const struct muster_checkpoint *checkpoint,
                                               uint32_t *ret_missing, struct muster_error *ret_error)
 {
-    char path[MUSTER_CHECKPOINT_PATH_BYTES];
     uint32_t missing = checkpoint->shard_count;
     enum muster_rc rc = MUSTER_OK;
-    uint64_t bytes;
 
     for (uint32_t i = checkpoint->shard_count; i-- > 0 && rc == MUSTER_OK;) {
-        if (muster_checkpoint_shard_path(checkpoint->folder, &checkpoint->name, i,
-                                         checkpoint->shard_count, path) &&
-            muster_file_bytes(path, &bytes) == MUSTER_OK)
+        if (muster_checkpoint_has_shard(checkpoint, i))
             continue;
         missing = i;
         rc = failure_read(checkpoint, i, ret_error);

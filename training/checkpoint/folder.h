@@ -9,6 +9,7 @@
 MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_find_missing(
     const struct muster_checkpoint *checkpoint, uint32_t *ret_missing,
     struct muster_error *ret_error);
+bool muster_checkpoint_has_shard(const struct muster_checkpoint *checkpoint, uint32_t shard);
 /** A member writes that shard: the file that becomes it is there. */
 bool muster_checkpoint_shard_is_begun(const struct muster_checkpoint *checkpoint, uint32_t shard);
 /** The manifest is there. */
