@@ -204,8 +204,11 @@ static enum muster_rc place_in_spec(struct muster_resolver *resolver, const char
 
 void muster_replica_place_be_alone(struct muster_replica_place *ret_place)
 {
-    *ret_place = (struct muster_replica_place){
-        .task_type = "worker", .expected_count = 1, .is_alone = true, .is_chief = true};
+    *ret_place = (struct muster_replica_place){.task_type = "worker",
+                                               .expected_count = 1,
+                                               .is_alone = true,
+                                               .is_local = true,
+                                               .is_chief = true};
 }
 
 /* TensorFlow's local mode: TF_CONFIG is there, and describes no cluster. */

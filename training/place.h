@@ -14,6 +14,7 @@ struct muster_replica_place {
                  8];        /* of this task, as the resolver tells it; "": it does not */
     bool is_sole;           /* no other task has the same address */
     bool is_alone;          /* an evaluator, or nothing describes a cluster: it needs no registry */
+    bool is_local;          /* nothing describes a cluster: the task is nobody's word */
     bool is_chief;          /* see muster_strategy_role_is_chief */
     uint32_t id_in_cluster; /* among those that train together */
 };

@@ -138,6 +138,8 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
 
     node.communication = options->communication;
     node.plan.is_reproducible = node.plan.is_reproducible || options->is_reproducible;
+    if (rc == MUSTER_OK)
+        rc = muster_replicas_configure(strategy, options, &node.replica_count, ret_error);
     if (node.job == NULL)
         node.job = "default";
     if (rc == MUSTER_OK)

@@ -20,7 +20,9 @@ struct muster_strategy_call {
     uint32_t to, from; /* exchange: members by rank in the split, or MUSTER_SPLIT_NOBODY */
     const struct muster_strategy_split *split; /* NULL: of all members */
     const struct muster_view
-        *view; /* whose ranks the program knows; tensors are input and output */
+        *view;                   /* whose ranks the program knows; tensors are input and output */
+    const uint64_t *part_counts; /* all_gather of uneven parts: elements of each member's, … */
+    uint32_t part_count;         /* … and how many members */
     enum muster_device_kind device; /* the operation on device memory; NONE: host memory only */
     enum muster_communication by;   /* AUTO: that of the strategy's options */
     enum muster_rc (*start)(const struct muster_strategy_call *call, size_t i, struct muster_op *op,

@@ -295,10 +295,12 @@ static void strategy_free(struct muster_strategy *strategy)
     muster_mem_free(env->mem, strategy->schedule.folder);
     muster_mem_free(env->mem, strategy->restore_folder);
     muster_mem_free(env->mem, strategy->micro_slots);
+    muster_mem_free(env->mem, strategy->replica_batches);
     for (size_t i = 0; i < strategy->tensor_count; i++)
         muster_mem_free(env->mem, (char *)(uintptr_t)strategy->tensors[i].name);
     muster_mem_free(env->mem, strategy->tensors);
     muster_view_unref(strategy->view);
+    muster_view_unref(strategy->view_before);
     muster_local_registry_free(&strategy->local);
     if (strategy->has_incarnation)
         muster_training_give_incarnation();
@@ -334,6 +336,7 @@ void muster_strategy_close(struct muster_strategy *strategy)
     muster_strategy_close_device(strategy);
     muster_list_op_fini(&strategy->list);
     muster_strategy_drop_signals(strategy);
+    muster_tensor_free(strategy->env, &strategy->replica_memory);
     if (strategy->exit_wake != NULL)
         muster_wake_close(strategy->exit_wake);
     if (strategy->runtime != NULL)

@@ -170,8 +170,15 @@ struct muster_strategy {
     struct muster_strategy_split splits[MUSTER_SPLITS_MAX];
     uint32_t split_count;
 
+    /* replicas: replicas.c and others */
+    uint32_t replica_count, logical_device_count; /* of this member; of each replica */
+    uint32_t first_replica, replicas_in_sync;     /* as of begin */
+    struct muster_tensor replica_memory;          /* of calls, kept; see muster_replicas_reserve */
+    void *replica_batches;                        /* copies of a step's records: replicas_data.c */
+
     /* the program's own copy */
-    struct muster_view *view; /* shares; by which they are counted */
+    struct muster_view *view;        /* shares; by which they are counted */
+    struct muster_view *view_before; /* shares; at the begin before; NULL: it was the first */
     uint32_t rank, size;
     struct muster_op_result result; /* of the last call that delivered anything */
     bool has_result;                /* the running call has delivered something */
@@ -204,6 +211,12 @@ void muster_strategy_move_begin(struct muster_strategy *strategy, enum muster_st
 void muster_strategy_move_leave(struct muster_strategy *strategy, enum muster_strategy_leave to);
 /** Fail for good with strategy->error: the others go on without this member. In the seat, or on the loop. */
 void muster_strategy_fail(struct muster_strategy *strategy);
+
+/** replica_count and logical_device_count of the options; *replica_count is what the variables say, and
+ * becomes what holds. INVALID_ARGUMENT. */
+MUSTER_MUST_CHECK enum muster_rc muster_replicas_configure(
+    struct muster_strategy *strategy, const struct muster_strategy_options *options,
+    uint32_t *replica_count, struct muster_error *ret_error);
 
 /* Fixed size. */
 /** Members are gone with a new view. In the middle of a step, or in begin, this member ends at once, and else

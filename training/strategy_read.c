@@ -9,17 +9,21 @@ void muster_strategy_snapshot(struct muster_strategy *strategy)
     const struct muster_incarnation *self = muster_node_incarnation(strategy->node);
 
     MUSTER_ASSERT(view != NULL && strategy->ops_open == 0);
-    muster_view_unref(strategy->view);
+    muster_view_unref(strategy->view_before);
+    strategy->view_before = strategy->view;
     strategy->view = muster_view_ref((struct muster_view *)(uintptr_t)view); /* counted only */
     strategy->communication = view->communication;
     strategy->epoch = view->epoch;
-    strategy->size = 0;
+    strategy->size = strategy->replicas_in_sync = 0;
     for (uint32_t i = 0; i < view->member_count; i++) {
         if (!muster_strategy_takes_part(strategy, NULL, &view->members[i]))
             continue;
-        if (muster_incarnation_is_equal(&view->members[i].incarnation, self))
+        if (muster_incarnation_is_equal(&view->members[i].incarnation, self)) {
             strategy->rank = strategy->size;
+            strategy->first_replica = strategy->replicas_in_sync;
+        }
         strategy->size++;
+        strategy->replicas_in_sync += muster_member_replicas(&view->members[i]);
     }
 }
 
@@ -35,7 +39,7 @@ uint32_t muster_strategy_size(const struct muster_strategy *strategy)
 
 uint32_t muster_strategy_num_replicas_in_sync(const struct muster_strategy *strategy)
 {
-    return strategy->size;
+    return strategy->replicas_in_sync;
 }
 
 uint64_t muster_strategy_epoch(const struct muster_strategy *strategy)

@@ -33,6 +33,11 @@ bool muster_strategy_is_alone(const struct muster_strategy *strategy)
     return strategy->place.is_alone;
 }
 
+bool muster_strategy_is_local(const struct muster_strategy *strategy)
+{
+    return strategy->place.is_local;
+}
+
 struct muster_resolver *muster_strategy_resolver(const struct muster_strategy *strategy)
 {
     return strategy->opened_resolver;
@@ -54,14 +59,14 @@ struct muster_input_context muster_strategy_input_context(const struct muster_st
     struct muster_input_context context = {
         .num_input_pipelines = strategy->place.expected_count,
         .input_pipeline_id = strategy->place.id_in_cluster,
-        .num_replicas_in_sync = strategy->place.expected_count,
+        .num_replicas_in_sync = strategy->place.expected_count * strategy->replica_count,
     };
 
     if (strategy->view == NULL)
         return context;
     context.num_input_pipelines = strategy->size;
     context.input_pipeline_id = strategy->rank;
-    context.num_replicas_in_sync = strategy->size;
+    context.num_replicas_in_sync = strategy->replicas_in_sync;
     return context;
 }
 

@@ -2,7 +2,7 @@
 #include "training/variables.h"
 
 #include <muster/env.h>
-#include <muster/strategy.h>
+#include <muster/replicas.h>
 
 #include "collective/board/system.h"
 
@@ -154,7 +154,7 @@ enum muster_rc muster_training_read_variables(struct muster_env *env,
                                               struct muster_node_options *node,
                                               struct muster_error *ret_error)
 {
-    uint64_t min_members = 0, timeout_s = 0, rejoin = 0, stripes = 0, node_rank = 0;
+    uint64_t min_members = 0, timeout_s = 0, rejoin = 0, stripes = 0, node_rank = 0, replicas = 0;
     enum muster_rc rc = read_incarnation(env, &node->incarnation, ret_error);
 
     if (rc == MUSTER_OK)
@@ -168,6 +168,8 @@ enum muster_rc muster_training_read_variables(struct muster_env *env,
     if (rc == MUSTER_OK)
         rc = read_number(env, "MUSTER_NODE_RANK", NODE_RANK_MAX, &node_rank, ret_error);
     if (rc == MUSTER_OK)
+        rc = read_number(env, "MUSTER_REPLICAS", MUSTER_REPLICAS_MAX, &replicas, ret_error);
+    if (rc == MUSTER_OK)
         rc = read_evict_after(env, &node->evict_after_ns, ret_error);
     if (rc == MUSTER_OK)
         rc = read_host_key(env, &node->host_key, ret_error);
@@ -179,6 +181,7 @@ enum muster_rc muster_training_read_variables(struct muster_env *env,
         node->machine = (uint32_t)node_rank + 1;
     node->is_return = rejoin != 0;
     node->stripe_count = (uint32_t)stripes;
+    node->replica_count = (uint32_t)replicas;
     node->min_members = (uint32_t)min_members;
     node->min_members_timeout_ns = timeout_s * MUSTER_NS_PER_S;
     return rc;

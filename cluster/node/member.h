@@ -52,6 +52,7 @@ struct muster_node_options {
     uint32_t min_members;            /* 0: 1 */
     uint64_t min_members_timeout_ns; /* 0: 60 s */
     uint32_t machine;                /* node rank of the launcher + 1; 0: it has none */
+    uint32_t replica_count;          /* of the model, in this process; 0: 1 */
     bool is_force_new;         /* begin anew although the last members are not confirmed dead */
     uint64_t evict_after_ns;   /* 0: 30 s; how long a member of this host may stand still, or be
                                   without links, before it is left out */

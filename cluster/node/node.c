@@ -92,6 +92,7 @@ static void make_identity(struct muster_node *node, const struct muster_node_opt
     node->member.pid = muster_host_pid(node->env->host);
     node->member.started = muster_host_started(node->env->host, node->member.pid);
     node->member.machine = options->machine;
+    node->member.replica_count = options->replica_count;
     snprintf(node->member.host_key, sizeof(node->member.host_key), "%s",
              options->host_key != NULL ? options->host_key : muster_host_key(node->env->host));
     memcpy(node->hello.job, node->job, sizeof(node->hello.job));

@@ -219,15 +219,25 @@ enum muster_rc muster_all_gather_uneven_start(struct muster_op *op, struct muste
                                               const struct muster_tensor *input,
                                               const struct muster_parts *output, muster_op_fn *done)
 {
+    return muster_all_gather_uneven_start_in(op, group, group->view, input, output, done);
+}
+
+enum muster_rc muster_all_gather_uneven_start_in(struct muster_op *op, struct muster_group *group,
+                                                 const struct muster_view *view,
+                                                 const struct muster_tensor *input,
+                                                 const struct muster_parts *output,
+                                                 muster_op_fn *done)
+{
     struct muster_op_call call;
     struct muster_tensor whole;
     uint32_t index;
 
-    if (!call_init(&call, group, MUSTER_OP_ALL_GATHER_UNEVEN, op->lane, input->dtype, &index) ||
+    if (!call_init_in(&call, group, view, MUSTER_OP_ALL_GATHER_UNEVEN, op->lane, &index) ||
         !whole_of(output, call.n, &whole) || !are_alike(input, &whole) ||
         input->count != output->counts[index] ||
         !is_own_or_apart(input, &whole, first_of(output, index)))
         return MUSTER_INVALID_ARGUMENT;
+    call.dtype = input->dtype;
     call.count = whole.count;
     call.input = input->data;
     call.output = output->data;

@@ -78,7 +78,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_reduce_start_from(
     struct muster_op *op, struct muster_group *group, const struct muster_tensor *tensor,
     enum muster_reduction reduction, const struct muster_root *root, muster_op_fn *done);
 
-/** muster_all_gather_start, muster_all_to_all_start by the ranks of `view`, which the caller knows:
+/** muster_all_gather_start and others by the ranks of `view`, which the caller knows:
  * where the group has other members by now they end ABORTED on all. */
 MUSTER_MUST_CHECK enum muster_rc muster_all_gather_start_in(
     struct muster_op *op, struct muster_group *group, const struct muster_view *view,
@@ -86,6 +86,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_all_gather_start_in(
 MUSTER_MUST_CHECK enum muster_rc muster_all_to_all_start_in(
     struct muster_op *op, struct muster_group *group, const struct muster_view *view,
     const struct muster_tensor *input, const struct muster_tensor *output, muster_op_fn *done);
+MUSTER_MUST_CHECK enum muster_rc muster_all_gather_uneven_start_in(
+    struct muster_op *op, struct muster_group *group, const struct muster_view *view,
+    const struct muster_tensor *input, const struct muster_parts *output, muster_op_fn *done);
 
 /** Between freeze and the end of the group. */
 bool muster_group_is_frozen(const struct muster_group *group);

@@ -89,7 +89,9 @@ static uint64_t hash_member(const struct muster_member *member, uint64_t seed)
     seed = hash_address(&member->address, seed);
     seed = hash_text(member->host_key, seed);
     seed = hash_u64((uint64_t)member->pid, seed);
-    return hash_u64(member->from_step, seed);
+    seed = hash_u64(member->from_step, seed);
+    /* One replica is what members have that do not know of replicas. */
+    return member->replica_count > 1 ? hash_u64(member->replica_count, seed) : seed;
 }
 
 static uint64_t hash_verdict(const struct muster_verdict *verdict, uint64_t seed)

@@ -50,6 +50,7 @@ static void member_to_message(const struct muster_member *member,
     message->started = member->started;
     message->machine = member->machine;
     message->from_step = member->from_step;
+    message->replica_count = member->replica_count;
     message->version = MUSTER_PEER_VERSION;
 }
 
@@ -87,6 +88,7 @@ static enum muster_rc member_from_message(const Muster__Member *message,
     member.started = message->started;
     member.machine = message->machine;
     member.from_step = message->from_step;
+    member.replica_count = message->replica_count;
     *ret_member = member;
     return MUSTER_OK;
 }

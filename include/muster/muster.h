@@ -39,11 +39,14 @@
 #include <muster/publication.h>
 #include <muster/registry.h>
 #include <muster/registry_server.h>
+#include <muster/replica.h>
+#include <muster/replicas.h>
 #include <muster/resolver.h>
 #include <muster/rpc.h>
 #include <muster/runtime.h>
 #include <muster/server.h>
 #include <muster/server_def.h>
+#include <muster/slices.h>
 #include <muster/static_group.h>
 #include <muster/status.h>
 #include <muster/strategy.h>

@@ -34,6 +34,10 @@ struct muster_strategy_options {
     /* No healing, as TensorFlow: when a member dies, or leaves before the others have done their steps, their
      * calls end with UNAVAILABLE, which names it, and only close is left. The same on all members. */
     bool is_fixed_size;
+    /* Replicas of the model that this process computes side by side, one per device (muster/replicas.h).
+     * Members may have different numbers. 0: MUSTER_REPLICAS, else 1. */
+    uint32_t replica_count;
+    uint32_t logical_device_count; /* devices over which each replica divides its tensors; 0: 1 */
 };
 
 /**
@@ -212,7 +216,7 @@ MUSTER_API const struct muster_error *muster_strategy_error(const struct muster_
 /* Valid between begin and commit; they change only in begin. */
 MUSTER_API uint32_t muster_strategy_rank(const struct muster_strategy *strategy);
 MUSTER_API uint32_t muster_strategy_size(const struct muster_strategy *strategy);
-/** Equal to the size: one replica per process. Source: tf.distribute.Strategy. */
+/** The replicas of all members. Source: tf.distribute.Strategy. */
 MUSTER_API uint32_t muster_strategy_num_replicas_in_sync(const struct muster_strategy *strategy);
 MUSTER_API uint64_t muster_strategy_epoch(const struct muster_strategy *strategy);
 /** Options that the members have agreed on; before the first begin, those given to open. */

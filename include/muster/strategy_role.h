@@ -65,6 +65,15 @@ MUSTER_API uint32_t muster_strategy_worker_count(const struct muster_strategy *s
 /** It trains without others, and with its own registry: an evaluator, or the only task of a cluster that
  * was given no registry, or a program that was told of no cluster at all. */
 MUSTER_API bool muster_strategy_is_alone(const struct muster_strategy *strategy);
+/** It is alone because nothing describes a cluster: TensorFlow's local mode, in which a task has no type and no
+ * index (task_type and task_index above are "worker" and 0 then). */
+MUSTER_API bool muster_strategy_is_local(const struct muster_strategy *strategy);
+/** Each process runs the program by itself: always true. Source: tf.distribute's experimental_between_graph. */
+static inline bool muster_strategy_is_between_graph(const struct muster_strategy *strategy)
+{
+    (void)strategy;
+    return true;
+}
 
 /** The one that open was given (opened_resolver), or NULL. Its task type and others are asked for there. */
 MUSTER_API struct muster_resolver *muster_strategy_resolver(const struct muster_strategy *strategy);
@@ -81,7 +90,8 @@ struct muster_input_context {
     uint32_t input_pipeline_id;
     uint32_t num_replicas_in_sync;
 };
-/** The members and the rank as of begin; before the first one, those of the cluster as it was described. */
+/** The members and the rank as of begin; before the first one, those of the cluster as it was described,
+ * each with as many replicas as this one. */
 MUSTER_API struct muster_input_context muster_strategy_input_context(
     const struct muster_strategy *strategy);
 /** A replica's part of a batch. INVALID_ARGUMENT: the batch cannot be divided by the replicas.

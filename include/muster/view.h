@@ -160,7 +160,8 @@ struct muster_member {
     uint64_t started; /* muster_host_started of it; 0: not known */
     uint32_t
         machine; /* of the launcher that started it: its node rank + 1; 0: none did, or not known */
-    uint64_t from_step; /* first step this member takes part in; 0 = from the start */
+    uint64_t from_step;     /* first step this member takes part in; 0 = from the start */
+    uint32_t replica_count; /* of the model that it computes side by side (replicas.h); 0: 1 */
 };
 
 enum muster_verdict_kind {
@@ -218,6 +219,12 @@ struct muster_view {
     bool is_state_lost;   /* who held the training state is dead: members without it cannot go on */
     uint64_t digest;      /* of all fields above but started and machine, in a fixed order */
 };
+
+/** Its replicas: 1 where it says nothing. */
+static inline uint32_t muster_member_replicas(const struct muster_member *member)
+{
+    return member->replica_count > 1 ? member->replica_count : 1;
+}
 
 /** "chief" before everything else, then by name, then by index: the order of ranks. */
 MUSTER_API int muster_member_compare(const struct muster_member *a, const struct muster_member *b);

@@ -27,6 +27,7 @@ case_fn *case_handler(const char *kind)
         {"packing", case_packing},
         {"rebatch", case_batching},
         {"strategy_batches", case_batching},
+        {"strategy_cluster", case_strategy},
     };
 
     for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++)
@@ -153,7 +154,11 @@ int main(int argc, char **argv)
 {
     struct counts counts = {0};
     struct muster_env *env = NULL;
+    bool is_registry = argc == 2 && strcmp(argv[1], "--strategy-registry") == 0;
+    int code = 0;
 
+    if (argc == 2 && strcmp(argv[1], "--strategy-task") == 0)
+        return case_strategy_task();
     if (argc < 2 || strcmp(argv[1], "--help") == 0) {
         printf("usage: case_runner FILE...\n\nRun files of recorded behaviour. Prints a line per "
                "failed case and closes with 'N passed, N failed';\nexit code 1 if any failed.\n");
@@ -165,11 +170,15 @@ int main(int argc, char **argv)
         fprintf(stderr, "case_runner: no environment\n");
         return 1;
     }
-    for (int i = 1; i < argc; i++)
+    if (is_registry)
+        code = case_strategy_serve(env);
+    for (int i = 1; i < argc && !is_registry; i++)
         run_file(env, argv[i], &counts);
     close_http(env);
     muster_net_system_close(env->net);
     muster_env_system_close(env);
+    if (is_registry)
+        return code;
     printf("%u passed, %u failed\n", counts.passed, counts.failed);
     return counts.failed > 0 ? 1 : 0;
 }

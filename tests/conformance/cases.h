@@ -130,6 +130,12 @@ case_fn case_auto_shard;
 case_fn case_batching;
 case_fn case_packing;
 case_fn case_server;
+/** Starts the tasks of a case as processes: runs of this program, by the two below. */
+case_fn case_strategy;
+/** A task, told its case by standard input, tells standard output what it has seen. Gives the exit code. */
+int case_strategy_task(void);
+/** The registry of a case, until standard input hangs up; its first line is its address. */
+int case_strategy_serve(struct muster_env *env);
 case_fn case_cluster_rules;
 case_fn case_cluster_spec;
 case_fn case_communication;

@@ -4,7 +4,7 @@ set -eu
 . "$(dirname "$0")/../lib/guard.sh"
 runner=$MUSTER_BINARY_DIR/bin/case_runner
 recorded=$MUSTER_SOURCE_DIR/../shared/cases
-built="batching cluster_rules packing sharding simple tf_config cluster_spec union sagemaker slurm kubernetes gce tpu"
+built="batching cluster_rules packing server sharding strategy simple tf_config cluster_spec union sagemaker slurm kubernetes gce tpu"
 
 files=
 for area in $built; do

@@ -85,6 +85,7 @@ INNER = {
     "training/data": "",
     "training/input": "",
     "training/micro": "",
+    "training/replicas": "",
     "training/role": "",
     "tools/common": "",
     "tools/resolve": "common",
@@ -124,7 +125,7 @@ PUBLIC = {
     "collective": "backend collective gpu static_group view",
     "cluster": "coordination_server locks registry registry_server server server_def",
     "params": "params params_drain params_inspect params_server publication",
-    "training": "checkpoint dataset strategy_checkpoint strategy_preemption input micro_batches strategy strategy_role",
+    "training": "checkpoint dataset strategy_checkpoint strategy_preemption input micro_batches replica replicas slices strategy strategy_role",
 }
 
 # Third-party headers and the files they are confined to.
@@ -149,7 +150,7 @@ THIRD_PARTY = [
 
 # Headers of the system that need a reason: threads, and the GPU's control thread; instructions of one processor.
 SYSTEM_CONFINED = [
-    (r"pthread\.h|threads\.h", r"runtime/(driver/driver_seat|system/(aside|bell)_system|system/process_system|system/recorder_system)\.c|collective/(gpu/control|board/\w+)\.[ch]|params/server/seat/(seat|ahead)_system\.c|training/data/queue_system\.c|tools/.*|examples/.*"),
+    (r"pthread\.h|threads\.h", r"runtime/(driver/driver_seat|system/(aside|bell)_system|system/process_system|system/recorder_system)\.c|collective/(gpu/control|board/\w+)\.[ch]|params/server/seat/(seat|ahead)_system\.c|training/data/queue_system\.c|training/replicas/crew_system\.c|tools/.*|examples/.*"),
     (r"\w*(mm|x86)intrin\.h|arm_neon\.h", r"(collective/kernel/kernels|params/publication/delta)_\w+\.[ch]"),
 ]
 

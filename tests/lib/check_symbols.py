@@ -59,7 +59,8 @@ RULES = [
       "params/server/seat/seat_system.c": r"pthread_mutex\w*",
       "params/server/seat/ahead_system.c": r"pthread_(cond|mutex)_\w+|pthread_(create|join|sigmask)",
       "runtime/system/aside_system.c": r"pthread_(create|join)",
-      "training/data/queue_system.c": r"pthread_(cond|mutex)_\w+|pthread_(create|join|sigmask)"}),  # readers of records
+      "training/data/queue_system.c": r"pthread_(cond|mutex)_\w+|pthread_(create|join|sigmask)",  # readers of records
+      "training/replicas/crew_system.c": r"pthread_(cond|mutex)_\w+|pthread_(create|join|sigmask)"}),
     ("processes", r"fork|vfork|clone|exec[lv]\w*|posix_spawn\w*|wait|waitpid|waitid|kill|system|popen|signal|sigaction|"
      r"syscall|prctl|process_vm_\w+|exit|_exit",
      {"runtime/system/memory_anchor.c": "clone|syscall|waitpid", "runtime/system/recorder_system.c": "sigaction", "runtime/system/stop_signals_system.c": "sigaction|kill", "runtime/loop/loop_libevent.c": "signal", "runtime/system/host_system.c": "syscall", "runtime/loop/time_slice.c": "syscall",

@@ -161,6 +161,21 @@ enum muster_rc muster_all_gather_start_in(struct muster_op *op, struct muster_gr
     return pair_start("all_gather", op, input, output, done);
 }
 
+enum muster_rc muster_all_gather_uneven_start_in(struct muster_op *op, struct muster_group *group,
+                                                 const struct muster_view *view,
+                                                 const struct muster_tensor *input,
+                                                 const struct muster_parts *output,
+                                                 muster_op_fn *done)
+{
+    struct muster_tensor whole = {.data = output->data, .dtype = output->dtype};
+
+    (void)group;
+    (void)view;
+    for (uint32_t i = 0; i < output->part_count; i++)
+        whole.count += output->counts[i];
+    return pair_start("all_gather_uneven", op, input, &whole, done);
+}
+
 enum muster_rc muster_all_to_all_start_in(struct muster_op *op, struct muster_group *group,
                                           const struct muster_view *view,
                                           const struct muster_tensor *input,

@@ -55,6 +55,12 @@ void puppet_micro_begin(const struct words *words);
 void puppet_micro_sum(const struct words *words);
 void puppet_micro_close(void);
 
+/* puppet_replicas.c: replicas, and sparse gradients */
+void puppet_replicas(const struct words *words);
+void puppet_replicas_reduce(const struct words *words);
+void puppet_replicas_gather(const struct words *words);
+void puppet_slices(const struct words *words);
+
 /* puppet_process.c: how the process ends, its threads, and its children */
 void puppet_exit(const struct words *words);
 void puppet_finalize(const struct words *words);

@@ -41,6 +41,7 @@ FIELD(min_members, min_members)
 FIELD(min_members_timeout_ns, min_members_timeout_ns)
 FIELD(is_return, is_return)
 FIELD(stripe_count, stripe_count)
+FIELD(replica_count, replica_count)
 FIELD(read_machine, machine)
 FIELD(evict_after_ns, evict_after_ns)
 FIELD(is_reproducible, plan.is_reproducible)
@@ -83,6 +84,9 @@ static const struct row rows[] = {
     {"MUSTER_NODE_RANK", "0", read_machine, 1},
     {"MUSTER_NODE_RANK", "1000000", read_machine, 1000001},
     {"MUSTER_NODE_RANK", "1000001", read_machine, REFUSED},
+    {"MUSTER_REPLICAS", NULL, replica_count, 0},
+    {"MUSTER_REPLICAS", "256", replica_count, 256},
+    {"MUSTER_REPLICAS", "257", replica_count, REFUSED},
     {"MUSTER_EVICT_AFTER_S", NULL, evict_after_ns, 0},
     {"MUSTER_EVICT_AFTER_S", "", evict_after_ns, 0},
     {"MUSTER_EVICT_AFTER_S", "0.25", evict_after_ns, S / 4},

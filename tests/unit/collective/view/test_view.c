@@ -116,7 +116,7 @@ static void digest_sees_every_field(void **state)
     struct muster_chunk_source source = {.first = 1, .count = 2, .rank = 1};
     struct muster_verdict verdict = {.op = {.step = 3}, .descriptor = 5, .chunk_count = 4};
     struct muster_view fields = make_fields(members, 2);
-    uint64_t digests[28];
+    uint64_t digests[30], before;
     size_t count = 0;
 
     digests[count++] = digest_of(*state, &fields);
@@ -156,6 +156,12 @@ static void digest_sees_every_field(void **state)
     members[1].from_step = 4;
     digests[count++] = digest_of(*state, &fields);
     members[1].pid = 4;
+    digests[count++] = before = digest_of(*state, &fields);
+    members[1].replica_count = 1; /* as a member that says nothing */
+    assert_true(digest_of(*state, &fields) == before);
+    members[1].replica_count = 2;
+    digests[count++] = digest_of(*state, &fields);
+    members[1].replica_count = 3;
     digests[count++] = digest_of(*state, &fields);
     members[0].address.family = MUSTER_ADDRESS_IPV4;
     digests[count++] = digest_of(*state, &fields);

@@ -1,0 +1,188 @@
+/* Replicas: copies of the model that compute side by side, one or several in each member, as tf.distribute has
+ * them. A member has as many as its strategy was opened with (replica_count), one for each device that it computes
+ * on, and members may differ. Replicas are numbered through all members, in the order of their ranks.
+ *
+ * Calls below take the values of all replicas of this member at once, in their order; or each replica calls for
+ * itself, on a thread of its own, inside muster_replicas_run. Those that need other members are made in a step, by
+ * all members in the same order. docs/training.md, "Replicas". */
+#ifndef MUSTER_REPLICAS_H
+#define MUSTER_REPLICAS_H
+
+#include <muster/base.h>
+#include <muster/collective.h>
+#include <muster/dataset.h>
+#include <muster/status.h>
+#include <muster/strategy.h>
+
+MUSTER_BEGIN
+
+#define MUSTER_REPLICAS_MAX        256u /* of one member */
+#define MUSTER_LOGICAL_DEVICES_MAX 4096u
+#define MUSTER_DEVICE_TEXT_BYTES   128u
+#define MUSTER_DIMENSIONS_MAX      8u
+
+/* Which replicas there are. */
+
+/** Replicas of this member; muster_strategy_num_replicas_in_sync has those of all. */
+MUSTER_API uint32_t muster_replicas_local(const struct muster_strategy *strategy);
+/** The number of this member's first replica among those of all, from 0; the others follow. As of begin; before
+ * the first one as if all members had as many replicas as this one. */
+MUSTER_API uint32_t muster_replicas_first(const struct muster_strategy *strategy);
+/** TensorFlow's name of a device of this member, "/job:worker/replica:0/task:1/device:CPU:0". Devices are counted
+ * through: replica 1 with 2 logical devices has 2 and 3. A program alone is the job "localhost". */
+MUSTER_API void muster_replicas_device_name(const struct muster_strategy *strategy, uint32_t device,
+                                            char ret_text[MUSTER_DEVICE_TEXT_BYTES]);
+
+/* Values of all replicas. */
+
+/** A tensor with dimensions; the elements of the last one lie side by side. No dimensions: one element. */
+struct muster_shaped_tensor {
+    void *data; /* as of struct muster_tensor */
+    enum muster_dtype dtype;
+    uint32_t dimension_count;
+    uint64_t dimensions[MUSTER_DIMENSIONS_MAX];
+};
+/** A tensor of one dimension. */
+static inline struct muster_shaped_tensor muster_shaped_vector(const struct muster_tensor *tensor)
+{
+    struct muster_shaped_tensor shaped = {
+        .data = tensor->data, .dtype = tensor->dtype, .dimension_count = 1};
+
+    shaped.dimensions[0] = tensor->count;
+    return shaped;
+}
+
+/** No axis: values are reduced over the replicas only. */
+#define MUSTER_AXIS_NONE INT32_MIN
+
+/**
+ * Reduce one value of each replica, to one that every member has; with an axis, over that dimension of each value as
+ * well, which may have another extent on each replica. MEAN divides by the replicas that contributed, or by the
+ * extents of their axes, and where there are none (of integers: INVALID_ARGUMENT) gives NaN. Negative axes count
+ * from the last one.
+ *
+ * Shape:   values: muster_replicas_local ones. result: the elements of a value, without the axis.
+ * Owns:    borrows all during the call. result may be the first value's memory.
+ * Errors:  INVALID_ARGUMENT (no such axis, shapes that differ, an axis with another reduction than SUM and MEAN),
+ *          otherwise as muster_strategy_all_reduce.
+ * Source:  tf.distribute.Strategy.reduce.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_reduce(
+    struct muster_strategy *strategy, const struct muster_shaped_tensor *values, int32_t axis,
+    enum muster_reduction reduction, const struct muster_tensor *result);
+
+/**
+ * Reduce each of `count` tensors over all replicas, and give it to all: gradients. tensors: those of the first
+ * replica of this member, then those of the next one. SUM and others reduce here in the order of replicas, then
+ * over the members. MEAN is of floats: the means of members, by weight of their replicas.
+ *
+ * Errors:  as muster_strategy_all_reduce; inputs are then as they were, too. INVALID_ARGUMENT: tensors that differ
+ *          between replicas, or a MEAN of integers.
+ * Source:  tf.distribute.ReplicaContext.all_reduce.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_all_reduce(
+    struct muster_strategy *strategy, const struct muster_tensor *tensors, size_t count,
+    enum muster_reduction reduction);
+
+/**
+ * Join the values of all replicas along an axis, in the order of replicas; every member has the whole. Extents of
+ * the axis may differ, also 0; the others are equal.
+ *
+ * Owns:    gives *ret_whole: muster_replicas_free.
+ * Errors:  INVALID_ARGUMENT (no such axis, shapes or types that differ: on all members alike, the text names both),
+ *          RESOURCE_EXHAUSTED, ABORTED (a member has gone: begin the step again), otherwise as
+ *          muster_strategy_all_gather.
+ * Source:  tf.distribute.Strategy.gather.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_gather(
+    struct muster_strategy *strategy, const struct muster_shaped_tensor *values, int32_t axis,
+    struct muster_shaped_tensor *ret_whole);
+/** Free the value that gather has given. Data NULL is accepted. */
+MUSTER_API void muster_replicas_free(struct muster_strategy *strategy,
+                                     struct muster_shaped_tensor *whole);
+
+/* Variables that replicas update. */
+
+/** How the values that the replicas give for a variable become one. Source: tf.VariableAggregation. */
+enum muster_aggregation {
+    MUSTER_AGGREGATION_NONE, /* INVALID_ARGUMENT: an update by replicas needs one */
+    MUSTER_AGGREGATION_SUM,
+    MUSTER_AGGREGATION_MEAN,
+    /* This member's first replica decides here, as in TensorFlow: members may end with different values. */
+    MUSTER_AGGREGATION_ONLY_FIRST_REPLICA,
+};
+
+/**
+ * Set a variable, which all replicas of this member share, to what their values become; or add that to it.
+ *
+ * Shape:   values: muster_replicas_local ones, each as the variable.
+ * Owns:    borrows all during the call.
+ * Errors:  INVALID_ARGUMENT (no aggregation, values that do not fit the variable), otherwise as
+ *          muster_replicas_reduce. The variable is then as it was.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_assign(
+    struct muster_strategy *strategy, const struct muster_tensor *variable,
+    const struct muster_tensor *values, enum muster_aggregation aggregation, bool is_added);
+
+/* Data of replicas. */
+
+/**
+ * Take the next batch of each local replica, in a step: muster_dataset_next of a dataset that was opened with
+ * replicas_per_worker = muster_replicas_local, and with the shard of muster_strategy_input_context. A member whose
+ * part is read has batches without records until those of all are: so all members make the same number of steps.
+ * Where members differ in replicas, or may die, use muster_dataset_next_shares with muster_replicas_first, _local and
+ * muster_strategy_num_replicas_in_sync, which divides each step anew.
+ *
+ * Owns:    ret_batches: muster_replicas_local ones, the strategy's or the dataset's until the next call, or close of
+ *          either.
+ * Errors:  OUT_OF_RANGE (the parts of all members are read), INVALID_ARGUMENT (replicas_per_worker), as
+ *          muster_dataset_next; DATA_LOSS also where another member cannot read on. Otherwise as
+ *          muster_strategy_all_reduce; after ABORTED the batches of this step are missing here.
+ * Source:  tf.distribute.Strategy.experimental_distribute_dataset.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_next_batches(
+    struct muster_strategy *strategy, struct muster_dataset *dataset,
+    struct muster_dataset_batch *ret_batches);
+
+/* Logical devices: those over which one replica divides its tensors. */
+
+/** Where a part of a tensor begins, and how far it reaches, in each dimension. */
+struct muster_tensor_part {
+    uint64_t first[MUSTER_DIMENSIONS_MAX], extent[MUSTER_DIMENSIONS_MAX];
+};
+
+/**
+ * The device of this member (muster_replicas_device_name) that is logical device `id` of a local replica.
+ *
+ * Errors:  INVALID_ARGUMENT: the replica is beyond muster_replicas_local, or the id not 0 to logical_device_count - 1
+ *          of the options; the text has both numbers.
+ * Source:  tf.distribute's experimental_assign_to_logical_device.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_assign_to_logical_device(
+    struct muster_strategy *strategy, uint32_t replica, int64_t id, uint32_t *ret_device);
+
+/**
+ * The part of a tensor that logical device `id` has when it is split: each dimension into partition[i] parts of the
+ * rounded-up size, the rest, and empty ones. Devices are counted with the last dimension first.
+ *
+ * Errors:  INVALID_ARGUMENT: partition_count is not the number of dimensions; the parts are not as many as logical
+ *          devices; no such device.
+ * Source:  tf.distribute's experimental_split_to_logical_devices.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_split_to_logical_devices(
+    struct muster_strategy *strategy, const struct muster_shaped_tensor *tensor,
+    const uint64_t *partition, uint32_t partition_count, int64_t id,
+    struct muster_tensor_part *ret_part);
+/** Copy that part to `into`, which has room for its elements. */
+MUSTER_API void muster_tensor_part_read(const struct muster_shaped_tensor *tensor,
+                                        const struct muster_tensor_part *part, void *into);
+
+/** Copy a tensor to those of all logical devices of a replica, logical_device_count ones. INVALID_ARGUMENT: they
+ * differ in type or count. Source: tf.distribute's experimental_replicate_to_logical_devices. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_replicate_to_logical_devices(
+    struct muster_strategy *strategy, const struct muster_tensor *tensor,
+    const struct muster_tensor *copies);
+
+MUSTER_END
+
+#endif

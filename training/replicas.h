@@ -1,0 +1,31 @@
+/* The replicas of a strategy, shared by training/replicas*.c. */
+#ifndef MUSTER_TRAINING_REPLICAS_H
+#define MUSTER_TRAINING_REPLICAS_H
+
+#include <muster/replicas.h>
+
+#include "training/strategy_internal.h"
+
+/** Memory that other processes map, of at least so many bytes,
+ * kept until the strategy closes; what was in it is lost. RESOURCE_EXHAUSTED: strategy->error. */
+MUSTER_MUST_CHECK enum muster_rc muster_replicas_reserve(struct muster_strategy *strategy,
+                                                         uint64_t bytes, void **ret_memory);
+
+/** The parts that the members of a view give, one after the other, of different length. */
+struct muster_replicas_parts {
+    const struct muster_view *view;
+    const struct muster_tensor *input;
+    struct muster_tensor output; /* the whole */
+    const uint64_t *counts;      /* elements of each member that takes part */
+};
+/** Gather them. ABORTED also where the members are not those of the view any more. */
+MUSTER_MUST_CHECK enum muster_rc muster_replicas_gather_parts(
+    struct muster_strategy *strategy, const char *name, const struct muster_replicas_parts *parts);
+/** Gather as many elements of each member of a view; output has those of all. */
+MUSTER_MUST_CHECK enum muster_rc muster_replicas_gather_equal(struct muster_strategy *strategy,
+                                                              const char *name,
+                                                              const struct muster_view *view,
+                                                              const struct muster_tensor *input,
+                                                              const struct muster_tensor *output);
+
+#endif
