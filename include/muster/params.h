@@ -96,8 +96,8 @@ struct muster_params_schema {
                            * UINT64_MAX: only the memory limits them */
     enum muster_params_evict evict_by; /* with rows_max. LFU takes 4 bytes more per row */
     /* The table is one tensor of so many elements, up to 2^40, in blocks of row_elements (1,024 to 16,384;
-     * large ones are fastest): muster_params_tensor_start pushes to it and pulls from it. Not by round, and
-     * no rows come and go. 0: it has rows. */
+     * large ones are fastest): muster_params_tensor_start pushes to it and pulls from it. No rows come
+     * and go. 0: it has rows. */
     uint64_t tensor_elements;
 };
 

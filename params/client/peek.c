@@ -30,7 +30,8 @@ static bool peek_is_allowed(const struct muster_params_table *table)
 {
     const struct muster_params *params = table->params;
 
-    return table->wire_dtype == MUSTER_F32 && params->map != NULL && params->map->copies_wanted <= 1;
+    return table->wire_dtype == MUSTER_F32 && params->map != NULL &&
+           params->map->copies_wanted <= 1;
 }
 
 bool muster_params_range_peek(const struct muster_params_table *table, uint64_t offset,
@@ -42,6 +43,7 @@ bool muster_params_range_peek(const struct muster_params_table *table, uint64_t 
     uint64_t keys[MUSTER_PARAMS_EXTENT_BLOCKS];
 
     if (!peek_is_allowed(table) || table->params->options.no_host_memory ||
+        table->is_by_round || /* the memory may have a part of a round */
         offset % table->row_elements != 0 || count % table->row_elements != 0)
         return false;
     MUSTER_ASSERT(blocks <= MUSTER_PARAMS_EXTENT_BLOCKS);

@@ -173,13 +173,14 @@ enum muster_rc muster_params_tensor_start(struct muster_params_op *op,
     if (rc != MUSTER_OK)
         return rc;
     op->table = table;
+    op->keys = NULL;
     op->values = range->values;
     op->offset = range->offset;
     op->end = range->offset + count;
     op->is_push = is_push;
     op->clock = is_push ? params->ticked : range->min_clock;
     op->order = is_push ? ++params->range_pushes : 0;
-    muster_list_append(&table->ranges, &op->queued);
+    muster_list_append(table->is_by_round ? &table->held : &table->ranges, &op->queued);
     muster_task_post(&params->flush, params->env->loop);
     return MUSTER_OK;
 }

@@ -22,10 +22,18 @@ struct closing {
 
 /* --- Operations that wait --- */
 
+static bool is_range(const struct muster_params_op *op)
+{
+    return op->keys == NULL;
+}
+
+/* Values of a range are not collected: they stay where the program has them. */
 static uint64_t op_bytes(const struct muster_params_op *op)
 {
     const struct muster_params_table *table = op->table;
 
+    if (is_range(op))
+        return sizeof(*op);
     return op->count * (sizeof(uint64_t) +
                         (uint64_t)table->row_elements * muster_dtype_bytes(table->wire_dtype));
 }
@@ -62,7 +70,10 @@ static uint64_t table_admit(struct muster_params_table *table)
         } else {
             if (!op->is_push)
                 op->clock = 0; /* the server has closed the round before it gets this */
-            muster_list_append(op->is_push ? &table->pushes : &table->pulls, &op->queued);
+            muster_list_append(is_range(op)  ? &table->ranges
+                               : op->is_push ? &table->pushes
+                                             : &table->pulls,
+                               &op->queued);
         }
     }
     return bytes;

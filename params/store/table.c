@@ -177,10 +177,10 @@ static enum muster_rc tensor_check(const struct muster_params_schema *schema,
                                 "or more, got %u",
                                 schema->name, MUSTER_PARAMS_BLOCK_ELEMENTS_MIN,
                                 schema->row_elements);
-    if (schema->is_by_round || schema->admit_after != 0 || schema->admit_share != 0 ||
-        schema->ttl_clocks != 0 || schema->rows_max != 0)
+    if (schema->admit_after != 0 || schema->admit_share != 0 || schema->ttl_clocks != 0 ||
+        schema->rows_max != 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "table %s: a tensor has no rounds, admit_after, admit_share, ttl_clocks "
+                                "table %s: a tensor has no admit_after, admit_share, ttl_clocks "
                                 "and rows_max; leave them 0",
                                 schema->name);
     return MUSTER_OK;

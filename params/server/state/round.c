@@ -6,6 +6,7 @@
 #include "params/server/core/answer.h"
 #include "params/server/state/round_internal.h"
 #include "params/server/state/rows.h"
+#include "params/wire/range.h"
 
 static struct muster_params_rounds *rounds_find(const struct muster_params_server *server,
                                                 const struct muster_params_store_table *table)
@@ -314,18 +315,36 @@ void muster_params_rounds_text(const struct muster_params_server *server,
         muster_params_round_text(rounds, ret_text);
 }
 
+/* NULL: the message is no push and no pull, or names no table. */
+static const struct muster_params_store_table *table_of(const struct muster_params_server *server,
+                                                        const struct muster_frame_header *header,
+                                                        const uint8_t *payload)
+{
+    switch (header->type) {
+    case MUSTER_PARAMS_PUSH:
+    case MUSTER_PARAMS_PULL:
+    case MUSTER_PARAMS_PUSH_PULL:
+        return header->payload_bytes < MUSTER_PARAMS_ROWS_HEAD_BYTES
+                   ? NULL
+                   : muster_params_server_table(server, muster_params_rows_table(payload));
+    case MUSTER_PARAMS_PUSH_RANGE:
+    case MUSTER_PARAMS_PULL_RANGE:
+    case MUSTER_PARAMS_PUSH_STAGED:
+        return muster_params_server_table(server, muster_params_range_table(header));
+    default:
+        return NULL;
+    }
+}
+
 /* A push of the next round would change what is kept, and a pull would read a part of the round. */
 bool muster_params_rounds_delay(struct muster_params_server *server,
                                 const struct muster_frame_header *header, const uint8_t *payload)
 {
     const struct muster_params_store_table *table;
 
-    if ((header->type != MUSTER_PARAMS_PUSH && header->type != MUSTER_PARAMS_PULL &&
-         header->type != MUSTER_PARAMS_PUSH_PULL) ||
-        header->payload_bytes < MUSTER_PARAMS_ROWS_HEAD_BYTES ||
-        muster_list_is_empty(&server->rounds))
+    if (muster_list_is_empty(&server->rounds))
         return false;
-    table = muster_params_server_table(server, muster_params_rows_table(payload));
+    table = table_of(server, header, payload);
     if (table == NULL || is_whole(rounds_find(server, table)))
         return false;
     server->has_round_waits = true;

@@ -126,6 +126,7 @@ enum muster_rc muster_params_own_rows_push(struct muster_params_rounds *rounds,
 
 /* A turn of the loop does so much to close rounds: visits of rows, keys that are sorted, rows that are added. */
 #define TURN_ROWS  4096u
+#define TURN_BYTES ((size_t)1 << 20) /* of values: fewer rows where they are wide */
 #define DIGIT_BITS 11u
 #define DIGITS     (1u << DIGIT_BITS)
 #define FEW_KEYS   64u /* a sort by digits would first count the digits that they do not have */
@@ -481,9 +482,18 @@ void muster_params_rounds_review(struct muster_params_server *server)
         muster_task_post(&server->round_review, server->env->loop);
 }
 
+static uint32_t turn_rows(const struct muster_params_rounds *rounds)
+{
+    size_t rows = TURN_BYTES / (rounds->table->row_elements * sizeof(float));
+
+    return rows < TURN_ROWS ? (uint32_t)rows : TURN_ROWS;
+}
+
 void muster_params_rounds_step(struct muster_task *task)
 {
-    closing_run(task->data, TURN_ROWS);
+    struct muster_params_rounds *rounds = task->data;
+
+    closing_run(rounds, turn_rows(rounds));
 }
 
 void muster_params_decisions_finish(struct muster_params_rounds *rounds)
@@ -499,7 +509,7 @@ void muster_params_decisions_apply(struct muster_params_rounds *rounds)
     rounds->is_behind = true;
     if (closing_open(rounds) == MUSTER_OK) {
         if (closing_next(rounds)) {
-            closing_run(rounds, TURN_ROWS);
+            closing_run(rounds, turn_rows(rounds));
             return;
         }
         rounds->is_behind = false;

@@ -75,7 +75,7 @@ static void each_wrong_part_of_a_schema_is_named(void **state)
         {SGD(.tensor_elements = 5000, .row_elements = 1023),
          "table t: a tensor must have blocks (row_elements) of 1024 elements or more, got 1023"},
         {SGD(.tensor_elements = 5000, .row_elements = 1024, .rows_max = 5),
-         "table t: a tensor has no rounds, admit_after, admit_share, ttl_clocks and rows_max; leave them 0"},
+         "table t: a tensor has no admit_after, admit_share, ttl_clocks and rows_max; leave them 0"},
         {SGD(.admit_after = 65536), "table t: admit_after must be at most 65535, got 65536"},
         {SGD(.rows_max = 5, .evict_by = (enum muster_params_evict)2),
          "table t: evict_by must be from 0 to 1, got 2"},
