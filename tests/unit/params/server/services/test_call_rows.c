@@ -236,6 +236,38 @@ static void a_push_to_a_tensor_is_not_answered_with_its_elements(void **state)
                         "table weights is a tensor: a push is not answered with its rows");
 }
 
+/* The round of the only source is closed by its tick. */
+static void ranges_of_a_tensor_by_round_show_when_it_is_closed(void **state)
+{
+    struct scene *scene = *state;
+    Muster__Params__V1__Schema schema = params_caller_schema("outer");
+    Muster__Params__V1__PushRequest push = push_of(scene, 1, 0, ELEMENTS);
+    Muster__Params__V1__PullRequest pull = pull_of(BLOCK - 20, 50); /* of two blocks */
+    Muster__Params__V1__TickRequest tick;
+    struct params_answer answer;
+
+    schema.row_elements = BLOCK;
+    schema.tensor_elements = ELEMENTS;
+    schema.is_by_round = true;
+    assert_int_equal(params_caller_ask_table(scene->caller, &schema).rc, MUSTER_OK);
+    push.table_name = pull.table_name = (char *)(uintptr_t) "outer";
+    muster__params__v1__tick_request__init(&tick);
+    tick.source = push.source;
+    tick.clock = tick.sources = 1;
+    answer = params_caller_push(scene->caller, &push);
+    assert_string_equal(answer.text, "");
+    answer = params_caller_pull(scene->caller, &pull);
+    assert_true(answer.value_count == 50 && answer.values[0] == 0);
+    assert_int_equal(params_caller_tick(scene->caller, &tick).rc, MUSTER_OK);
+    pull.min_clock = 1;
+    answer = params_caller_pull(scene->caller, &pull);
+
+    assert_string_equal(answer.text, "");
+    assert_int_equal(answer.value_count, 50);
+    for (size_t i = 0; i < 50; i++)
+        assert_true(answer.values[i] == ramp[BLOCK - 20 + i]);
+}
+
 #define BOTH(name)                                                                                 \
     cmocka_unit_test_setup_teardown(name, alone_set_up, scene_tear_down),                          \
     {                                                                                              \
@@ -246,6 +278,7 @@ int main(void)
 {
     const struct CMUnitTest cases[] = {
         BOTH(a_range_that_is_pushed_twice_counts_once),
+        BOTH(ranges_of_a_tensor_by_round_show_when_it_is_closed),
         BOTH(elements_travel_in_the_type_of_the_table),
         BOTH(ranges_are_checked),
         BOTH(a_table_of_rows_has_no_ranges),
