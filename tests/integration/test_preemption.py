@@ -162,7 +162,7 @@ class Signals(Preemption):
 
     def test_a_program_without_a_checkpoint_directory_is_told_that_nothing_is_saved(self):
         run = self.start_slowly("-n", "2", "--preemption-grace", "60")
-        run.wait_for(lambda: "view 1 with 2 members" in run.said(), "the first view")
+        self.wait_for_step(run)
         run.signal(signal.SIGTERM)
         summary = run.end(PREEMPTED)
 
@@ -179,9 +179,10 @@ class Signals(Preemption):
             self.assertEqual([task["exit_code"] for task in summary["tasks"]], [128 + signal.SIGTERM] * 2)
 
     def start_stuck(self, *words):
-        """The workers do not come to the end of a step."""
-        run = self.start("-n", "2", "--checkpoint-dir", self.checkpoints, *words, STEPPER_HURRY=self.hurry, STEPPER_LINGER_MS="900000")
-        run.wait_for(lambda: "view 1 with 2 members" in run.said(), "the first view")
+        """The workers begin no further step."""
+        run = self.start("-n", "2", "--checkpoint-dir", self.checkpoints, *words, program=(STEPPER, "1", COUNT),
+                         STEPPER_HOLD=os.path.join(self.folder.name, "never"))
+        run.wait_for(lambda: run.said().count("total 1") == 2, "the last step")
         return run
 
     def test_the_workers_are_ended_when_the_time_is_over(self):
