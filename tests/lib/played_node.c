@@ -260,6 +260,12 @@ void muster_node_change_all(struct muster_node *node)
     played_note("change all\n");
 }
 
+void muster_node_preempt(struct muster_node *node, const char *cause)
+{
+    (void)node;
+    played_note("preempt %s\n", cause);
+}
+
 void muster_node_touch_state(struct muster_node *node)
 {
     (void)node;

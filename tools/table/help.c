@@ -20,6 +20,7 @@ static const char exit_codes[] =
     "    4  a server cannot be reached, an address is in use, or a time limit has passed\n"
     "    5  permission denied\n"
     "    6  'muster run': all workers exited with 0, but their weights differ after the same step\n"
+    "   42  'muster run': preempted; the same command goes on (docs/preemption.md)\n"
     "\n"
     "'muster run' exits with the code of the first worker that failed with no restart left:\n"
     "\n"
