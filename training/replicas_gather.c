@@ -170,29 +170,32 @@ static enum muster_rc exchange_shapes(struct gathering *gathering)
                                         &input, &output);
 }
 
-/* The same on every member. */
+/* The shape of the whole, the same on every member. Shapes of others are not trusted: no product may wrap around. */
 static enum muster_rc join_shapes(struct gathering *gathering)
 {
     struct muster_strategy *strategy = gathering->strategy;
     struct muster_shaped_tensor *whole = &gathering->whole;
     struct muster_shaped_tensor first = read_shape(&gathering->told[0]);
-    uint32_t axis = (uint32_t)gathering->told[0].axis;
-    uint64_t extent = 0;
+    uint64_t axis = gathering->told[0].axis, extent = 0, count;
+    struct muster_error why;
+    enum muster_rc rc = MUSTER_OK;
 
+    if (axis >= first.dimension_count)
+        return refuse_pair(strategy, "rank", 0, &first, &first);
     *whole = first;
-    for (uint32_t rank = 0; rank < strategy->size; rank++) {
+    for (uint32_t rank = 0; rc == MUSTER_OK && rank < strategy->size; rank++) {
         struct muster_shaped_tensor shape = read_shape(&gathering->told[rank]);
-        struct muster_axis seen;
 
-        if (gathering->told[rank].axis != axis || !are_joinable(&shape, &first, axis))
+        if (gathering->told[rank].axis != axis || !are_joinable(&shape, &first, (uint32_t)axis))
             return refuse_pair(strategy, "rank", rank, &shape, &first);
-        if (muster_shape_axis(&shape, (int32_t)axis, &seen, &strategy->error) != MUSTER_OK)
-            return MUSTER_INVALID_ARGUMENT;
-        gathering->counts[rank] = seen.outer * seen.extent * seen.inner;
-        extent += seen.extent;
+        rc = muster_shape_elements(&shape, &gathering->counts[rank], &why);
+        whole->dimensions[axis] = extent += shape.dimensions[axis];
+        if (rc == MUSTER_OK && extent < shape.dimensions[axis])
+            rc = muster_error_set(&why, MUSTER_INVALID_ARGUMENT, "the axis is too long");
     }
-    whole->dimensions[axis] = extent;
-    return MUSTER_OK;
+    if (rc == MUSTER_OK)
+        rc = muster_shape_elements(whole, &count, &why);
+    return rc == MUSTER_OK ? rc : muster_error_set(&strategy->error, rc, "gather: %s", why.text);
 }
 
 /* --- All members' values --- */

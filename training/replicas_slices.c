@@ -206,30 +206,45 @@ static bool is_asked_alike(const struct told_rows *a, const struct told_rows *b)
            a->is_concatenated == b->is_concatenated && a->reduction == b->reduction;
 }
 
-/* The same on every member. */
+static enum muster_rc refuse_member(const struct slicing *slicing, uint32_t place)
+{
+    const struct told_rows *told = &slicing->told[place], *first = &slicing->told[0];
+
+    return muster_error_set(
+        &slicing->strategy->error, MUSTER_INVALID_ARGUMENT,
+        NAME ": members differ: the one in place %" PRIu32 " has rows of %s x %" PRIu64
+             " of %" PRIu64 ", %s, the first one %s x %" PRIu64 " of %" PRIu64
+             ", %s, or their options differ",
+        place, muster_dtype_name((enum muster_dtype)told->dtype), told->row_elements,
+        told->row_count, muster_reduction_name((enum muster_reduction)told->reduction),
+        muster_dtype_name((enum muster_dtype)first->dtype), first->row_elements, first->row_count,
+        muster_reduction_name((enum muster_reduction)first->reduction));
+}
+
+/* The same on every member. Numbers of others are not trusted: no sum of them may wrap around, or be 0. */
 static enum muster_rc add_counts(struct slicing *slicing)
 {
-    const struct told_rows *first = &slicing->told[0];
+    uint64_t rows_max = SIZE_MAX / 4 / (slicing->row_bytes + 4 * sizeof(uint64_t));
 
     slicing->rows = 0;
     slicing->replica_count = 0;
     for (uint32_t i = 0; i < slicing->members; i++) {
         const struct told_rows *told = &slicing->told[i];
 
-        if (!is_asked_alike(told, first))
-            return muster_error_set(
-                &slicing->strategy->error, MUSTER_INVALID_ARGUMENT,
-                NAME ": members differ: the one in place %" PRIu32 " has rows of %s x %" PRIu64
-                     " of %" PRIu64 ", %s, the first one %s x %" PRIu64 " of %" PRIu64
-                     ", %s, or their options differ",
-                i, muster_dtype_name((enum muster_dtype)told->dtype), told->row_elements,
-                told->row_count, muster_reduction_name((enum muster_reduction)told->reduction),
-                muster_dtype_name((enum muster_dtype)first->dtype), first->row_elements,
-                first->row_count, muster_reduction_name((enum muster_reduction)first->reduction));
+        if (!is_asked_alike(told, &slicing->told[0]))
+            return refuse_member(slicing, i);
+        if (told->count > rows_max - slicing->rows || told->replica_count == 0 ||
+            told->replica_count > MUSTER_REPLICAS_MAX)
+            return muster_error_set(&slicing->strategy->error, MUSTER_INVALID_ARGUMENT,
+                                    NAME ": the member in place %" PRIu32 " tells %" PRIu64
+                                         " rows of %" PRIu64 " replicas, which cannot be",
+                                    i, told->count, told->replica_count);
         slicing->counts[i] = muster_slices_wire_bytes(told->count, slicing->row_bytes);
         slicing->rows += told->count;
         slicing->replica_count += (uint32_t)told->replica_count;
     }
+    if (!is_asked_alike(&slicing->own_told, &slicing->told[0]))
+        return refuse_member(slicing, 0);
     return MUSTER_OK;
 }
 
@@ -271,6 +286,7 @@ static enum muster_rc join_rows(struct slicing *slicing, struct muster_slices_su
     const uint8_t *at = slicing->received;
     struct muster_slices_sum joined;
     struct muster_slices *parts;
+    size_t row_bytes;
     enum muster_rc rc = MUSTER_OK;
 
     parts = allocate_zero(slicing, slicing->members, sizeof(*parts), &rc);
@@ -281,6 +297,12 @@ static enum muster_rc join_rows(struct slicing *slicing, struct muster_slices_su
     muster_mem_free(slicing->mem, parts);
     if (rc != MUSTER_OK)
         return muster_error_set(&slicing->strategy->error, rc, NAME ": out of memory for rows");
+    rc = muster_slices_check(&joined.slices, slicing->own_told.row_count, &row_bytes,
+                             &slicing->strategy->error);
+    if (rc != MUSTER_OK) {
+        muster_slices_sum_free(&joined);
+        return rc;
+    }
     if (slicing->own_told.is_concatenated) {
         *ret_sum = joined;
         return MUSTER_OK;

@@ -7,8 +7,8 @@
 
 #include "collective/kernel/kernels.h"
 
-enum muster_rc muster_shape_count(const struct muster_shaped_tensor *shaped, uint64_t *ret_count,
-                                  struct muster_error *ret_error)
+enum muster_rc muster_shape_elements(const struct muster_shaped_tensor *shaped, uint64_t *ret_count,
+                                     struct muster_error *ret_error)
 {
     size_t bytes = muster_dtype_bytes(shaped->dtype);
     uint64_t count = 1, max;
@@ -29,6 +29,19 @@ enum muster_rc muster_shape_count(const struct muster_shaped_tensor *shaped, uin
                                     "a tensor must fit into memory, got extents of more");
         count *= extent;
     }
+    *ret_count = count;
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_shape_count(const struct muster_shaped_tensor *shaped, uint64_t *ret_count,
+                                  struct muster_error *ret_error)
+{
+    size_t bytes = muster_dtype_bytes(shaped->dtype);
+    uint64_t count = 0;
+    enum muster_rc rc = muster_shape_elements(shaped, &count, ret_error);
+
+    if (rc != MUSTER_OK)
+        return rc;
     if (count > 0 && (shaped->data == NULL || (uintptr_t)shaped->data % bytes != 0))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "data of a tensor must be aligned to its %s, got %s",

@@ -9,8 +9,12 @@ struct muster_axis {
     uint64_t outer, extent, inner;
 };
 
-/** Elements of the tensor. INVALID_ARGUMENT: too many dimensions, or more elements than memory has; no type; data
- * that is NULL or not aligned. */
+/** Elements of the tensor, whose data is not looked at. INVALID_ARGUMENT: too many dimensions, or more elements than
+ * memory has; no type. */
+MUSTER_MUST_CHECK enum muster_rc muster_shape_elements(const struct muster_shaped_tensor *shaped,
+                                                       uint64_t *ret_count,
+                                                       struct muster_error *ret_error);
+/** The same; INVALID_ARGUMENT also: data that is NULL or not aligned. */
 MUSTER_MUST_CHECK enum muster_rc muster_shape_count(const struct muster_shaped_tensor *shaped,
                                                     uint64_t *ret_count,
                                                     struct muster_error *ret_error);

@@ -483,6 +483,43 @@ static void read_until_all_have_ended(const struct script *script)
     muster_dataset_close(dataset);
 }
 
+/* A step of 13 records over 6 replicas of unequal members: each record is one replica's. */
+static void share_a_step_by_replicas(const struct script *script)
+{
+    static const unsigned char bytes[13] = {0};
+    const struct muster_dataset_shares shares = {script->first, script->local, REPLICAS};
+    struct muster_bytes records[13];
+    const struct muster_dataset_options options = {.kind = MUSTER_DATASET_MEMORY,
+                                                   .records = records,
+                                                   .record_count = 13,
+                                                   .batch = 13,
+                                                   .is_shuffled = true};
+    struct muster_dataset *dataset = NULL;
+    struct muster_error error;
+    float seen[13] = {0}, none[13] = {0}, all[13];
+    const struct muster_tensor into = {.data = all, .count = 13, .dtype = MUSTER_F32};
+    struct muster_shaped_tensor given[LOCAL];
+
+    for (unsigned i = 0; i < 13; i++)
+        records[i] = (struct muster_bytes){.data = &bytes[i], .size = 1};
+    JOB_CHECK(muster_dataset_open(&options, &dataset, &error) == MUSTER_OK);
+    JOB_CHECK(muster_dataset_next_shares(dataset, &shares, &error) == MUSTER_OK);
+    for (uint32_t i = 0; i < script->local; i++) {
+        struct muster_dataset_batch batch;
+
+        JOB_CHECK(muster_dataset_share(dataset, script->first + i, &batch, &error) == MUSTER_OK);
+        JOB_CHECK(batch.count == 2 || batch.count == 3);
+        for (size_t k = 0; k < batch.count; k++)
+            seen[batch.numbers[k]]++;
+    }
+    for (uint32_t i = 0; i < script->local; i++) /* all are counted by the first one */
+        given[i] = shape_of(i == 0 ? seen : none, MUSTER_F32, 1, 13);
+    OK(muster_replicas_reduce(script->strategy, given, MUSTER_AXIS_NONE, MUSTER_SUM, &into));
+    for (unsigned i = 0; i < 13; i++)
+        JOB_CHECK(is_near(all[i], 1));
+    muster_dataset_close(dataset);
+}
+
 static enum muster_rc read_nothing(void *data, uint64_t number, void *ret_bytes, size_t *ret_size)
 {
     (void)number;
@@ -604,6 +641,7 @@ static void run_script(unsigned rank, void *data)
     assign_variables(script);
     read_until_all_have_ended(script);
     hear_that_another_cannot_read(script);
+    share_a_step_by_replicas(script);
     refuse_values(script);
     OK(muster_strategy_barrier(own.strategy));
     job_commit(own.strategy);

@@ -173,6 +173,69 @@ static void a_sum_of_the_whole_without_a_member_is_tried_again(void **state)
     muster_slices_sum_free(&sum);
 }
 
+static uint64_t told_word, told_number; /* of the first member, in place of what it should tell */
+
+static void tell_wrongly(struct played_op *op)
+{
+    end_op(op);
+    if (strcmp(op->kind, "all_gather") == 0)
+        ((uint64_t *)op->output.data)[told_word] = told_number;
+    else if (strcmp(op->kind, "all_gather_uneven") == 0)
+        ((uint64_t *)op->output.data)[0] = ROW_COUNT; /* its index */
+}
+
+static void expect_text(const struct muster_strategy *strategy, const char *text)
+{
+    const char *error = muster_strategy_error(strategy)->text;
+
+    fail_if(strstr(error, text) == NULL, "%s", error);
+}
+
+static void numbers_of_others_are_not_trusted(void **state)
+{
+    static const struct muster_slices_options options = {.row_count = ROW_COUNT,
+                                                         .is_concatenated = true};
+    static const struct {
+        uint64_t word, number;
+        const char *error;
+    } told[] = {{0, UINT64_MAX / 2,
+                 "tells 9223372036854775807 rows of 1 replicas, which cannot be"},
+                {0, UINT64_MAX, "tells 18446744073709551615 rows of 1 replicas"},
+                {1, 0, "the member in place 0 tells 2 rows of 0 replicas, which cannot be"},
+                {1, 257, "tells 2 rows of 257 replicas"},
+                {2, 3, "members differ: the one in place 1 has rows of f32 x 2"},
+                {3, MUSTER_F64, "members differ: the one in place 1 has rows of f32 x 2"},
+                {0, 2, "index 100 of row 0 must be below the 100 rows of the tensor"}},
+      shapes[] = {{0, 99, "gather: 99 is not a type"},
+                  {1, 9, "values differ beyond their axis, or in its number"},
+                  {2, 2, "values differ beyond their axis, or in its number"},
+                  {2, UINT64_MAX, "values differ beyond their axis, or in its number"},
+                  {3, UINT64_MAX, "gather: a tensor must fit into memory"},
+                  {3, UINT64_MAX / 8, "gather: a tensor must fit into memory"},
+                  {4, 3, "values differ beyond their axis, or in its number"}};
+    struct muster_shaped_tensor value = {.data = (void *)(uintptr_t)values, .dtype = MUSTER_F32},
+                                whole;
+    struct muster_slices_sum sum;
+
+    value.dimension_count = 2;
+    value.dimensions[0] = value.dimensions[1] = 2;
+    played.on_op = tell_wrongly;
+    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
+        told_word = told[i].word;
+        told_number = told[i].number;
+        assert_int_equal(muster_replicas_sum_slices(*state, &rows, MUSTER_SUM, &options, &sum),
+                         MUSTER_INVALID_ARGUMENT);
+        expect_text(*state, told[i].error);
+    }
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        told_word = shapes[i].word;
+        told_number = shapes[i].number;
+        assert_int_equal(muster_replicas_gather(*state, &value, 0, &whole),
+                         MUSTER_INVALID_ARGUMENT);
+        expect_text(*state, shapes[i].error);
+    }
+}
+
 static void an_error_of_an_operation_is_the_calls(void **state)
 {
     struct muster_slices_sum sum;
@@ -237,6 +300,7 @@ int main(void)
         CASE(an_abort_without_a_loss_is_the_programs_to_know),
         CASE(losses_without_end_are_not_tried_for_ever),
         CASE(a_sum_of_the_whole_without_a_member_is_tried_again),
+        CASE(numbers_of_others_are_not_trusted),
         CASE(an_error_of_an_operation_is_the_calls),
         CASE(without_memory_nothing_is_kept),
     };
