@@ -213,7 +213,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_commit(
 /** Detail of the last error of a call on this strategy. */
 MUSTER_API const struct muster_error *muster_strategy_error(const struct muster_strategy *strategy);
 
-/* Valid between begin and commit; they change only in begin. */
+/* Valid between begin and commit; they change only in begin. Two members may begin one step in different views, before
+ * and after a death: how many operations a step has, and which, must not follow from rank and size. */
 MUSTER_API uint32_t muster_strategy_rank(const struct muster_strategy *strategy);
 MUSTER_API uint32_t muster_strategy_size(const struct muster_strategy *strategy);
 /** The replicas of all members. Source: tf.distribute.Strategy. */
