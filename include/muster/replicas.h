@@ -14,6 +14,8 @@
 #include <muster/status.h>
 #include <muster/strategy.h>
 
+#include <string.h>
+
 MUSTER_BEGIN
 
 #define MUSTER_REPLICAS_MAX        256u /* of one member */
@@ -45,9 +47,12 @@ struct muster_shaped_tensor {
 /** A tensor of one dimension. */
 static inline struct muster_shaped_tensor muster_shaped_vector(const struct muster_tensor *tensor)
 {
-    struct muster_shaped_tensor shaped = {
-        .data = tensor->data, .dtype = tensor->dtype, .dimension_count = 1};
+    struct muster_shaped_tensor shaped;
 
+    memset(&shaped, 0, sizeof(shaped));
+    shaped.data = tensor->data;
+    shaped.dtype = tensor->dtype;
+    shaped.dimension_count = 1;
     shaped.dimensions[0] = tensor->count;
     return shaped;
 }
