@@ -147,7 +147,11 @@ static void be_in_scene(unsigned rank, void *data)
     trainee_begin(&one);
     JOB_CHECK(trainee_save(&one, where) == MUSTER_OK);
     if (role != ROLE_STAYS) {
+        char byte;
+
         shard_await(&one, where);
+        if (role == ROLE_ELSEWHERE && scene->roles[0] == ROLE_DIES) /* else that one gives up */
+            JOB_CHECK(read(scene->is_written[0], &byte, 1) == 1);
         JOB_CHECK(write(scene->is_written[1], "", 1) == 1);
         raise(SIGKILL);
     }
