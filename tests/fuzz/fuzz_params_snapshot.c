@@ -41,9 +41,9 @@ static enum muster_rc on_row(void *data, uint32_t table, uint64_t key, uint32_t 
 }
 
 static enum muster_rc on_source(void *data, const struct muster_incarnation *id,
-                                uint64_t generation, uint64_t position)
+                                uint64_t generation, uint64_t position, bool is_named)
 {
-    (void)data, (void)position;
+    (void)data, (void)position, (void)is_named;
     if (generation == 0 || muster_incarnation_is_zero(id))
         abort();
     return MUSTER_OK;
