@@ -87,16 +87,32 @@ static uint64_t seconds_of(const ASN1_TIME *at)
     return (uint64_t)timegm(&parts);
 }
 
-/* The next certificate of a file. NULL: the file ends, or memory lacks (is_starved). */
+static bool has_cert(const char *pem, int bytes)
+{
+    BIO *bio = BIO_new_mem_buf(pem, bytes);
+    X509 *cert = bio != NULL ? PEM_read_bio_X509(bio, NULL, refuse_pass_phrase, NULL) : NULL;
+    bool is_found = cert != NULL;
+
+    X509_free(cert);
+    BIO_free(bio);
+    return is_found;
+}
+
+/* The next certificate of a file. NULL: the file ends, or memory lacks (is_starved). OpenSSL does not always note the
+ * lack; a certificate that is found at the second attempt says so. */
 static X509 *next_cert(struct muster_tls_context *context, BIO *bio)
 {
+    char *rest = NULL;
+    int bytes = (int)BIO_get_mem_data(bio, &rest);
     X509 *cert = PEM_read_bio_X509(bio, NULL, refuse_pass_phrase, NULL);
 
-    if (cert != NULL)
+    if (cert != NULL) {
         cert_examine(context, cert);
-    else
-        context->is_starved |= has_lacked_memory(); /* else it is the end */
-    return cert;
+        return cert;
+    }
+    context->is_starved |= has_lacked_memory() || has_cert(rest, bytes);
+    context->is_starved |= has_lacked_memory();
+    return NULL;
 }
 
 /* The file holds the leaf first, then its issuers up to the root, as TLS sends them (RFC 8446

@@ -198,29 +198,41 @@ static bool join_names(const struct muster_tls_subject *subject, char out[NAMES_
            (subject->spiffe_id == NULL || strpbrk(subject->spiffe_id, ",;\n") == NULL);
 }
 
+static char *issue_pem(struct muster_tls_authority *authority, const struct plan *plan,
+                       bool *ret_is_starved)
+{
+    EVP_PKEY *key;
+    X509 *cert = NULL;
+    char *pem = NULL;
+
+    ERR_clear_error();
+    key = EVP_EC_gen(MUSTER_TLS_CURVE);
+    if (key != NULL)
+        cert = make_cert(authority->env, key, plan, authority->cert, authority->key);
+    if (cert != NULL)
+        pem = pem_of(authority->env->mem, cert, key);
+    *ret_is_starved = muster_crypto_is_starved() || cert != NULL;
+    X509_free(cert);
+    EVP_PKEY_free(key);
+    ERR_clear_error();
+    return pem;
+}
+
 enum muster_rc muster_tls_authority_issue(struct muster_tls_authority *authority,
                                           const struct muster_tls_subject *subject, char **ret_pem,
                                           struct muster_error *ret_error)
 {
     char names[NAMES_BYTES];
     struct plan plan = {.name = subject->name, .life_s = (long)subject->life_s};
-    bool has_names = join_names(subject, names);
-    EVP_PKEY *key;
-    X509 *cert = NULL;
+    bool has_names = join_names(subject, names), is_starved = false;
     char *pem = NULL;
-    bool is_starved;
 
-    ERR_clear_error();
-    key = has_names ? EVP_EC_gen(MUSTER_TLS_CURVE) : NULL;
     plan.alt_names = has_names && names[0] != '\0' ? names : NULL;
-    if (key != NULL)
-        cert = make_cert(authority->env, key, &plan, authority->cert, authority->key);
-    if (cert != NULL)
-        pem = pem_of(authority->env->mem, cert, key);
-    is_starved = has_names && (muster_crypto_is_starved() || cert != NULL);
-    X509_free(cert);
-    EVP_PKEY_free(key);
-    ERR_clear_error();
+    if (has_names)
+        pem = issue_pem(authority, &plan, &is_starved);
+    /* For want of memory OpenSSL may say that it knows no such thing: at the second attempt it does. */
+    if (has_names && pem == NULL && !is_starved)
+        pem = issue_pem(authority, &plan, &is_starved);
     if (pem == NULL)
         return muster_error_set(
             ret_error, is_starved ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_INVALID_ARGUMENT,
