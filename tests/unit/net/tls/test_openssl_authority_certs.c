@@ -384,7 +384,7 @@ static void join_pems(char out[PEMS_BYTES], const char *first, const char *secon
 
 static void want_of_memory_leaves_nothing_behind(void **state)
 {
-    /* What goes wrong does so for two neighbours at least. To read a key takes thousands: not all of them. */
+    /* A fault shows at two neighbours at least. A key is read with thousands, of which some must do. */
     static const struct {
         enum muster_rc (*use)(struct scene *scene);
         uint64_t step;
