@@ -22,12 +22,22 @@ bool muster_membership_is_stop_wanted(const struct muster_membership *machine)
            machine->preempted_epoch > machine->view->begin_epoch;
 }
 
-/* The job of this process stops without it: it does not begin it anew. One that has met nobody of the stopping job
- * is of the next one. */
+/* It was registered when the last member had not left yet, and has only read the registry too late to meet one. */
+static bool is_of_stopped_job(const struct muster_membership *machine)
+{
+    const struct membership_peer *self =
+        muster_membership_peer_find(machine, &machine->options.self.incarnation);
+
+    return machine->view->member_count == 0 && machine->is_revision_known && self != NULL &&
+           self->is_registered && self->register_revision < machine->revision;
+}
+
+/* The job of this process stops without it: it does not begin it anew. One that was started behind its end is of the
+ * next job. */
 bool muster_membership_fail_if_stopping(struct muster_membership *machine)
 {
     if (machine->view == NULL || !machine->view->is_stopping || machine->is_leaving ||
-        !(machine->options.is_return || machine->has_seen_members))
+        !(machine->options.is_return || machine->has_seen_members || is_of_stopped_job(machine)))
         return false;
     muster_membership_fail(machine, MUSTER_CANCELLED,
                            "the job is preempted: its members stop, and nobody joins any more");

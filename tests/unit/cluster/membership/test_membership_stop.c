@@ -168,6 +168,53 @@ static void a_worker_that_its_launcher_starts_again_does_not_begin_alone(void **
     assert_int_equal(world.pump.key_view->member_count, 0);
 }
 
+/* A process that reads the registry when all have left a job that stopped. Its own record is of `own`, the empty view
+ * of `revision`. Returns the code by which it fails. */
+static enum muster_rc read_late(struct muster_mem *mem, uint64_t own, uint64_t revision)
+{
+    struct muster_rng_seeded rng;
+    struct muster_member self = {.incarnation = {.bytes = {1}}, .task_type = "worker"};
+    const struct muster_member_record record = {.member = self};
+    const struct muster_view fields = {
+        .job = "job", .epoch = 4, .begin_epoch = 1, .is_stopping = true, .stop_step = 7};
+    struct muster_membership_event events[] = {
+        {.kind = MUSTER_EVENT_START},
+        {.kind = MUSTER_EVENT_REGISTRY_UP},
+        {.kind = MUSTER_EVENT_SNAPSHOT_BEGIN},
+        {.kind = MUSTER_EVENT_MEMBER_PUT, .record = &record, .revision = own},
+        {.kind = MUSTER_EVENT_VIEW_PUT, .revision = revision},
+        {.kind = MUSTER_EVENT_SNAPSHOT_END}};
+    struct muster_membership_actions actions;
+    struct muster_membership *machine;
+    enum muster_rc rc = MUSTER_OK;
+
+    muster_rng_seeded_init(&rng, 1);
+    assert_int_equal(muster_view_new(mem, &fields, &events[4].view), MUSTER_OK);
+    assert_int_equal(
+        muster_membership_new(
+            &(struct muster_membership_options){
+                .mem = mem, .rng = &rng.rng, .job = "job", .self = self, .expected_count = 2},
+            &machine),
+        MUSTER_OK);
+    muster_membership_actions_init(&actions, mem);
+    for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
+        assert_int_equal(muster_membership_step(machine, &events[i], 1, &actions), MUSTER_OK);
+    for (size_t i = 0; i < actions.count; i++)
+        if (actions.items[i].kind == MUSTER_ACTION_TELL_FAILED)
+            rc = actions.items[i].error.rc;
+    muster_membership_actions_fini(&actions);
+    muster_membership_free(machine);
+    muster_view_unref(events[4].view);
+    return rc;
+}
+
+static void who_was_registered_before_the_last_had_left_does_not_begin_alone(void **state)
+{
+    (void)state;
+    assert_int_equal(read_late(muster_mem_system(), 8, 9), MUSTER_CANCELLED);
+    assert_int_equal(read_late(muster_mem_system(), 10, 9), MUSTER_OK);
+}
+
 static void the_next_start_begins_anew_and_the_old_request_does_not_stop_it(void **state)
 {
     unsigned first;
@@ -193,6 +240,7 @@ int main(void)
         MEMBERSHIP_CASE(who_starts_while_members_stop_is_told_so),
         MEMBERSHIP_CASE(who_was_started_before_is_told_so_as_well),
         MEMBERSHIP_CASE(a_worker_that_its_launcher_starts_again_does_not_begin_alone),
+        cmocka_unit_test(who_was_registered_before_the_last_had_left_does_not_begin_alone),
         MEMBERSHIP_CASE(the_next_start_begins_anew_and_the_old_request_does_not_stop_it),
     };
 
