@@ -24,15 +24,14 @@ static bool is_task_held(const struct muster_membership *machine,
 
 /* A joiner must have asked in this very epoch: an older request may come from a process that has been a
  * member since, and then it has operations open (docs/protocol.md, "Control messages": a Join proves that it
- * has none). */
+ * has none). A joiner that knows that the job stops does not ask. */
 bool muster_membership_is_admissible(const struct muster_membership *machine,
                                      const struct membership_peer *peer)
 {
-    return machine->view != NULL && !machine->view->is_stopping &&
-           !muster_membership_is_stop_wanted(machine) && peer->has_record &&
-           peer->join_epoch == machine->view->epoch && peer->link == MEMBERSHIP_LINK_UP &&
-           !peer->suspicion.is_dead && !muster_membership_in_view(machine, peer) &&
-           !is_task_held(machine, peer) &&
+    return machine->view != NULL && !muster_membership_is_stop_wanted(machine) &&
+           peer->has_record && peer->join_epoch == machine->view->epoch &&
+           peer->link == MEMBERSHIP_LINK_UP && !peer->suspicion.is_dead &&
+           !muster_membership_in_view(machine, peer) && !is_task_held(machine, peer) &&
            !muster_membership_is_unreached(machine, &peer->member.incarnation);
 }
 

@@ -229,6 +229,85 @@ static void the_next_start_begins_anew_and_the_old_request_does_not_stop_it(void
     assert_true(world.pump.nodes[first].committed_step > 0);
 }
 
+/* --- random faults --- */
+
+#define TASKS 4
+#define SEEDS 40
+
+static void inject_fault(struct pump *pump)
+{
+    unsigned a = (unsigned)pump_random(pump, TASKS), b = (unsigned)pump_random(pump, TASKS);
+
+    if (!pump->nodes[a].is_alive || !pump->nodes[b].is_alive || a == b)
+        return;
+    switch (pump_random(pump, 6)) {
+    case 0:
+        if (pump_alive_count(pump) > 2)
+            pump_kill(pump, a);
+        return;
+    case 1:
+        pump_reset_link(pump, a, b);
+        return;
+    case 2:
+        pump_registry(pump, !pump->is_registry_up);
+        return;
+    case 3:
+        pump_pause(pump, a, PUMP_MS(pump_random(pump, 2000)));
+        return;
+    case 4:
+        pump->nodes[a].stops_before_cas = pump_alive_count(pump) > 2;
+        return;
+    default:
+        pump_propose_abort(pump, a);
+        return;
+    }
+}
+
+/* A member that was left out meanwhile is told so, and does not count. */
+static bool have_all_members_stopped(struct pump *pump)
+{
+    for (unsigned i = 0; i < pump->node_count; i++) {
+        const struct pump_node *node = &pump->nodes[i];
+
+        if (node->is_alive && !node->is_failed &&
+            (pump_state(pump, i) != MUSTER_MEMBERSHIP_STEADY || !pump->key_view->is_stopping ||
+             node->committed_step != pump->key_view->stop_step))
+            return false;
+    }
+    return true;
+}
+
+/* All views that say so name one step. */
+static void assert_one_step(const struct pump *pump)
+{
+    for (size_t epoch = 1; epoch < 1024; epoch++)
+        if (pump->epochs[epoch] != NULL && pump->epochs[epoch]->is_stopping)
+            assert_int_equal(pump->epochs[epoch]->stop_step, pump->key_view->stop_step);
+}
+
+static void all_stop_behind_one_step_whatever_fails(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        struct pump *pump = &world.pump;
+
+        membership_world_begin(seed, TASKS, 2);
+        pump_run(pump, PUMP_MS(200 + pump_random(pump, 400)));
+        for (unsigned round = 0; round < 30; round++) {
+            if (round == 10 || !pump->key_view->is_stopping)
+                pump_preempt(pump, pump_epoch(pump)); /* its writer repeats it */
+            inject_fault(pump);
+            pump_run(pump, PUMP_MS(pump_random(pump, 300)));
+        }
+        pump_registry(pump, true);
+        assert_true(pump_run_until(pump, have_all_members_stopped, PUMP_S(40)));
+        pump_run(pump, PUMP_S(5));
+        assert_true(have_all_members_stopped(pump));
+        assert_one_step(pump);
+        membership_world_close();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +320,7 @@ int main(void)
         MEMBERSHIP_CASE(who_was_started_before_is_told_so_as_well),
         MEMBERSHIP_CASE(a_worker_that_its_launcher_starts_again_does_not_begin_alone),
         cmocka_unit_test(who_was_registered_before_the_last_had_left_does_not_begin_alone),
+        cmocka_unit_test(all_stop_behind_one_step_whatever_fails),
         MEMBERSHIP_CASE(the_next_start_begins_anew_and_the_old_request_does_not_stop_it),
     };
 
