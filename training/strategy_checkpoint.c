@@ -361,6 +361,12 @@ enum muster_rc muster_strategy_schedule_read(struct muster_env *env,
     return MUSTER_OK;
 }
 
+void muster_strategy_schedule_end(struct muster_env *env, struct muster_strategy_schedule *schedule)
+{
+    muster_mem_free(env->mem, schedule->folder);
+    schedule->folder = NULL;
+}
+
 /* Whether all members speak about it in this step, which must be the same for all: by the number of the step, or
  * in each step by rank 0's clock. A step that is begun again has had its turn. */
 static bool is_turn(struct muster_strategy *strategy)

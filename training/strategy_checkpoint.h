@@ -22,6 +22,9 @@ struct muster_strategy_schedule {
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_schedule_read(
     struct muster_env *env, struct muster_strategy_schedule *ret_schedule,
     struct muster_error *ret_error);
+/** An evaluator saves nothing by itself: its steps are not those of the members that train, whose folder it is. */
+void muster_strategy_schedule_end(struct muster_env *env,
+                                  struct muster_strategy_schedule *schedule);
 /** Begin a checkpoint of the committed state, if one is due. In the seat, at the end of begin. What is not final
  * is logged. Errors: those that end the strategy. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_save_if_due(struct muster_strategy *strategy);

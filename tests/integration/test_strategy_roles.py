@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
@@ -56,6 +57,25 @@ class Roles(unittest.TestCase):
         self.assertEqual((workers[1].ok("role")["chief"], workers[1].ok("role")["checkpoint"]), (0, 1))
         for member in (evaluator, workers[1], ps):
             member.end()
+
+    def test_an_evaluator_leaves_the_checkpoints_to_those_that_train(self):
+        with tempfile.TemporaryDirectory() as folder:
+            variables = {"MUSTER_CHECKPOINT_DIR": folder, "MUSTER_CHECKPOINT_EVERY": "1"}
+            evaluator, worker = self.task("evaluator", 0, **variables), self.task("worker", 0, dict(CLUSTER, worker=["127.0.0.1:0"]), **variables)
+            for member, steps in ((evaluator, 3), (worker, 2)):
+                member.ok("open")
+                member.ok("register total 8 1")
+                for _ in range(steps):
+                    member.ok("begin")
+                    member.ok("commit")
+                member.ok("close")
+                member.end()
+            self.assertEqual({name.split("-")[1] for name in os.listdir(folder)}, {"000000000001", "000000000002"})
+            evaluator = self.task("evaluator", 0, **variables)
+            evaluator.ok("open")
+            evaluator.ok("register total 8 1")
+            self.assertEqual(evaluator.ok("begin")["step"], 3)  # it reads them
+            evaluator.end()
 
     def test_a_chief_comes_before_the_workers(self):
         cluster = {"worker": ["127.0.0.1:0"], "chief": ["127.0.0.1:0"]}
