@@ -8,6 +8,7 @@
 #include <muster/replica.h>
 #include <muster/strategy_role.h>
 
+#include "assertion_count.h"
 #include "job_stage.h"
 #include "test_env.h"
 #include "training/strategy_internal.h"
@@ -673,6 +674,68 @@ static struct muster_strategy *open_alone(uint32_t replicas, uint32_t devices)
     return strategy;
 }
 
+/* --- replicas of one member that differ --- */
+
+enum difference {
+    DIFFER_IN_COUNT,
+    DIFFER_IN_REDUCTION,
+    DIFFER_IN_AXIS,
+    DIFFER_IN_OPTIONS,
+    DIFFER_IN_VARIABLE,
+    DIFFERENCES
+};
+
+static enum muster_rc call_differently(struct muster_replica *replica)
+{
+    static const struct muster_slices_options options[] = {{.row_count = 2}, {.row_count = 3}};
+    uint32_t own = replica->local;
+    static float variables[2];
+    static const uint64_t index = 1;
+    float value = 1;
+    const struct muster_tensor tensor = {.data = &value, .count = 1, .dtype = MUSTER_F32};
+    const struct muster_tensor variable = {
+        .data = &variables[own], .count = 1, .dtype = MUSTER_F32};
+    const struct muster_shaped_tensor shaped = shape_of(&value, MUSTER_F32, 1, 1);
+    const struct muster_slices slices = {&index, &value, 1, 1, MUSTER_F32};
+    struct muster_shaped_tensor whole;
+    struct muster_slices_sum sum;
+
+    switch (*(const enum difference *)replica->data) {
+    case DIFFER_IN_COUNT:
+        return muster_replica_all_reduce(replica, &tensor, own, MUSTER_SUM);
+    case DIFFER_IN_REDUCTION:
+        return muster_replica_all_reduce(replica, &tensor, 1, own == 0 ? MUSTER_SUM : MUSTER_MAX);
+    case DIFFER_IN_AXIS:
+        return muster_replica_gather(replica, &shaped, (int32_t)own, &whole);
+    case DIFFER_IN_OPTIONS:
+        return muster_replica_sum_slices(replica, &slices, MUSTER_SUM, &options[own], &sum);
+    case DIFFER_IN_VARIABLE:
+    case DIFFERENCES:
+        break;
+    }
+    return muster_replica_assign(replica, &variable, &tensor, MUSTER_AGGREGATION_SUM, false);
+}
+
+static void replicas_of_a_member_that_differ_are_told(void **state)
+{
+    static struct job_stage stage;
+    struct muster_strategy *strategy;
+
+    (void)state;
+    job_stage_open(&stage, 0, 1);
+    strategy = open_alone(2, 1);
+    job_begin(strategy);
+    for (enum difference i = DIFFER_IN_COUNT; i < DIFFERENCES; i++) {
+        assert_int_equal(muster_replicas_run(strategy, call_differently, &i), BAD);
+        fail_if(strstr(muster_strategy_error(strategy)->text,
+                       "replicas 0 and 1 of this member differ in") == NULL,
+                "%d: %s", (int)i, muster_strategy_error(strategy)->text);
+    }
+    job_commit(strategy);
+    muster_strategy_close(strategy);
+    job_stage_close(&stage);
+}
+
 static void logical_devices_follow_tensorflows_rules(void **state)
 {
     static struct job_stage stage;
@@ -742,6 +805,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unequal_members_have_all_results),
+        cmocka_unit_test(replicas_of_a_member_that_differ_are_told),
         cmocka_unit_test(logical_devices_follow_tensorflows_rules),
         cmocka_unit_test(replicas_beyond_the_bound_are_refused),
     };

@@ -173,14 +173,20 @@ static void a_sum_of_the_whole_without_a_member_is_tried_again(void **state)
     muster_slices_sum_free(&sum);
 }
 
-static uint64_t told_word, told_number; /* of the first member, in place of what it should tell */
+/* The first member, or all, tell this in place of what they should. */
+static uint64_t told_word, told_number;
+static bool is_told_by_all;
 
 static void tell_wrongly(struct played_op *op)
 {
     end_op(op);
+    for (uint64_t at = told_word; strcmp(op->kind, "all_gather") == 0 &&
+                                  at < (is_told_by_all ? op->output.count : op->tensor.count);
+         at += op->tensor.count)
+        ((uint64_t *)op->output.data)[at] = told_number;
     if (strcmp(op->kind, "all_gather") == 0)
-        ((uint64_t *)op->output.data)[told_word] = told_number;
-    else if (strcmp(op->kind, "all_gather_uneven") == 0)
+        return;
+    if (strcmp(op->kind, "all_gather_uneven") == 0)
         ((uint64_t *)op->output.data)[0] = ROW_COUNT; /* its index */
 }
 
@@ -201,6 +207,7 @@ static void numbers_of_others_are_not_trusted(void **state)
     } told[] = {{0, UINT64_MAX / 2,
                  "tells 9223372036854775807 rows of 1 replicas, which cannot be"},
                 {0, UINT64_MAX, "tells 18446744073709551615 rows of 1 replicas"},
+                {0, SIZE_MAX / 4 / 40, "the member in place 1 tells 2 rows of 1 replicas"},
                 {1, 0, "the member in place 0 tells 2 rows of 0 replicas, which cannot be"},
                 {1, 257, "tells 2 rows of 257 replicas"},
                 {2, 3, "members differ: the one in place 1 has rows of f32 x 2"},
@@ -234,6 +241,18 @@ static void numbers_of_others_are_not_trusted(void **state)
                          MUSTER_INVALID_ARGUMENT);
         expect_text(*state, shapes[i].error);
     }
+    value.dimensions[0] = 0;
+    told_word = 4;
+    told_number = UINT64_MAX;
+    assert_int_equal(muster_replicas_gather(*state, &value, 1, &whole), MUSTER_INVALID_ARGUMENT);
+    expect_text(*state, "gather: the axis is too long");
+    is_told_by_all = true;
+    told_word = 2;
+    told_number = 3;
+    assert_int_equal(muster_replicas_sum_slices(*state, &rows, MUSTER_SUM, &options, &sum),
+                     MUSTER_INVALID_ARGUMENT);
+    expect_text(*state, "the one in place 0 has rows of f32 x 3");
+    is_told_by_all = false;
 }
 
 static void an_error_of_an_operation_is_the_calls(void **state)
