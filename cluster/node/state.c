@@ -104,9 +104,6 @@ void muster_node_state_entered(struct muster_node *node)
 {
     uint64_t from_step = own_from_step(node);
 
-    node->training.wants_join = false;
-    if (node->training.is_ahead)
-        muster_catch_up_cancel(&node->training.catch_up);
     if (node->training.state != NODE_STATE_NAMED || node->training.is_catching)
         return; /* set_state, or the end of the cancelled catch-up, comes back here */
     if (from_step == 0)
@@ -188,7 +185,6 @@ enum muster_rc muster_node_set_state(struct muster_node *node,
         muster_state_server_set_chunks(node->training.server, &node->training.chunks);
     }
     node->training.has_chunks = true;
-    muster_state_hashes_forget_all(&node->training.chunks); /* the program has had them */
     muster_node_state_move(node, NODE_STATE_NAMED);
     if (node->handover.expiry == NODE_KEPT)
         muster_node_state_kept(node);

@@ -156,7 +156,7 @@ static void send_manifest(struct client *client)
 /* Some chunks are served while the program trains: it says which ones it changes. */
 static bool has_stable(const struct muster_state_server *server)
 {
-    return server->has_state && !server->is_withdrawn && server->chunks->hashes.is_by_parts;
+    return server->has_state && server->chunks->hashes.is_by_parts;
 }
 
 /* The hashes are kept complete also between two rounds of an observer: what the last round lacked is all that is hashed

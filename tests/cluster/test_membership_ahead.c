@@ -9,15 +9,21 @@
 
 #define CHUNKS 24 /* of the state that no step changes: more than the least that is fetched ahead */
 
-static void job_open(struct train_job *job, uint64_t seed, uint32_t tasks, unsigned hosts)
+static void job_open_of(struct train_job *job, uint64_t seed, uint32_t tasks, unsigned hosts,
+                        size_t chunks)
 {
     train_job_open(job, seed, hosts);
-    job->frozen_count = CHUNKS * MUSTER_STATE_CHUNK_BYTES / sizeof(int64_t);
+    job->frozen_count = chunks * MUSTER_STATE_CHUNK_BYTES / sizeof(int64_t);
     job->is_by_parts = true;
     job->expected_count = tasks;
     for (uint32_t task = 0; task < tasks; task++)
         train_job_start_task(job, task);
     train_job_assert_trains(job);
+}
+
+static void job_open(struct train_job *job, uint64_t seed, uint32_t tasks, unsigned hosts)
+{
+    job_open_of(job, seed, tasks, hosts, CHUNKS);
 }
 
 /* A job of which the last task has died, and its successor. */
@@ -43,16 +49,26 @@ static bool is_caught_up(void *data)
     return ((struct train_worker *)data)->restores > 0;
 }
 
+static bool has_ended_ahead(void *data)
+{
+    return !is_ahead(data);
+}
+
 static void little_is_left_for_the_members_to_wait_for(void **state)
 {
     struct train_worker *joiner;
     struct train_job job;
+    uint64_t begun_ns;
 
     (void)state;
     job_open(&job, 1, 4, 1);
     joiner = start_joiner(&job, 4);
     assert_true(sim_run_until(job.world, is_ahead, joiner, 20 * MUSTER_NS_PER_S));
     assert_int_equal(job.workers[0].epoch, 2);
+    begun_ns = muster_loop_now_ns(joiner->env->loop);
+    assert_true(sim_run_until(job.world, has_ended_ahead, joiner, 20 * MUSTER_NS_PER_S));
+    assert_true(muster_loop_now_ns(joiner->env->loop) - begun_ns >=
+                (CHUNKS / 4 - 2) * MUSTER_NS_PER_MS); /* four in a millisecond */
 
     assert_true(sim_run_until(job.world, is_caught_up, joiner, 20 * MUSTER_NS_PER_S));
     assert_true(joiner->node->training.catch_up.bytes_fetched <= MUSTER_STATE_CHUNK_BYTES);
@@ -74,6 +90,48 @@ static void steps_that_do_not_say_what_they_change_delay_nobody(void **state)
     assert_int_equal(joiner->node->training.catch_up.bytes_fetched,
                      CHUNKS * MUSTER_STATE_CHUNK_BYTES + COUNT * sizeof(int64_t));
     train_job_assert_trains(&job);
+    train_job_close(&job);
+}
+
+static bool has_begun_ahead(void *data)
+{
+    const struct train_worker *joiner = data;
+
+    return joiner->node != NULL && joiner->node->training.is_ahead;
+}
+
+/* A round that has taken long may have missed much. */
+static void a_second_round_brings_what_the_first_has_missed(void **state)
+{
+    (void)state;
+    for (size_t more = 0; more < 2; more++) {
+        struct train_worker *joiner;
+        struct train_job job;
+
+        job_open_of(&job, 7, 2, 1, 31 + more); /* 8 MiB, with the part that changes, or more */
+        joiner = start_joiner(&job, 2);
+        assert_true(sim_run_until(job.world, is_caught_up, joiner, 20 * MUSTER_NS_PER_S));
+
+        assert_int_equal(joiner->node->training.ahead_rounds, 1 + more);
+        train_job_close(&job);
+    }
+}
+
+/* The others have nothing for it, and it does not wait for the dead one. */
+static void a_member_that_dies_meanwhile_is_not_waited_for(void **state)
+{
+    struct train_worker *joiner;
+    struct train_job job;
+
+    (void)state;
+    job_open(&job, 6, 4, 4);
+    job.is_by_parts = false;
+    joiner = start_joiner(&job, 4);
+    assert_true(sim_run_until(job.world, has_begun_ahead, joiner, 20 * MUSTER_NS_PER_S));
+    sim_kill(job.workers[1].process);
+    train_job_say_dead(&job, &job.workers[1]);
+
+    train_job_assert_trains_within(&job, 5 * MUSTER_NS_PER_S);
     train_job_close(&job);
 }
 
@@ -173,7 +231,7 @@ static void when_all_members_die_the_joiner_begins_anew(void **state)
         (void)train_job_start_task(&job, task);
     }
 
-    train_job_assert_trains(&job);
+    train_job_assert_trains_within(&job, 5 * MUSTER_NS_PER_S);
     assert_int_equal(joiner->restores, 0);
     assert_int_equal(joiner->members, 3);
     train_job_close(&job);
@@ -207,6 +265,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(little_is_left_for_the_members_to_wait_for),
         cmocka_unit_test(steps_that_do_not_say_what_they_change_delay_nobody),
+        cmocka_unit_test(a_second_round_brings_what_the_first_has_missed),
+        cmocka_unit_test(a_member_that_dies_meanwhile_is_not_waited_for),
         cmocka_unit_test(steps_that_say_it_now_and_then_end_in_the_same_state),
         cmocka_unit_test(a_kill_while_a_joiner_fetches_ahead_stops_nobody),
         cmocka_unit_test(time_that_is_spent_ahead_is_no_time_of_waiting),
