@@ -72,6 +72,8 @@ static void little_is_left_for_the_members_to_wait_for(void **state)
 
     assert_true(sim_run_until(job.world, is_caught_up, joiner, 20 * MUSTER_NS_PER_S));
     assert_true(joiner->node->training.catch_up.bytes_fetched <= MUSTER_STATE_CHUNK_BYTES);
+    /* It can serve the next one without hashing it all. */
+    assert_true(muster_state_hashes_is_known(&joiner->node->training.chunks, CHUNKS));
     train_job_assert_trains(&job);
     train_job_close(&job);
 }
