@@ -113,6 +113,8 @@ class Preemption(unittest.TestCase):
         self.assertEqual(len(codes) - codes.count(PREEMPTED), killed, codes)
         self.assertEqual(tasks or len(codes), len(codes))
         self.assertIn(f"preempted behind step {step}, which is saved in {self.checkpoints}", run.said())
+        if not killed:
+            self.assertNotIn(" left at step", run.said())  # that all leave is no news
         return step
 
     def goes_on(self, step, *words, **variables):
@@ -311,6 +313,27 @@ class Launchers(Preemption):
 
         self.assertIsNotNone(summary["preempted"])
         self.assertEqual(self.saved_steps()[-1], step)
+
+
+    def test_a_launcher_that_is_killed_meanwhile_has_a_successor_that_waits_on(self):
+        place = os.path.join(self.folder.name, "run")
+        run = self.start_slowly("-n", "2", "--checkpoint-dir", self.checkpoints, "--checkpoint-every", "2", "--resumable", place,
+                                "--preemption-grace", "900")
+        self.wait_for_step(run)
+        held = workers(run.child.pid)[1]
+        os.kill(held, signal.SIGSTOP)  # so that the stop cannot be over before
+        run.signal(signal.SIGTERM)
+        table = pathlib.Path(place, "table.json")
+        run.wait_for(lambda: json.loads(table.read_text())["stop_signal"] == signal.SIGTERM, "the table")
+        run.child.kill()
+        run.child.wait()
+
+        run.child = subprocess.Popen([MUSTER, "run", "--resume", place], env=CLEAN, cwd=SOURCE, stdout=run.errors, stderr=run.errors)
+        self.addCleanup(run.child.wait)
+        self.addCleanup(run.child.kill)
+        run.wait_for(lambda: run.said().count("the members stop behind one step") == 2, "the successor")
+        os.kill(held, signal.SIGCONT)
+        self.stopped(run)
 
 
 class Alone(Preemption):

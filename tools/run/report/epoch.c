@@ -151,7 +151,8 @@ void run_epoch_describe_operation(const struct run_epoch *epoch, unsigned lost, 
     add_text(text, bytes, " interrupted");
 }
 
-/* Workers with a result have finished; they leave one by one, which is no event worth a line. */
+/* Workers with a result have finished, and those of a preempted job have stopped; they leave one by one, which is no
+ * event worth a line. */
 bool run_epoch_are_lost_done(const struct run_epoch *epoch)
 {
     struct run_names lost;
@@ -160,7 +161,7 @@ bool run_epoch_are_lost_done(const struct run_epoch *epoch)
          name = run_names_next(&lost)) {
         const struct run_task *task = run_task_find(epoch->run, name);
 
-        if (task != NULL ? !task->has_result || task->is_loss_owed ||
+        if (task != NULL ? !(task->has_result || task->is_preempted) || task->is_loss_owed ||
                                run_epoch_is_of_former_life(epoch, task)
                          : !run_epoch_has_left(epoch, name))
             return false;
