@@ -164,7 +164,7 @@ static bool watch_the_others(struct recover *run, uint32_t victim, uint64_t step
 {
     const struct recover_record *record = recover_find(run->shared, victim, step);
     uint64_t since_ns = recover_now_ns();
-    char what[64];
+    char what[80];
 
     if (record == NULL || atomic_load(&record->start_ns) == 0 || atomic_load(&record->done_ns) != 0)
         return true; /* between two operations */
