@@ -131,6 +131,17 @@ def test_a_job_whose_workers_all_die_goes_on_from_its_checkpoint(job, tmp_path):
     assert {words[0] for words in result_of(run).values()} == {"60"}
 
 
+def test_a_job_that_is_preempted_says_so(job, tmp_path):
+    run = job(program(1000000), 2, "--preemption-grace", "60", "--checkpoint-dir", str(tmp_path / "saved"))
+    run.wait_step(20)
+
+    run.child.send_signal(signal.SIGTERM)
+
+    run.end(42)
+    ends = {run.said(task)[-1][2][1] for task in (0, 1)}
+    assert len(ends) == 1, "both stop behind one step"
+
+
 def test_extra_that_is_too_large_is_told(alone):
     done = alone("""
 try:
