@@ -201,41 +201,46 @@ static bool is_cluster_of_one(const json_t *cluster)
     return count <= 1;
 }
 
+/* "TF_CONFIG={…}" of a task. Gives; NULL: the case has no cluster, and no variable. */
+static char *make_config(const json_t *cluster, const json_t *task)
+{
+    json_t *described;
+    char *text, *variable;
+
+    if (!json_is_object(cluster))
+        return NULL;
+    described = json_pack("{s:o}", "cluster", free_ports(cluster));
+    if (json_is_object(task))
+        json_object_set(described, "task", (json_t *)(uintptr_t)task);
+    text = json_dumps(described, JSON_COMPACT);
+    variable = text != NULL ? malloc(strlen(text) + 16) : NULL;
+    if (variable != NULL)
+        sprintf(variable, "TF_CONFIG=%s", text);
+    free(text);
+    json_decref(described);
+    return variable;
+}
+
+/* registry NULL: the task is told of none. */
 static bool task_start(const json_t *args, const json_t *task, const char *registry,
                        struct child *ret_child)
 {
-    const json_t *cluster = json_object_get(args, "cluster");
-    char *own[] = {NULL,
-                   NULL,
-                   (char *)(uintptr_t) "MUSTER_LOG_LEVEL=error",
-                   (char *)(uintptr_t) "MUSTER_TRACE=off",
-                   NULL,
-                   NULL};
-    char variable[128];
-    size_t count = 4;
-    char *text = NULL, *config = NULL;
-    json_t *described;
+    char *config = make_config(json_object_get(args, "cluster"), task);
+    char *own[5] = {(char *)(uintptr_t) "MUSTER_LOG_LEVEL=error",
+                    (char *)(uintptr_t) "MUSTER_TRACE=off"};
+    char variable[160];
+    size_t count = 2;
     bool is_started;
 
-    own[0] = own[3];
-    own[1] = own[2];
-    if (json_is_object(cluster)) {
-        described = json_pack("{s:o}", "cluster", free_ports(cluster));
-        if (json_is_object(task))
-            json_object_set(described, "task", (json_t *)(uintptr_t)task);
-        text = json_dumps(described, JSON_COMPACT);
-        json_decref(described);
-        config = text != NULL ? malloc(strlen(text) + 16) : NULL;
-        if (config != NULL)
-            sprintf(config, "TF_CONFIG=%s", text);
-        own[2] = config;
+    if (config != NULL)
+        own[count++] = config;
+    if (registry != NULL) {
         snprintf(variable, sizeof(variable), "MUSTER_REGISTRY=%s", registry);
-        own[3] = registry != NULL ? variable : own[0];
+        own[count++] = variable;
     }
     own[count] = NULL;
     is_started = child_start("--strategy-task", own, ret_child);
     free(config);
-    free(text);
     return is_started;
 }
 
