@@ -739,7 +739,8 @@ static void replicas_of_a_member_that_differ_are_told(void **state)
 static void logical_devices_follow_tensorflows_rules(void **state)
 {
     static struct job_stage stage;
-    struct muster_shaped_tensor tensor = shape_of(NULL, MUSTER_F32, 5, 4);
+    float elements[20], read[6] = {0};
+    struct muster_shaped_tensor tensor = shape_of(elements, MUSTER_F32, 5, 4);
     const uint64_t right[] = {2, 3}, few[] = {2, 2}, huge[] = {UINT64_MAX / 2, 4};
     double value = 3, copies[6] = {0};
     struct muster_tensor one = {.data = &value, .count = 1, .dtype = MUSTER_F64}, all[6];
@@ -763,6 +764,11 @@ static void logical_devices_follow_tensorflows_rules(void **state)
         muster_replicas_split_to_logical_devices(strategy, &tensor, right, 2, 4, &part), MUSTER_OK);
     assert_int_equal(part.first[0], 3);
     assert_int_equal(part.extent[1], 2);
+    for (unsigned i = 0; i < 20; i++)
+        elements[i] = (float)i;
+    muster_tensor_part_read(&tensor, &part, read); /* rows 3 and 4, columns 2 and 3 */
+    assert_true(is_near(read[0], 14) && is_near(read[1], 15));
+    assert_true(is_near(read[2], 18) && is_near(read[3], 19));
     assert_int_equal(muster_replicas_split_to_logical_devices(strategy, &tensor, few, 2, 0, &part),
                      BAD);
     assert_string_equal(muster_strategy_error(strategy)->text,

@@ -244,6 +244,29 @@ static void memory_that_others_map_is_given_and_taken_back(void **state)
     muster_strategy_tensor_free(strategy, &tensor);
 }
 
+/* Two tensors: one is freed before close, the other one's data is read behind it. */
+static void memory_that_is_kept_outlives_its_strategy(void **state)
+{
+    struct muster_strategy *strategy = open_alone();
+    struct muster_tensor early, late;
+    struct muster_kept_memory early_kept, late_kept, none = {.start = NULL};
+
+    (void)state;
+    assert_int_equal(muster_strategy_tensor_new(strategy, MUSTER_I64, 3, &early), MUSTER_OK);
+    assert_int_equal(muster_strategy_tensor_new(strategy, MUSTER_I64, 3, &late), MUSTER_OK);
+    assert_int_equal(muster_strategy_tensor_keep(strategy, &early, &early_kept), MUSTER_OK);
+    assert_int_equal(muster_strategy_tensor_keep(strategy, &late, &late_kept), MUSTER_OK);
+    assert_non_null(late_kept.start);
+    ((int64_t *)late.data)[2] = 17;
+    muster_strategy_tensor_free(strategy, &early);
+    close_alone(strategy);
+
+    assert_int_equal(((int64_t *)late.data)[2], 17);
+    muster_kept_memory_free(&late_kept);
+    assert_null(late_kept.start);
+    muster_kept_memory_free(&none);
+}
+
 /* --- steps --- */
 
 static void steps_are_counted_from_one(void **state)
@@ -477,6 +500,7 @@ int main(void)
         cmocka_unit_test(what_is_said_badly_opens_nothing),
         cmocka_unit_test(the_only_task_needs_no_registry),
         cmocka_unit_test(options_come_before_variables),
+        cmocka_unit_test(memory_that_is_kept_outlives_its_strategy),
         cmocka_unit_test_setup_teardown(an_open_resolver_is_asked_on_its_own_loop, test_env_set_up,
                                         test_env_tear_down),
         cmocka_unit_test(a_process_of_a_launcher_has_one_strategy_at_a_time),
