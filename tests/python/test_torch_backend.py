@@ -1,0 +1,83 @@
+"""The c10d backend "muster": programs that know nothing of muster but its init_process_group."""
+# Needs: torch
+import pytest
+
+BEGIN = """
+import torch, torch.nn as nn, torch.nn.functional as F, torch.distributed as dist
+torch.set_num_threads(1)
+import muster.torch.backend as backend
+backend.init_process_group()
+rank, size = dist.get_rank(), dist.get_world_size()
+"""
+
+
+def test_operations_have_their_results(job):
+    run = job(BEGIN + """
+for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64):
+    x = torch.full((3, 2), rank + 1).to(dtype)
+    dist.all_reduce(x)
+    assert (x == 3).all(), x
+    y = torch.full((4,), rank).to(dtype)
+    dist.broadcast(y, 1)
+    assert (y == 1).all()
+x = torch.arange(12.0).view(3, 4).t()[1:] + rank    # not contiguous
+expected = x * 2 + (1 if rank == 0 else -1)
+dist.all_reduce(x)
+assert torch.equal(x, expected), (x, expected)
+parts = [torch.zeros(2) for _ in range(size)]
+dist.all_gather(parts, torch.full((2,), float(rank)))
+assert [part[0].item() for part in parts] == [0, 1]
+out = torch.zeros(2 * size)
+dist.all_gather_into_tensor(out, torch.full((2,), float(rank)))
+assert out.tolist() == [0, 0, 1, 1]
+part = torch.zeros(3)
+dist.reduce_scatter_tensor(part, torch.arange(6.0), op=dist.ReduceOp.AVG)
+assert part.tolist() == [3 * rank, 3 * rank + 1, 3 * rank + 2]
+out = torch.zeros(2)
+dist.all_to_all_single(out, torch.tensor([10.0 * rank, 10.0 * rank + 1]))
+assert out.tolist() == [rank, 10 + rank]
+objects = [rank, "zero"] if rank == 0 else [None, None]
+dist.broadcast_object_list(objects, 0)
+assert objects == [0, "zero"]
+work = dist.all_reduce(torch.ones(1), async_op=True); work.wait()
+dist.barrier()
+dist.destroy_process_group()
+say("done")
+""", 2)
+
+    run.end()
+    assert len([words for _, _, words in run.said() if words[0] == "done"]) == 2
+
+
+DDP = BEGIN + """
+torch.manual_seed(rank)
+model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)))
+optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+generator = torch.Generator().manual_seed(4)
+for i in range(STEPS):
+    x = torch.randn(8, 6, generator=generator); y = (x[:, 0] > 0).long()
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x[rank::size]), y[rank::size])
+    loss.backward()
+    if i == 20 and rank == 2:
+        os.kill(os.getpid(), 9)
+    optimizer.step()
+say("end", [repr(each) for p in model.parameters() for each in p.flatten().tolist()][0], sum(p.double().sum().item() for p in model.parameters()), loss.item())
+"""
+
+
+def test_an_unmodified_ddp_program_has_the_results_of_gloo(job):
+    muster_run = job(DDP.replace("STEPS", "30"), 2)
+    gloo_run = job(DDP.replace("STEPS", "30").replace("import muster.torch.backend as backend\nbackend.init_process_group()", 'dist.init_process_group("gloo")'), 2)
+    muster_run.end(), gloo_run.end()
+
+    ends = {str(words[1:]) for run in (muster_run,) for _, _, words in run.said() if words[0] == "end"}
+    assert {str(words[1:3]) for _, _, words in muster_run.said() if words[0] == "end"} == {str(words[1:3]) for _, _, words in gloo_run.said() if words[0] == "end"}, ends
+
+
+def test_the_others_go_on_behind_a_death(job):
+    run = job(DDP.replace("STEPS", "60"), 3, "--max-restarts", "0")
+
+    run.child.wait(120)
+    ends = {task: words[1:3] for task, _, words in run.said() if words[0] == "end"}
+    assert set(ends) == {0, 1} and ends[0] == ends[1], (ends, run.text())
