@@ -36,7 +36,7 @@ def environment():
         needs.skip(f"{module} is not built (Debian: python3-dev)")
     libraries = subprocess.run(["ldd", module], capture_output=True, text=True, check=True).stdout
     if sanitizer := re.search(r"=> (\S*lib[at]san\S*)", libraries):
-        env["LD_PRELOAD"] = sanitizer[1]
+        env["LD_PRELOAD"] = f"{sanitizer[1]} libstdc++.so.6"  # it looks for the function that throws at its start alone
         # Interpreters end with memory in use, and numpy's threads need none of it here.
         env["ASAN_OPTIONS"] = env.get("ASAN_OPTIONS", "quarantine_size_mb=16") + ":detect_leaks=0"
     return env
