@@ -102,15 +102,15 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_export(
     const struct muster_checkpoint *checkpoint, const char *path, struct muster_error *ret_error);
 
 struct muster_checkpoint_import_options {
-    const char *path;       /* of the safetensors file */
-    const char *folder;     /* made if its parent is there */
-    uint64_t step;          /* 0: the file's metadata name it, as those of an exported one do */
-    uint64_t saved_wall_ns; /* since 1970, for people */
+    const char *path;       /* the safetensors file */
+    const char *folder;     /* made if it is missing and its parent is there */
+    uint64_t step;          /* 0: the step in the file's metadata, which an exported file has */
+    uint64_t saved_wall_ns; /* time since 1970, for people */
 };
 /**
- * Make a checkpoint of a safetensors file: a job that restores the folder begins behind its step, with its values. A
- * tensor's elements are kept in their order, and its shape is not: tensors have one dimension. The file's tensors stand
- * in the checkpoint in the order of their bytes.
+ * Make a checkpoint of a safetensors file: a job that restores the folder begins with the step after it, and with its
+ * values. A tensor keeps the order of its elements, but not its shape: tensors have one dimension. In the checkpoint
+ * the tensors stand in the order of their bytes in the file.
  *
  * Errors:  INVALID_ARGUMENT (not a safetensors file, tensors that overlap or lie outside of it, no step), DATA_LOSS (it
  *          is cut short), UNIMPLEMENTED (a type that muster does not have), ALREADY_EXISTS (the folder has a checkpoint

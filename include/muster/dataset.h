@@ -6,8 +6,8 @@
  * the epoch alone. So a place in the data is a few integers, the position, and a job that has it goes on exactly
  * there. All functions block, and belong to the program's thread; nothing here touches a loop.
  *
- * Each record once in an epoch, whoever dies: see muster_dataset_next_share; and muster_dataset_next_shares, where
- * what is learnt depends on the number of members neither. */
+ * Two calls use each record once in an epoch, even if members die: muster_dataset_next_share, and
+ * muster_dataset_next_shares, with which the result does not depend on the number of members either. */
 #ifndef MUSTER_DATASET_H
 #define MUSTER_DATASET_H
 
@@ -193,21 +193,21 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_dataset_apply_claims(
     struct muster_dataset *dataset, const float *claims, uint64_t *ret_used,
     struct muster_error *ret_error);
 
-/* The same records in the same parts, whatever the number of members: a step is divided into a fixed number of
- * shares, and each member takes some in a row (muster/micro_batches.h says which). There the whole step is used or
- * nothing of it, so nobody claims: the position moves by whole steps. */
+/* The same records in the same parts, whatever the number of members: a step is divided into a fixed number of shares,
+ * and each member takes several consecutive ones (muster/micro_batches.h says which). Either all records of a step are
+ * used or none, so members do not claim records: the position moves by whole steps. */
 
-/** Shares `first` … `first + count - 1` of the `total` ones of a step. */
+/** Shares `first` … `first + count - 1` of a step that has `total` shares. */
 struct muster_dataset_shares {
     uint32_t first, count, total;
 };
 
 /**
- * Take these shares of the next step: of `batch` records of all shares together, fewer at the end of an epoch. The
- * records of a share follow from the position, its number and the total; sizes differ by at most one. The position
- * does not move: after ABORTED call it again, with the shares that this member has by then.
+ * Take these shares of the next step. All shares of a step together have `batch` records, and fewer at the end of an
+ * epoch. The records of a share follow from the position, its number and the total; sizes differ by at most one. The
+ * position does not move: after ABORTED call it again, with the shares that this member has by then.
  *
- * Errors:  as next_share; INVALID_ARGUMENT (shares beyond the total).
+ * Errors:  as muster_dataset_next_share; INVALID_ARGUMENT (shares beyond the total).
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_dataset_next_shares(
     struct muster_dataset *dataset, const struct muster_dataset_shares *shares,
@@ -218,7 +218,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_dataset_share(
     const struct muster_dataset *dataset, uint32_t share, struct muster_dataset_batch *ret_batch,
     struct muster_error *ret_error);
 /**
- * All records of the step are used, on whichever member: move the position behind it. Between the sum and commit.
+ * Move the position behind the step, whose records the members have all used. Call it between the sum and commit.
  *
  * Errors:  FAILED_PRECONDITION (the position is another dataset's), OUT_OF_RANGE (behind the last epoch). The
  *          position is as before.

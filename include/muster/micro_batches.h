@@ -1,10 +1,10 @@
 /* The same curve, whatever the number of members: steps of a fixed number of micro-batches.
  *
- * A step's batch is cut into `slot_count` micro-batches, the slots. Each member computes some slots in a row, more of
- * them when there are fewer members, one tensor each. The tensors are summed by a tree over the slots: which values
- * are added, and in which order, follows from slot_count alone. So the sum has the same bits with 1 member and with
- * 7, and a job with deaths and joins ends bit by bit as one without. What is summed is what the program puts there:
- * gradients, and behind them the loss and the number of examples.
+ * A step's batch is cut into `slot_count` micro-batches, the slots. Each member computes several consecutive slots, one
+ * tensor for each slot, and more slots when there are fewer members. The tensors are summed by a tree over the slots:
+ * which values are added, and in which order, follows from slot_count alone. So the sum has the same bits with 1 member
+ * and with 7, and a job with deaths and joins ends bit by bit as one without. The program decides what is summed:
+ * gradients, for example, and behind them the loss and the number of examples.
  *
  *     muster_micro_batches_open(strategy, &options, &micro, &error);      before the first begin
  *     for (;;) {
@@ -22,9 +22,9 @@
  *         muster_strategy_commit(strategy);
  *     }
  *
- * What else counts must follow from the step and the slot, too: random numbers, and how the program computes. A
- * member that dies in a step costs the others that step's work: ABORTED, and the step runs again among those who are
- * left. docs/training.md, "The same curve". */
+ * Everything else that the tensors depend on, such as random numbers, must follow from the step and the slot, too. A
+ * member that dies in a step costs the others that step's work: the sum ends with ABORTED, and the step runs again
+ * among the members that are left. docs/training.md, "The same curve". */
 #ifndef MUSTER_MICRO_BATCHES_H
 #define MUSTER_MICRO_BATCHES_H
 
@@ -41,13 +41,13 @@ struct muster_micro_batches;
 struct muster_micro_batches_options {
     uint32_t slot_count; /* micro-batches of a step, at most 65536; for the job's life */
     enum muster_dtype dtype;
-    uint64_t element_count; /* of the tensor of one slot */
+    uint64_t element_count; /* elements of one slot's tensor */
 };
 
 /**
- * Divide the steps of a strategy into micro-batches. Before the first begin, once, on all members alike: the options
- * are part of the state, as the name and the size of a registered tensor (8 slots of 5 floats: "micro_batches_5_x_f32"
- * of 8 bytes), so that begin and a restore refuse others.
+ * Divide the steps of a strategy into micro-batches. Before the first begin, once, with the same options on all
+ * members. The options are part of the state: a tensor is registered whose name and size tell them (8 slots of 5
+ * floats: "micro_batches_5_x_f32" of 8 bytes). So begin, and a restore, refuse a member that has other options.
  *
  * Owns:    gives; muster_micro_batches_close before muster_strategy_close. Options are borrowed during the call.
  * Errors:  INVALID_ARGUMENT (the text names the option), RESOURCE_EXHAUSTED, as muster_strategy_register.
@@ -59,25 +59,25 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_micro_batches_open(
 MUSTER_API void muster_micro_batches_close(struct muster_micro_batches *micro);
 
 /**
- * Begin the step's slots, behind each muster_strategy_begin. Memory is taken where there are more members, or fewer,
- * than ever before: for this member's partial sums, at most 2 log2(slot_count) tensors, and once more as much.
+ * Begin the step's slots, after each muster_strategy_begin. It allocates memory when there are more members, or fewer,
+ * than ever before: for this member's partial sums, at most 2 log2(slot_count) tensors, and as much again.
  *
  * Errors:  FAILED_PRECONDITION (muster_strategy_begin first), RESOURCE_EXHAUSTED: muster_strategy_error.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_micro_batches_begin(
     struct muster_micro_batches *micro, struct muster_dataset_shares *ret_shares);
 /**
- * The next slot of this member, and its tensor: all 0, for the program to fill until the next call. False: there is
- * none. A member has none at all where there are more members than slots.
+ * The next slot of this member, and its tensor: all 0, for the program to fill until the next call. False: this member
+ * has no further slot in this step. Where there are more members than slots, some members have no slot at all.
  */
 MUSTER_API MUSTER_MUST_CHECK bool muster_micro_batches_next(struct muster_micro_batches *micro,
                                                             uint32_t *ret_slot,
                                                             struct muster_tensor *ret_tensor);
 /**
  * Sum the tensors of all slots over all members; blocks. The tensor is the micro-batches' until the next begin, and
- * may be written. Each member adds one part of all elements: with p partial sums a member sends p + 1 tensors or less.
+ * may be written. Each member adds one part of the elements: with p partial sums a member sends p + 1 tensors or less.
  *
- * Errors:  FAILED_PRECONDITION (slots of this member are left: call next until it says so), otherwise as
+ * Errors:  FAILED_PRECONDITION (slots of this member are left: call next until it returns false), otherwise as
  *          muster_strategy_all_to_all. ABORTED: call muster_strategy_begin.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_micro_batches_sum(

@@ -1,5 +1,6 @@
-/* One replica, as its own code sees it: a function that runs once for each local replica, side by side, and what it
- * may call. Source: tf.distribute.Strategy.run, tf.distribute.ReplicaContext. */
+/* One replica, as its own code sees it: muster_replicas_run calls a function for each replica of this member, side by
+ * side. That function may make the calls below.
+ * Source: tf.distribute.Strategy.run, tf.distribute.ReplicaContext. */
 #ifndef MUSTER_REPLICA_H
 #define MUSTER_REPLICA_H
 
@@ -12,11 +13,11 @@ MUSTER_BEGIN
 struct muster_crew;
 
 struct muster_replica {
-    void *data;     /* of muster_replicas_run */
-    uint32_t id;    /* among the replicas of all members */
-    uint32_t local; /* among those of this one: its device, too */
+    void *data;     /* as given to muster_replicas_run */
+    uint32_t id;    /* its number among the replicas of all members */
+    uint32_t local; /* its number among those of this member: its device, too */
     struct muster_strategy *strategy;
-    struct muster_error error; /* of its last call that failed */
+    struct muster_error error; /* set by its last call that failed */
     /* private */
     struct muster_crew *crew;
 };
@@ -24,8 +25,8 @@ struct muster_replica {
 typedef enum muster_rc muster_replica_fn(struct muster_replica *replica);
 
 /**
- * Run `work` for each local replica, each on a thread of its own, the first one on the caller's. Returns when all have
- * returned. Threads are started for each run.
+ * Run `work` for each replica of this member: the first on the caller's thread, each other on a thread of its own.
+ * Returns when all have returned. Threads are started for each run.
  *
  * Owns:    replicas are the call's; data is borrowed.
  * Errors:  RESOURCE_EXHAUSTED (no threads: nothing has run), FAILED_PRECONDITION (another call is under way), or the
@@ -35,9 +36,10 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_run(struct muster_st
                                                                 muster_replica_fn *work,
                                                                 void *data);
 
-/* For the replica's own code. Each waits for the other local replicas, which call the same with the same reduction,
- * axis and options, and then for the other members. Errors also: INVALID_ARGUMENT (another replica of this member
- * calls something else), FAILED_PRECONDITION (one has returned). replica->error has the text. */
+/* Calls for the replica's own code. Each call waits for the other replicas of this member, which make the same call
+ * with the same reduction, axis and options, and then for the other members. Errors are those of the call of replicas.h
+ * or slices.h that is named, and INVALID_ARGUMENT (another replica of this member makes another call),
+ * FAILED_PRECONDITION (another replica has returned). replica->error has the text. */
 
 /** muster_replicas_all_reduce: tensors are this replica's. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replica_all_reduce(
@@ -52,7 +54,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replica_sum_slices(
     struct muster_replica *replica, const struct muster_slices *slices,
     enum muster_reduction reduction, const struct muster_slices_options *options,
     struct muster_slices_sum *ret_sum);
-/** muster_replicas_assign. */
+/** muster_replicas_assign: value is this replica's. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replica_assign(
     struct muster_replica *replica, const struct muster_tensor *variable,
     const struct muster_tensor *value, enum muster_aggregation aggregation, bool is_added);

@@ -2,9 +2,9 @@
  * them. A member has as many as its strategy was opened with (replica_count), one for each device that it computes
  * on, and members may differ. Replicas are numbered through all members, in the order of their ranks.
  *
- * Calls below take the values of all replicas of this member at once, in their order; or each replica calls for
- * itself, on a thread of its own, inside muster_replicas_run. Those that need other members are made in a step, by
- * all members in the same order. docs/training.md, "Replicas". */
+ * Calls below take the values of all replicas of this member at once, in their order. Instead each replica may call
+ * for itself, on a thread of its own, inside muster_replicas_run (replica.h). Calls that need other members are made in
+ * a step, by all members in the same order. docs/training.md, "Several replicas in one process". */
 #ifndef MUSTER_REPLICAS_H
 #define MUSTER_REPLICAS_H
 
@@ -18,14 +18,14 @@
 
 MUSTER_BEGIN
 
-#define MUSTER_REPLICAS_MAX        256u /* of one member */
+#define MUSTER_REPLICAS_MAX        256u /* in one member */
 #define MUSTER_LOGICAL_DEVICES_MAX 4096u
 #define MUSTER_DEVICE_TEXT_BYTES   128u
 #define MUSTER_DIMENSIONS_MAX      8u
 
 /* Which replicas there are. */
 
-/** Replicas of this member; muster_strategy_num_replicas_in_sync has those of all. */
+/** The number of replicas of this member; muster_strategy_num_replicas_in_sync counts those of all members. */
 MUSTER_API uint32_t muster_replicas_local(const struct muster_strategy *strategy);
 /** The number of this member's first replica among those of all, from 0; the others follow. As of begin; before
  * the first one as if all members had as many replicas as this one. */
@@ -61,10 +61,10 @@ static inline struct muster_shaped_tensor muster_shaped_vector(const struct must
 #define MUSTER_AXIS_NONE INT32_MIN
 
 /**
- * Reduce one value of each replica, to one that every member has; with an axis, over that dimension of each value as
- * well, which may have another extent on each replica. MEAN divides by the replicas that contributed, or by the
- * extents of their axes, and where there are none (of integers: INVALID_ARGUMENT) gives NaN. Negative axes count
- * from the last one.
+ * Reduce one value of each replica to one value, which every member gets. With an axis it also reduces over that
+ * dimension of each value, whose extent may differ between replicas. MEAN divides by the number of replicas that
+ * contributed, or with an axis by the sum of their extents. Where that is 0 the result is NaN, or for integers the
+ * error INVALID_ARGUMENT. Negative axes count from the last one.
  *
  * Shape:   values: muster_replicas_local ones. result: the elements of a value, without the axis.
  * Owns:    borrows all during the call. result may be the first value's memory.
@@ -77,9 +77,10 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_reduce(
     enum muster_reduction reduction, const struct muster_tensor *result);
 
 /**
- * Reduce each of `count` tensors over all replicas, and give it to all: gradients. tensors: those of the first
- * replica of this member, then those of the next one. SUM and others reduce here in the order of replicas, then
- * over the members. MEAN is of floats: the means of members, by weight of their replicas.
+ * Reduce each of `count` tensors, such as gradients, over all replicas, and give the result to all. tensors: those of
+ * the first replica of this member, then those of the next one. SUM and others reduce within the member in the order of
+ * replicas, then over the members. MEAN is for floats only: the mean of the members' means, weighted by their numbers
+ * of replicas.
  *
  * Errors:  as muster_strategy_all_reduce; inputs are then as they were, too. INVALID_ARGUMENT: tensors that differ
  *          between replicas, or a MEAN of integers.
@@ -102,7 +103,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_all_reduce(
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_gather(
     struct muster_strategy *strategy, const struct muster_shaped_tensor *values, int32_t axis,
     struct muster_shaped_tensor *ret_whole);
-/** Free the value that gather has given. Data NULL is accepted. */
+/** Free a value that muster_replicas_gather has given. Data NULL is accepted. */
 MUSTER_API void muster_replicas_free(struct muster_strategy *strategy,
                                      struct muster_shaped_tensor *whole);
 
@@ -118,7 +119,8 @@ enum muster_aggregation {
 };
 
 /**
- * Set a variable, which all replicas of this member share, to what their values become; or add that to it.
+ * Set a variable, which all replicas of this member share, to the aggregate of their values; or add the
+ * aggregate to it (is_added).
  *
  * Shape:   values: muster_replicas_local ones, each as the variable.
  * Owns:    borrows all during the call.
@@ -133,10 +135,10 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_assign(
 
 /**
  * Take the next batch of each local replica, in a step: muster_dataset_next of a dataset that was opened with
- * replicas_per_worker = muster_replicas_local, and with the shard of muster_strategy_input_context. A member whose
- * part is read has batches without records until those of all are: so all members make the same number of steps.
- * Where members differ in replicas, or may die, use muster_dataset_next_shares with muster_replicas_first, _local and
- * muster_strategy_num_replicas_in_sync, which divides each step anew.
+ * replicas_per_worker = muster_replicas_local, and with the shard of muster_strategy_input_context. A member that has
+ * read all of its part gets batches without records until all members have read theirs. So all members make the same
+ * number of steps. Where members have different numbers of replicas, or may die, use muster_dataset_next_shares with
+ * muster_replicas_first, _local and muster_strategy_num_replicas_in_sync, which divides each step anew.
  *
  * Owns:    ret_batches: muster_replicas_local ones, the strategy's or the dataset's until the next call, or close of
  *          either.
@@ -167,8 +169,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_assign_to_logical_de
     struct muster_strategy *strategy, uint32_t replica, int64_t id, uint32_t *ret_device);
 
 /**
- * The part of a tensor that logical device `id` has when it is split: each dimension into partition[i] parts of the
- * rounded-up size, the rest, and empty ones. Devices are counted with the last dimension first.
+ * The part that logical device `id` has when the tensor is split. Dimension i is cut into partition[i] parts: parts of
+ * the rounded-up size first, then the rest, then empty ones. Devices are counted along the last dimension first.
  *
  * Errors:  INVALID_ARGUMENT: partition_count is not the number of dimensions; the parts are not as many as logical
  *          devices; no such device.

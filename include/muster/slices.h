@@ -1,5 +1,6 @@
 /* Sparse gradients: rows of a larger tensor, summed over all replicas. Every member has the same bits in the end,
- * whatever came first: equal indices are added in the order of the replicas, and within one of its rows. */
+ * whichever rows arrive first: rows of equal index are added in the order of the replicas, and within one replica in
+ * the order in which they stand. */
 #ifndef MUSTER_SLICES_H
 #define MUSTER_SLICES_H
 
@@ -23,19 +24,19 @@ struct muster_slices {
 
 /** Equal on all members. */
 struct muster_slices_options {
-    uint64_t row_count; /* of the larger tensor; an index must be below. 0: not known */
-    /* Where the members' rows are more than this part of row_count, the larger tensor is summed as a whole. 0: 50;
-     * above 100: never. */
+    uint64_t row_count; /* rows of the larger tensor: indices must be smaller. 0: not known */
+    /* Where the members' rows together are more than this percentage of row_count, the larger tensor is summed as a
+     * whole. 0: 50; above 100: never. */
     uint32_t dense_percent;
-    /* All rows of all replicas, one after the other, and none added, as TensorFlow has it. */
+    /* The result has all rows of all replicas, one after the other, and adds none, as TensorFlow does. */
     bool is_concatenated;
 };
 
 /** A sum. The memory is the sum's: muster_slices_sum_free. */
 struct muster_slices_sum {
-    struct muster_slices slices; /* by index, each once; is_concatenated: as they come */
+    struct muster_slices slices; /* sorted, each index once; is_concatenated: neither */
     bool is_dense;               /* all rows of the larger tensor: indices is NULL */
-    uint32_t replica_count;      /* that contributed: the divisor of MEAN */
+    uint32_t replica_count;      /* replicas that contributed: the divisor of MEAN */
     /* private */
     struct muster_mem *mem;
     void *memory;
@@ -48,8 +49,8 @@ MUSTER_API void muster_slices_sum_free(struct muster_slices_sum *sum);
  * rounded once. Pure.
  *
  * Owns:    borrows slices during the call. Gives: muster_slices_sum_free. mem NULL: the C library's heap.
- * Errors:  INVALID_ARGUMENT (a type that cannot be added, data that is NULL or not aligned, rows beyond all
- *          memory, an index that is row_count or more; row_count 0: any), RESOURCE_EXHAUSTED.
+ * Errors:  INVALID_ARGUMENT (a type that cannot be added, data that is NULL or not aligned, more rows than any memory
+ *          can hold, an index of row_count or more; with row_count 0 any index is right), RESOURCE_EXHAUSTED.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_slices_combine(
     struct muster_mem *mem, const struct muster_slices *slices, uint64_t row_count,

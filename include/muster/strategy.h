@@ -76,15 +76,15 @@ MUSTER_API void muster_strategy_tensor_free(struct muster_strategy *strategy,
 /** The memory of a tensor whose strategy is closed. */
 struct muster_kept_memory {
     void *start;
-    size_t bytes; /* of its mapping; 0: it is ordinary memory */
+    size_t bytes; /* size of its mapping; 0: it is ordinary memory */
 };
-/** The tensor's data stays where it is when the strategy is closed, so that views of it which others hold
- * stay whole. muster_strategy_tensor_free is still right before close, and muster_kept_memory_free
- * behind it. FAILED_PRECONDITION (another thread is in a call). */
+/** Keep the tensor's data where it is when the strategy is closed, so that pointers into it which others
+ * hold stay valid. Free it by muster_strategy_tensor_free before close, or by muster_kept_memory_free
+ * after close. FAILED_PRECONDITION (another thread is in a call). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_tensor_keep(
     struct muster_strategy *strategy, const struct muster_tensor *tensor,
     struct muster_kept_memory *ret_kept);
-/** All zero is accepted, and left behind. */
+/** Accepts a struct that is all zero, and leaves one. */
 MUSTER_API void muster_kept_memory_free(struct muster_kept_memory *kept);
 
 /** Name a tensor that is part of the training state, the same on every member, before the first
@@ -190,13 +190,13 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_check_health(
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_barrier(
     struct muster_strategy *strategy);
 
-/** Asked in the thread of a call that waits for other members, after about a millisecond and then
- * every 50 ms. True abandons the strategy: the call ends with CANCELLED, and only close is left. It
- * returns soon, and does not call muster. */
+/** Whether the program wants out of a call. It is called in the thread of a call that waits for other
+ * members, after about a millisecond and then every 50 ms. If it returns true the strategy is abandoned:
+ * the call ends with CANCELLED, and only close is left. It must return soon, and must not call muster. */
 typedef bool muster_strategy_interrupt_fn(void *data);
-/** Begin and operations ask whether the program wants out (a signal has come, for one), open and close
- * do not. NULL: nobody is asked. data is borrowed until close. Refused, as any call is, while another
- * thread is in one. */
+/** Let a program out of begin and operations that wait, for example when a signal has come. open and
+ * close do not ask. NULL: no call asks. data is borrowed until close. Refused, as any call is, while
+ * another thread is in one. */
 MUSTER_API void muster_strategy_set_interrupt(struct muster_strategy *strategy,
                                               muster_strategy_interrupt_fn *is_interrupted,
                                               void *data);
@@ -217,7 +217,7 @@ MUSTER_API const struct muster_error *muster_strategy_error(const struct muster_
  * and after a death: how many operations a step has, and which, must not follow from rank and size. */
 MUSTER_API uint32_t muster_strategy_rank(const struct muster_strategy *strategy);
 MUSTER_API uint32_t muster_strategy_size(const struct muster_strategy *strategy);
-/** The replicas of all members. Source: tf.distribute.Strategy. */
+/** The number of replicas of all members together. Source: tf.distribute.Strategy. */
 MUSTER_API uint32_t muster_strategy_num_replicas_in_sync(const struct muster_strategy *strategy);
 MUSTER_API uint64_t muster_strategy_epoch(const struct muster_strategy *strategy);
 /** Options that the members have agreed on; before the first begin, those given to open. */

@@ -22,11 +22,11 @@ struct muster_strategy_checkpoint_options {
  * Save the state of the last commit, while the program goes on. Call it on all members in the same step, between begin
  * and the first change of a registered tensor (muster_strategy_update_begin). It blocks until all have called it.
  *
- * Each member writes its part by a thread, out of copies that a second thread makes meanwhile, ahead of the disk, so
- * that little is left to copy in update_begin. The memory of the copies, as large as the member's part or
- * copy_bytes_max, is kept for the next checkpoint until close; with less than the part update_begin waits for the
- * disk. A program that has never called update_begin has all of its part copied here. When a member dies before its
- * part is written, the checkpoint is abandoned, and the earlier ones stay; when it has written it, the others finish.
+ * In each member one thread writes its part to the disk, from copies that a second thread makes ahead of it, so that
+ * little is left to copy in update_begin. The memory of the copies, as large as the member's part or copy_bytes_max, is
+ * kept for the next checkpoint until close. If it is smaller than the part, update_begin waits for the disk. A program
+ * that has never called update_begin has all of its part copied here. When a member dies before its part is written,
+ * the checkpoint is abandoned, and the earlier ones stay; when it has written it, the others finish.
  *
  * Errors:  FAILED_PRECONDITION (begin first; the tensors have changed; an earlier one is not finished on all members:
  *          the text says on which), ABORTED (the members change: not on any member), RESOURCE_EXHAUSTED and others of
@@ -47,11 +47,11 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_update_begin(
     struct muster_strategy *strategy);
 
 /**
- * The same, and a promise: until commit the program changes `parts` of registered tensors, and nothing else of them
- * but parts of further calls. Results of operations are changes, too. What no step names is fetched by joiners before
- * they are admitted, and is not hashed again meanwhile: with a state that is large and mostly frozen, or updated
- * sparsely, a joiner does not stop the members. A step without this call, or with update_begin beside it, may have
- * changed anything.
+ * The same as muster_strategy_update_begin, and a promise: until commit the program changes only `parts` of registered
+ * tensors, and the parts of further calls in the same step. Results of operations are changes, too. Joiners fetch the
+ * rest of the state before they are admitted, and it is not hashed again. So a joiner does not stop the members where
+ * the state is large and mostly frozen, or is updated sparsely. A step without this call, or with update_begin beside
+ * it, may have changed anything. count 0: nothing changes.
  *
  * Owns:    borrows parts during the call; each lies inside one registered tensor.
  * Errors:  FAILED_PRECONDITION (begin first), INVALID_ARGUMENT (a part is not inside a registered tensor; anything may

@@ -161,7 +161,7 @@ struct muster_member {
     uint32_t
         machine; /* of the launcher that started it: its node rank + 1; 0: none did, or not known */
     uint64_t from_step;     /* first step this member takes part in; 0 = from the start */
-    uint32_t replica_count; /* of the model that it computes side by side (replicas.h); 0: 1 */
+    uint32_t replica_count; /* replicas of the model that it computes (replicas.h); 0: 1 */
 };
 
 enum muster_verdict_kind {
@@ -209,18 +209,18 @@ struct muster_view {
     uint32_t verdict_count;
     struct muster_verdict *verdicts; /* of operations open at the switch to this view; by op id */
     char reason[128];                /* "worker:2 killed", for people, or MUSTER_VIEW_ANEW */
-    bool is_done;         /* somebody has left with its work done: nothing had failed there … */
+    bool is_done;         /* a member has left with its work done: nothing had failed there … */
     uint64_t done_step;   /* … and the last step that it had committed; the highest of all such */
     uint64_t begun_step;  /* the highest that a member had begun when this view was decided */
     uint64_t begin_epoch; /* the first view, or that of the last new beginning */
     bool is_stopping;     /* the job is preempted: no member begins a step … */
     uint64_t stop_step;   /* … after this one, and nobody joins */
     bool is_below_min;    /* fewer than min_members after the wait: what could end ABORTED did */
-    bool is_state_lost;   /* who held the training state is dead: members without it cannot go on */
-    uint64_t digest;      /* of all fields above but started and machine, in a fixed order */
+    bool is_state_lost;   /* all holders of the state are dead: members without it cannot go on */
+    uint64_t digest;      /* hash of all fields above but started and machine, in a fixed order */
 };
 
-/** Its replicas: 1 where it says nothing. */
+/** The number of replicas of a member: 1 where replica_count is 0. */
 static inline uint32_t muster_member_replicas(const struct muster_member *member)
 {
     return member->replica_count > 1 ? member->replica_count : 1;
