@@ -187,8 +187,7 @@ enum muster_rc muster_training_read_variables(struct muster_env *env,
     return rc;
 }
 
-/* For programs that want to refuse bad settings before they load their data. */
-/* One of the words between commas. */
+/* Reads one of the words between commas. */
 static bool read_notice(struct muster_training_notices *notices, const char *word, size_t length)
 {
     static const char launcher[] = "launcher:";
@@ -231,6 +230,7 @@ enum muster_rc muster_training_read_notices(struct muster_env *env,
     return MUSTER_OK;
 }
 
+/* For programs that want to refuse bad settings before they load their data. */
 enum muster_rc muster_strategy_check_variables(struct muster_env *env,
                                                struct muster_error *ret_error)
 {
