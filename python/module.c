@@ -891,7 +891,7 @@ static PyMethodDef strategy_methods[] = {
      "last commit. Between begin and the "
      "first change of a registered array."},
     {"checkpoint_wait", strategy_checkpoint_wait, METH_NOARGS,
-     "checkpoint_wait()\n--\n\nUntil the last checkpoint is whole, or has failed."},
+     "checkpoint_wait()\n--\n\nWait until the last checkpoint is whole, or has failed."},
     {"restore", FAST(strategy_restore), METH_FASTCALL | METH_KEYWORDS,
      "restore(folder)\n--\n\nA new job begins with the newest whole checkpoint there. Before the "
      "first begin, on all members."},
@@ -903,8 +903,8 @@ static PyMethodDef strategy_methods[] = {
     {"report_result", FAST(strategy_report_result), METH_FASTCALL | METH_KEYWORDS,
      "report_result(name, value)\n--\n\nA number for the launcher's summary."},
     {"abandon", FAST(strategy_abandon), METH_FASTCALL | METH_KEYWORDS,
-     "abandon(text=None)\n--\n\nThis process cannot go on: the others do, and muster run starts it "
-     "again. Only close is left."},
+     "abandon(text=None)\n--\n\nSay that this process cannot go on: the others do, and muster run "
+     "starts it again. Only close is left."},
     {"close", strategy_close, METH_NOARGS,
      "close()\n--\n\nLeave. Behind commit the work is done; in the middle of a step it is a "
      "failure."},

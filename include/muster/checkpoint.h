@@ -34,7 +34,7 @@ struct muster_checkpoint_entry {
     struct muster_checkpoint_name name;
     bool has_manifest; /* false: half-written */
     uint32_t file_count;
-    uint64_t bytes; /* of its files */
+    uint64_t bytes; /* size of its files */
 };
 
 /** Look at the names in a folder. Gives *ret_entries (muster_mem_free), the highest step first. Errors: NOT_FOUND (no
@@ -48,13 +48,13 @@ struct muster_checkpoint_tensor {
     const char *name;
     enum muster_dtype dtype;
     uint64_t count;
-    uint64_t offset; /* of its first byte in the state */
+    uint64_t offset; /* place of its first byte in the state */
 };
 
 /** The file of one member: a part of the state. */
 struct muster_checkpoint_shard {
     uint64_t offset, bytes;
-    uint8_t hash[MUSTER_HASH128_BYTES]; /* of its head and the hashes of its chunks */
+    uint8_t hash[MUSTER_HASH128_BYTES]; /* hash over its head and its chunks' hashes */
 };
 
 /** A manifest, read. */

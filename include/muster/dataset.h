@@ -63,7 +63,7 @@ struct muster_dataset_options {
 
     /* Batches. The last one of an epoch may be smaller. */
     uint32_t batch;            /* records; 0: 1. What it counts: next, next_share */
-    bool is_remainder_dropped; /* of next: a smaller last batch is left out */
+    bool is_remainder_dropped; /* next leaves a smaller last batch out */
 
     /* The part that next reads here; zero workers: all. Replicas: see next. */
     struct muster_shard shard;

@@ -11,7 +11,7 @@
 
 MUSTER_BEGIN
 
-#define MUSTER_PARAMS_NAME_BYTES      64 /* of a table or a source, with its NUL */
+#define MUSTER_PARAMS_NAME_BYTES      64 /* name of a table or a source, with its NUL */
 #define MUSTER_PARAMS_ROW_BYTES_MAX   65536u
 #define MUSTER_PARAMS_SHARD_COUNT_MAX 4096u
 
@@ -82,10 +82,10 @@ struct muster_params_schema {
     /* Rows that come and go; not in a table by round. What is removed has its initial values again, and
      * the next push to it makes a new row. */
     uint32_t
-        admit_after; /* a key gets its row with about the so-manieth push, up to 65,535; pushes before
-                           * change nothing. 0 or 1: with the first */
+        admit_after; /* a key gets its row after about this number of pushes, up to 65,535; pushes
+                           * before change nothing. 0 or 1: with the first */
     uint32_t
-        admit_share; /* of 65,536 keys about so many get rows, up to 65,535, by a hash of the key: on all
+        admit_share; /* about so many of 65,536 keys get rows, up to 65,535, by a hash of the key: on all
                            * servers the same ones; pushes to others change nothing. 0: all */
     uint64_t
         ttl_clocks; /* a row that was not pushed to for more steps than these, of the slowest source
@@ -140,7 +140,7 @@ struct muster_params_options {
      * process alone. */
     const char *source;
     uint32_t clock_sources; /* sources of the job that tick, this one among them; 0: it does not */
-    uint64_t queue_max_bytes; /* of keys and values whose pushes are not acknowledged; 0: 64 MiB */
+    uint64_t queue_max_bytes; /* keys and values whose pushes are not acknowledged; 0: 64 MiB */
     uint64_t connect_deadline_ns; /* loop time, absolute: when opened comes at the latest */
     /* All goes over connections also where the server is on this host. Else messages pass through memory that both
      * map, where the server is of the same user, and neither TLS nor rules of authorization are in use. */
@@ -204,15 +204,15 @@ struct muster_params_op {
     struct muster_params_table *table, *opens;
     const uint64_t *keys;
     void *values;
-    void *ret_values; /* of push_pull; NULL: none */
+    void *ret_values; /* for push_pull; NULL: none */
     uint32_t count;
     bool is_push;
     uint64_t clock, barrier;
     double weight;
-    uint64_t sequence;    /* of all its rows, given by the caller; 0: the next ones */
+    uint64_t sequence;    /* for all its rows, given by the caller; 0: the next ones */
     uint32_t refused;     /* rows of a push with a given sequence for which there was no memory */
-    uint64_t offset, end; /* of a tensor: elements that are in no message yet */
-    uint64_t order;       /* of pushes to tensors: how many were started before */
+    uint64_t offset, end; /* in a tensor: elements that are in no message yet */
+    uint64_t order;       /* number of pushes to tensors that were started before */
 };
 
 /** The clock of a source that is done: nobody waits for it any more. */
@@ -297,8 +297,8 @@ enum muster_params_direction {
 struct muster_params_range {
     uint64_t offset;
     uint64_t count;     /* 0: up to the end of the tensor */
-    void *values;       /* of wire_dtype, aligned to its element */
-    uint64_t min_clock; /* of a pull, as of muster_params_pull_after_start; 0: at once */
+    void *values;       /* elements of wire_dtype, aligned to it */
+    uint64_t min_clock; /* for a pull, as in muster_params_pull_after_start; 0: at once */
 };
 
 /**

@@ -14,7 +14,7 @@
 
 MUSTER_BEGIN
 
-#define MUSTER_PUBLICATION_NAME_BYTES   64 /* of a publication, with its NUL */
+#define MUSTER_PUBLICATION_NAME_BYTES   64 /* name of a publication, with its NUL */
 #define MUSTER_PUBLICATION_TENSORS_MAX  65536u
 #define MUSTER_PUBLICATION_HISTORY_MAX  16u
 #define MUSTER_PUBLICATION_WAIT_FOR_ALL UINT32_MAX
@@ -26,7 +26,7 @@ struct muster_reader_op;
 
 /** A tensor of a version. Borrowed: each function says how long. */
 struct muster_named_tensor {
-    const char *name; /* of its own in the version */
+    const char *name; /* unique in the version */
     enum muster_dtype dtype;
     uint64_t count; /* elements */
     const void *data;
@@ -40,7 +40,7 @@ typedef void muster_publication_op_fn(struct muster_publication_op *op, enum mus
 struct muster_publication_options {
     const char *name;                    /* 1 to 63 letters, digits, '.', '_' and '-' */
     const char *job;                     /* the readers'; NULL: "" */
-    const char *registry;                /* of the job: "HOST:PORT", https:// for TLS */
+    const char *registry;                /* the job's: "HOST:PORT", https:// for TLS */
     const struct muster_address *listen; /* port 0: a free one */
     const char *reach; /* "IP:PORT" that readers connect to; NULL: the address of the port */
     /* The policy of readers: callers of the method /muster.params.v1.Publication/Read. Borrowed until closed;
@@ -81,7 +81,7 @@ struct muster_publication_stats {
     uint32_t readers;     /* connected now */
     uint64_t chunks_sent; /* whole ones */
     uint64_t deltas_sent; /* chunks of which the changes were sent */
-    uint64_t bytes_sent;  /* of both */
+    uint64_t bytes_sent;  /* chunks and deltas together */
     uint64_t version;     /* the newest that the registry has; 0: none */
 };
 MUSTER_API void muster_publication_stats(const struct muster_publication *publication,
@@ -135,12 +135,12 @@ struct muster_version {
     uint64_t number;                           /* from 1 */
     const struct muster_named_tensor *tensors; /* data: aligned to 64 bytes */
     size_t count;
-    uint64_t bytes;                     /* of all tensors */
+    uint64_t bytes;                     /* all tensors together */
     uint8_t root[MUSTER_HASH128_BYTES]; /* the digest of names, types and bytes */
 };
 
 struct muster_reader_options {
-    const char *name;     /* of the publication */
+    const char *name;     /* the publication's */
     const char *job;      /* NULL: "" */
     const char *registry; /* "HOST:PORT", https:// for TLS */
     /* Where other readers fetch from this one; port 0: a free one. NULL: it serves nobody. */
@@ -189,7 +189,7 @@ struct muster_reader_stats {
     uint64_t deltas_received;
     uint64_t chunks_equal;   /* as they were in the version before: not fetched */
     uint64_t chunks_wrong;   /* other bytes than announced: fetched again */
-    uint64_t bytes_received; /* of chunks and deltas */
+    uint64_t bytes_received; /* chunks and deltas together */
     uint64_t parents_lost;   /* it went on with another source */
     uint64_t bytes_sent;     /* to other readers */
     uint64_t chunks_mapped;  /* read in the memory of another process of the host */

@@ -62,12 +62,12 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_update_begin_parts(
 
 /** A checkpoint's end, and what it cost this member. */
 struct muster_strategy_checkpoint_result {
-    bool is_running; /* one is being written: the rest is about the one before */
-    uint64_t step;   /* of the last one that has ended; 0 with rc OK: none has */
+    bool is_running; /* one is being written: the other fields are about the one before */
+    uint64_t step;   /* step of the last one that has ended; 0 with rc OK: none has */
     enum muster_rc rc;
     char text[MUSTER_ERROR_TEXT_BYTES]; /* why it is not whole */
     uint64_t bytes;                     /* this member's part */
-    uint64_t copied_bytes; /* of these, in update_begin: they were neither written nor copied yet */
+    uint64_t copied_bytes; /* those copied in update_begin: neither written nor copied before */
     uint64_t stall_ns;     /* the program stood still for it */
     uint64_t duration_ns;  /* until it was whole */
 };

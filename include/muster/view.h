@@ -71,7 +71,7 @@ struct muster_plan_row {
     uint8_t span; /* enum muster_host_span */
     uint8_t algorithm;
     uint32_t n_min;     /* participants, at least */
-    uint64_t bytes_max; /* of the whole vector, at most; 0: any */
+    uint64_t bytes_max; /* size of the whole vector, at most; 0: any */
 };
 
 #define MUSTER_PLAN_ROWS_MAX 48u
@@ -129,7 +129,7 @@ enum muster_communication {
 struct muster_communication_options {
     enum muster_communication implementation;
     uint64_t bytes_per_pack; /* tensor_list.h; default: each tensor travels alone */
-    uint64_t timeout_ns;     /* of each operation; default: that of the strategy */
+    uint64_t timeout_ns;     /* for each operation; default: that of the strategy */
 };
 
 /** "AUTO". Static text, also for none. */
@@ -159,7 +159,7 @@ struct muster_member {
     int64_t pid;
     uint64_t started; /* muster_host_started of it; 0: not known */
     uint32_t
-        machine; /* of the launcher that started it: its node rank + 1; 0: none did, or not known */
+        machine; /* node rank + 1 of the launcher that started it; 0: none did, or not known */
     uint64_t from_step;     /* first step this member takes part in; 0 = from the start */
     uint32_t replica_count; /* replicas of the model that it computes (replicas.h); 0: 1 */
 };
@@ -190,7 +190,7 @@ struct muster_verdict {
 enum muster_data_protection {
     MUSTER_DATA_PLAIN = 0,
     MUSTER_DATA_ENCRYPTED = 1,
-    MUSTER_DATA_AUTHENTICATED = 2, /* who is there is proven; the bytes are not encrypted */
+    MUSTER_DATA_AUTHENTICATED = 2, /* the peer's identity is proven; bytes are not encrypted */
 };
 
 struct muster_view {
@@ -201,13 +201,13 @@ struct muster_view {
     char job[MUSTER_JOB_NAME_BYTES]; /* job id: views of another job are refused */
     uint64_t epoch;                  /* the view's number, from 1 */
     struct muster_plan_parameters plan;
-    struct muster_communication_options communication; /* of strategies */
+    struct muster_communication_options communication; /* for strategies */
     enum muster_data_protection data_protection;
     uint32_t member_count;
     struct muster_member
         *members; /* by (task_type, task_index); the position is the rank. None: all have left */
     uint32_t verdict_count;
-    struct muster_verdict *verdicts; /* of operations open at the switch to this view; by op id */
+    struct muster_verdict *verdicts; /* on operations open at the switch to this view; by op id */
     char reason[128];                /* "worker:2 killed", for people, or MUSTER_VIEW_ANEW */
     bool is_done;         /* a member has left with its work done: nothing had failed there … */
     uint64_t done_step;   /* … and the last step that it had committed; the highest of all such */

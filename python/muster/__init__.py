@@ -41,7 +41,7 @@ from muster._muster import (
 
 
 def __getattr__(name):
-    """What needs numpy is imported when it is asked for."""
+    """Import the part that needs numpy only when it is asked for."""
     if name == "Elastic":
         from muster.elastic import Elastic
         return Elastic

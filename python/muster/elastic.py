@@ -61,9 +61,9 @@ class Elastic:
     state: the arrays that a joiner is given, by name; their memory stays the same from now on. All members of a new
     job begin with those of rank 0.
 
-    extra: what is state and not an array, by name: objects with state_dict() and load_state_dict(), generators of random
-    numbers (numpy's, random.Random), dicts. They are pickled into `blob_bytes` of the state at each commit, and loaded by a member that was given the state,
-    and when a step runs again.
+    extra: state that is not an array, by name: objects with state_dict() and load_state_dict(), generators of random
+    numbers (numpy's, random.Random), dicts. They are pickled into `blob_bytes` of the state at each commit. A member
+    loads them when it is given the state, and when a step runs again.
 
     checkpoint: a folder that all members see; a new job begins with the newest checkpoint there, and every `every`
     steps one is written, of which `keep` stay.
@@ -135,7 +135,7 @@ class Elastic:
             yield self
 
     def begin(self):
-        """What `with` does first, when steps() has not."""
+        """Begin a step. `with` does this first, unless steps() has done it."""
         step = self.strategy.begin()
         if self._extra and (not self._has_state or self.strategy.restored):
             self._load()

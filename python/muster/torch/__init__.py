@@ -136,7 +136,7 @@ def _make_state(optimizer, parameters, before):
 
 
 class _Groups:
-    """What an optimizer keeps beside tensors: learning rates and the like."""
+    """The values that an optimizer keeps beside tensors: learning rates and the like."""
 
     def __init__(self, optimizer):
         self.optimizer = optimizer
