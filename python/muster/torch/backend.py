@@ -1,11 +1,11 @@
-"""The c10d backend "muster": unmodified DistributedDataParallel and FSDP programs on CPUs.
+"""The c10d backend "muster": unmodified DistributedDataParallel programs on CPUs. FSDP is not tried.
 
     import muster.torch.backend
     muster.torch.backend.init_process_group()      # in place of torch.distributed.init_process_group()
 
 The size of the world is fixed, and a worker that has died does not come back: all_reduce, broadcast, barrier and
-reduce_scatter go on among the others, and what has a place for each rank raises muster.Aborted. For a worker that comes
-back use muster.torch.Elastic. No TCPStore is in the path: members find each other as those of any job do.
+reduce_scatter go on among the others. Operations that have a place for each rank raise muster.Aborted. For a worker that
+comes back use muster.torch.Elastic. No TCPStore is in the path: members find each other as those of any job do.
 """
 
 import atexit
