@@ -477,11 +477,12 @@ static PyObject *strategy_register(PyObject *self, PyObject *const *args, Py_ssi
     if (call.text == NULL)
         return muster_py_raise(PyExc_TypeError, "a name must be a string, got None");
     view = PyMemoryView_FromObject(values[1]);
-    if (view != NULL && muster_py_tensors_add(&tensors, view, dtype, true)) {
-        if (PyList_Append(strategy_of(self)->held, view) == 0)
-            result = run_tensors(strategy_of(self), &call, &tensors);
-        else
-            muster_py_tensors_close(&tensors);
+    if (view != NULL && muster_py_tensors_add(&tensors, view, dtype, true))
+        result = run_tensors(strategy_of(self), &call, &tensors);
+    /* The array stays where it is until close: its buffer is held, without memory for the list for ever. */
+    if (result != NULL && PyList_Append(strategy_of(self)->held, view) != 0) {
+        PyErr_Clear();
+        Py_INCREF(view);
     }
     Py_XDECREF(view);
     return result;

@@ -425,7 +425,7 @@ enum muster_rc muster_strategy_begin(struct muster_strategy *strategy, uint64_t 
     if (rc != MUSTER_OK)
         return rc;
     muster_strategy_apply_loss(strategy);
-    rc = strategy->error.rc;
+    rc = strategy->state == MUSTER_STRATEGY_FAILED ? strategy->error.rc : MUSTER_CANCELLED;
     if (strategy->state != MUSTER_STRATEGY_FAILED && !strategy->preemption.is_over) {
         rc = begin_in_seat(strategy);
         is_restored = strategy->begin == MUSTER_STRATEGY_BEGIN_RESTORED ||

@@ -46,8 +46,13 @@ void muster_strategy_wait_until(struct muster_strategy *strategy, bool (*is_done
                                 void *data)
 {
     if (strategy->runtime != NULL) {
-        enum muster_rc rc = muster_runtime_wait(strategy->runtime, is_done, data, UINT64_MAX);
+        enum muster_rc rc;
+
+        if (!is_done(data))
+            begin_wait(strategy);
+        rc = muster_runtime_wait(strategy->runtime, is_done, data, UINT64_MAX);
         (void)rc; /* no deadline: the node's own one ends the wait */
+        strategy->interrupt.is_waiting = false;
         return;
     }
     while (!is_done(data))

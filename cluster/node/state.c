@@ -185,6 +185,8 @@ enum muster_rc muster_node_set_state(struct muster_node *node,
         muster_state_server_set_chunks(node->training.server, &node->training.chunks);
     }
     node->training.has_chunks = true;
+    /* A step that an exclusion has cut short may have named what it changes, and was not committed. */
+    muster_state_hashes_forget_all(&node->training.chunks);
     muster_node_state_move(node, NODE_STATE_NAMED);
     if (node->handover.expiry == NODE_KEPT)
         muster_node_state_kept(node);

@@ -8,9 +8,10 @@
 #include <muster/op_id.h>
 #include <muster/stream.h>
 
+#include "net/link/peer_version.h"
+
 /* A port tells a peer link from HTTP/2 ("PRI ") by its first four bytes. */
-#define MUSTER_PEER_MAGIC   "MSTR"
-#define MUSTER_PEER_VERSION 5u
+#define MUSTER_PEER_MAGIC "MSTR"
 /* Under TLS by ALPN; also the name that the certificate of a member must have where its credential
  * does not say which names are accepted. */
 #define MUSTER_PEER_PROTOCOL "muster-link"

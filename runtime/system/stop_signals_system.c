@@ -21,12 +21,13 @@ static _Atomic(struct muster_stop_signals *) taker;
 static atomic_bool has_come[STOP_COUNT]; /* set by the handler, cleared by open */
 static atomic_uint inside_count;         /* handlers that may use the taker: close waits for them */
 static struct sigaction before[STOP_COUNT]; /* written by open, before the handler is there */
+static pid_t opener; /* likewise: a fork of it inherits the handler, and takes nothing */
 
 /* To the process: the thread that calls this may block it. */
-static void end_as_before(void)
+static void signal_as_before(int kind)
 {
-    (void)sigaction(SIGTERM, &before[STOP_TERM], NULL);
-    (void)kill(getpid(), SIGTERM);
+    (void)sigaction(numbers[kind], &before[kind], NULL);
+    (void)kill(getpid(), numbers[kind]);
 }
 
 static void on_stop_signal(int number, siginfo_t *info, void *context)
@@ -36,11 +37,16 @@ static void on_stop_signal(int number, siginfo_t *info, void *context)
     int saved = errno;
 
     (void)context;
+    if (getpid() != opener) {
+        signal_as_before(kind);
+        errno = saved;
+        return;
+    }
     atomic_fetch_add(&inside_count, 1);
     signals = atomic_load(&taker);
     if (number == SIGTERM && (signals == NULL || atomic_load(&has_come[STOP_TERM]) ||
                               (signals->ender != 0 && info->si_pid == signals->ender)))
-        end_as_before();
+        signal_as_before(STOP_TERM);
     atomic_store(&has_come[kind], true);
     if (signals != NULL)
         muster_wake_signal(signals->wake);
@@ -85,6 +91,7 @@ enum muster_rc muster_stop_signals_open(struct muster_stop_signals *signals, str
         signals->wake = NULL;
         return MUSTER_OK;
     }
+    opener = getpid();
     (void)sigemptyset(&ours.sa_mask);
     for (int kind = 0; kind < STOP_COUNT; kind++) {
         atomic_store(&has_come[kind], false);
@@ -99,7 +106,7 @@ enum muster_rc muster_stop_signals_open(struct muster_stop_signals *signals, str
 void muster_stop_signals_end(struct muster_stop_signals *signals)
 {
     if (signals->is_taken[STOP_TERM])
-        end_as_before();
+        signal_as_before(STOP_TERM);
 }
 
 void muster_stop_signals_close(struct muster_stop_signals *signals)

@@ -16,7 +16,7 @@ CLEAN = {k: v for k, v in os.environ.items()
          if not re.match(r"MUSTER_(?!BINARY_DIR|SOURCE_DIR)|TF_CONFIG|RANK$|WORLD_SIZE", k)}
 PATIENCE_S = float(os.environ.get("PUPPETS_PATIENCE_S", 120))  # a hang is a failure; nothing that works takes as long, even on a busy machine
 
-with open(os.path.join(os.environ["MUSTER_SOURCE_DIR"], "net", "link", "peer_link.h"), encoding="utf-8") as header:
+with open(os.path.join(os.environ["MUSTER_SOURCE_DIR"], "net", "link", "peer_version.h"), encoding="utf-8") as header:
     PEER_VERSION = int(re.search(r"MUSTER_PEER_VERSION (\d+)u", header.read()).group(1))
 
 

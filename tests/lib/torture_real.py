@@ -33,7 +33,7 @@ OPENSSL = {"ASAN_OPTIONS": SANITIZERS["ASAN_OPTIONS"] + ":fast_unwind_on_malloc=
 OPENSSL_LEAKS = "leak:OPENSSL_init_\nleak:_fetch\n"
 MEMORY = re.compile(r"(?i)memory|RESOURCE_EXHAUSTED|resource exhausted")
 # Another process of the world that has failed, or is gone: as its address, its rank, or its number.
-OTHERS = re.compile(r"127\.0\.0\.1:\d+|worker:\d|pid \d+|connection (?:lost|closed)|reset the stream")
+OTHERS = re.compile(r"127\.0\.0\.1:\d+|worker:\d|pid \d+|connection (?:lost|closed)|reset the stream|the launcher before this one")
 EXHAUSTED = ("ENOMEM", "ENOBUFS", "EMFILE", "ENFILE", "EAGAIN", "EAI_MEMORY")
 KEPT_FAILURES = 6  # of each process, shown with what went wrong
 

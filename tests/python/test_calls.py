@@ -140,6 +140,8 @@ def test_a_closed_strategy_refuses_calls():
         strategy.begin()
     with pytest.raises(muster.FailedPrecondition, match="closed"):
         _ = strategy.rank
+    with pytest.raises(muster.FailedPrecondition, match="closed"):
+        strategy.register("x", numpy.zeros(1))
 
 
 def test_options_are_checked():

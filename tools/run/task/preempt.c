@@ -60,8 +60,10 @@ bool run_preempt_begin(struct run *run, int signal)
 
 void run_preempt_go_on(struct run *run)
 {
-    if (run->stop_signal == 0)
+    if (run->stop_signal == 0) {
+        run_preempt_key_open(run, "SIGUSR1"); /* the launcher before may not have come to it */
         run_task_leave_all(run);
+    }
     else if (!run_preempt_begin(run, run->stop_signal))
         run_task_end_all(run, run->stop_signal);
 }

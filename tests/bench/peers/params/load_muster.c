@@ -11,6 +11,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "net/link/peer_version.h"
 #include "params/wire/version.h"
 
 #define TABLE       "load"
@@ -120,7 +121,7 @@ static struct header frame_await(int fd, uint8_t type, uint8_t *ret_payload)
 static void hello_exchange(int fd, uint64_t incarnation)
 {
     struct hello hello = {
-        .magic = "MSTR", .version = 3, .purpose = 4, .incarnation = {incarnation, 1}};
+        .magic = "MSTR", .version = MUSTER_PEER_VERSION, .purpose = 4, .incarnation = {incarnation, 1}};
 
     bytes_send(fd, &hello, sizeof(hello));
     bytes_receive(fd, &hello, sizeof(hello));

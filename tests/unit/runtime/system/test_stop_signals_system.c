@@ -218,6 +218,30 @@ static void the_sigterm_of_the_process_that_may_end_it_ends_it(void **state)
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
+/* The program may end its helpers by these signals, and wait for them. */
+static void a_fork_ends_as_one_of_a_program_without_muster(void **state)
+{
+    static const int kinds[] = {SIGTERM, SIGUSR1};
+    struct scene *scene = *state;
+
+    take_signals(scene);
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        int status = 0;
+        pid_t child = fork();
+
+        if (child == 0)
+            for (;;)
+                (void)pause();
+        assert_true(child > 0);
+        assert_int_equal(kill(child, kinds[i]), 0);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status));
+        assert_int_equal(WTERMSIG(status), kinds[i]);
+    }
+    look_at_events(scene);
+    assert_string_equal(scene->told, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +253,7 @@ int main(void)
         CASE(only_one_takes_them),
         CASE(a_second_sigterm_ends_the_process_as_before),
         CASE(the_sigterm_of_the_process_that_may_end_it_ends_it),
+        CASE(a_fork_ends_as_one_of_a_program_without_muster),
     };
 
     return cmocka_run_group_tests_name("stop_signals_system", tests, NULL, NULL);
