@@ -75,72 +75,53 @@ static void watch_values(struct stage *stage, size_t requests)
     test_env_run_until(stage->f.env, has_asked, stage);
 }
 
-static void a_maintenance_that_ends_the_machine_is_a_notice(void **state)
+static void notices_are_those_that_end_the_machine(void **state)
 {
-    struct stage stage;
+    static const struct {
+        const char *name, *answers;
+        size_t requests;
+        const char *causes;
+    } rows[] = {
+        {"a maintenance that ends the machine",
+         "[" SEEN(EVENT, "0", "a", "NONE") "," SEEN(
+             EVENT, "a", "b",
+             "TERMINATE_ON_HOST_MAINTENANCE\\n") "," HANGS(EVENT,
+                                                           "b") "," SEEN(PREEMPTED, "0", "c",
+                                                                         "FALSE") "," HANGS(PREEMPTED,
+                                                                                            "c") "]",
+         5, "TERMINATE_ON_HOST_MAINTENANCE "},
+        {"a migration",
+         "[" SEEN(EVENT, "0", "a", "MIGRATE_ON_HOST_MAINTENANCE") "," HANGS(EVENT, "a") "," SEEN(
+             PREEMPTED, "0", "c", "FALSE") "," HANGS(PREEMPTED, "c") "]",
+         4, ""},
+        {"the end of a spot machine",
+         "[" SEEN(EVENT, "0", "a", "NONE") "," HANGS(EVENT, "a") "," SEEN(
+             PREEMPTED, "0", "c", "TRUE") "," HANGS(PREEMPTED, "c") "]",
+         4, "PREEMPTED "},
+        {"values of other lengths",
+         "[" SEEN(EVENT, "0", "a", "") "," HANGS(EVENT, "a") "," SEEN(
+             PREEMPTED, "0", "c", "TRUER") "," HANGS(PREEMPTED, "c") "]",
+         4, ""},
+    };
+
     (void)state;
-    stage_open(
-        &stage,
-        "[" SEEN(EVENT, "0", "a", "NONE") "," SEEN(
-            EVENT, "a", "b",
-            "TERMINATE_ON_HOST_MAINTENANCE\\n") "," HANGS(EVENT,
-                                                          "b") "," SEEN(PREEMPTED, "0", "c",
-                                                                        "FALSE") "," HANGS(PREEMPTED,
-                                                                                           "c") "]");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct stage stage;
 
-    watch_values(&stage, 5);
+        stage_open(&stage, rows[i].answers);
 
-    assert_string_equal(stage.causes, "TERMINATE_ON_HOST_MAINTENANCE ");
-    stage_close(&stage);
-}
+        watch_values(&stage, rows[i].requests);
 
-static void a_migration_is_none(void **state)
-{
-    struct stage stage;
-    (void)state;
-    stage_open(&stage, "[" SEEN(EVENT, "0", "a", "MIGRATE_ON_HOST_MAINTENANCE") "," HANGS(
-                           EVENT, "a") "," SEEN(PREEMPTED, "0", "c", "FALSE") "," HANGS(PREEMPTED,
-                                                                                        "c") "]");
-
-    watch_values(&stage, 4);
-
-    assert_string_equal(stage.causes, "");
-    stage_close(&stage);
-}
-
-static void the_end_of_a_spot_machine_is_a_notice(void **state)
-{
-    struct stage stage;
-    (void)state;
-    stage_open(&stage, "[" SEEN(EVENT, "0", "a", "NONE") "," HANGS(EVENT, "a") "," SEEN(
-                           PREEMPTED, "0", "c", "TRUE") "," HANGS(PREEMPTED, "c") "]");
-
-    watch_values(&stage, 4);
-
-    assert_string_equal(stage.causes, "PREEMPTED ");
-    stage_close(&stage);
-}
-
-static void values_of_other_lengths_are_none(void **state)
-{
-    struct stage stage;
-    (void)state;
-    stage_open(&stage, "[" SEEN(EVENT, "0", "a", "") "," HANGS(EVENT, "a") "," SEEN(
-                           PREEMPTED, "0", "c", "TRUER") "," HANGS(PREEMPTED, "c") "]");
-
-    watch_values(&stage, 4);
-
-    assert_string_equal(stage.causes, "");
-    stage_close(&stage);
+        if (strcmp(stage.causes, rows[i].causes) != 0)
+            fail_msg("%s: \"%s\" instead of \"%s\"", rows[i].name, stage.causes, rows[i].causes);
+        stage_close(&stage);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_maintenance_that_ends_the_machine_is_a_notice),
-        cmocka_unit_test(a_migration_is_none),
-        cmocka_unit_test(the_end_of_a_spot_machine_is_a_notice),
-        cmocka_unit_test(values_of_other_lengths_are_none),
+        cmocka_unit_test(notices_are_those_that_end_the_machine),
     };
 
     return cmocka_run_group_tests_name("maintenance", tests, NULL, NULL);
