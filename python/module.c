@@ -121,7 +121,7 @@ static void unlock_call(struct strategy_object *self)
     PyThread_release_lock(self->lock);
 }
 
-static bool enter(struct strategy_object *self)
+static bool enter_strategy(struct strategy_object *self)
 {
     if (self->fork_count != fork_count)
         return muster_py_raise(
@@ -193,7 +193,7 @@ static PyObject *run_call(struct strategy_object *self, struct call *call)
 {
     bool is_right;
 
-    if (!enter(self))
+    if (!enter_strategy(self))
         return NULL;
     is_right = run_entered(self, call);
     unlock_call(self);
@@ -769,7 +769,7 @@ static PyObject *get_number(PyObject *self, uint64_t (*get)(const struct muster_
     struct strategy_object *ours = strategy_of(self);
     uint64_t number;
 
-    if (!enter(ours))
+    if (!enter_strategy(ours))
         return NULL;
     number = get(ours->strategy);
     unlock_call(ours);
@@ -799,7 +799,7 @@ static PyObject *strategy_get_task_type(PyObject *self, void *unused)
     PyObject *text;
 
     (void)unused;
-    if (!enter(ours))
+    if (!enter_strategy(ours))
         return NULL;
     text = PyUnicode_FromString(muster_strategy_task_type(ours->strategy));
     unlock_call(ours);
@@ -812,7 +812,7 @@ static PyObject *strategy_get_digest(PyObject *self, void *unused)
     char text[MUSTER_DIGEST_TEXT_BYTES];
 
     (void)unused;
-    if (!enter(ours))
+    if (!enter_strategy(ours))
         return NULL;
     muster_strategy_state_digest(ours->strategy, text);
     unlock_call(ours);
@@ -825,7 +825,7 @@ static PyObject *strategy_get_preempted(PyObject *self, void *unused)
     bool is_preempted;
 
     (void)unused;
-    if (!enter(ours))
+    if (!enter_strategy(ours))
         return NULL;
     is_preempted = muster_strategy_is_preempted(ours->strategy);
     unlock_call(ours);

@@ -68,7 +68,7 @@ static void tell_stop(struct muster_strategy *strategy)
     else
         muster_error_set(&strategy->error, MUSTER_CANCELLED,
                          "preempted: stopped behind step %llu; %s", step,
-                         step > 0 ? "nothing is saved, as there is no checkpoint directory"
+                         step > 0 ? "nothing is saved: no checkpoint directory is set"
                                   : "there is nothing to save");
     MUSTER_LOG(strategy->env, INFO, "stopped", "step", strategy->committed_step, "saved",
                (uint64_t)(folder != NULL && step > 0));

@@ -114,7 +114,7 @@ class Preemption(unittest.TestCase):
         self.assertEqual(tasks or len(codes), len(codes))
         self.assertIn(f"preempted behind step {step}, which is saved in {self.checkpoints}", run.said())
         if not killed:
-            self.assertNotIn(" left at step", run.said())  # that all leave is no news
+            self.assertNotIn(" left at step", run.said())  # all members leave, so the log does not name each of them
         return step
 
     def goes_on(self, step, *words, **variables):
@@ -169,7 +169,7 @@ class Signals(Preemption):
         summary = run.end(PREEMPTED)
 
         self.assertFalse(summary["preempted"]["saved"])
-        self.assertIn("nothing is saved, as there is no checkpoint directory", run.said())
+        self.assertIn("nothing is saved: no checkpoint directory is set", run.said())
 
     def test_without_the_time_for_it_sigterm_ends_the_workers_at_once(self):
         for words in ((), ("--checkpoint-dir", self.checkpoints, "--preemption-grace", "0")):
