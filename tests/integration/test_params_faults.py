@@ -33,8 +33,8 @@ def can_mount():
 
 
 class Faults(ParamsCluster):
-    def client(self, program, addresses, element, pushes):
-        process = self.start(os.path.join(PROGRAMS, program), addresses, "j", str(element), str(pushes))
+    def client(self, program, addresses, element, pushes, *held, **options):
+        process = self.start(os.path.join(PROGRAMS, program), addresses, "j", str(element), str(pushes), *held, **options)
         self.assertEqual(process.stdout.readline(), "begun\n")
         return process
 
@@ -98,10 +98,13 @@ class Faults(ParamsCluster):
                                          for _ in range(3)])
         for log in logs:
             self.wait_for_copies(log)
-        ledger = self.client("params_ledger", ",".join(addresses), 0, 20000)
+        ledger = self.client("params_ledger", ",".join(addresses), 0, 20000, "held", source=subprocess.PIPE)
         victim = children_of(keepers[0].pid)[0]
         os.kill(victim, signal.SIGSTOP)
         try:
+            # Pushes under way at the stop may wait for the victim as the primary alone; those begun after it also wait for its copies.
+            ledger.stdin.write("\n")
+            ledger.stdin.flush()
             self.wait_until(lambda: any(self.lines_of(log, "params_replica_still") for log in logs[1:]), "primaries wait for their replica")
         finally:
             os.kill(victim, signal.SIGCONT)

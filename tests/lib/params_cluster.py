@@ -34,8 +34,8 @@ class ParamsCluster(unittest.TestCase):
     def start_registry(self):
         return self.start(MUSTER, "registry", "--listen", "127.0.0.1:0").stdout.readline().split()[1]
 
-    def start(self, *words, output=subprocess.PIPE, log=subprocess.PIPE):
-        process = subprocess.Popen(words, stdout=output, stderr=log, text=True)
+    def start(self, *words, output=subprocess.PIPE, log=subprocess.PIPE, source=None):
+        process = subprocess.Popen(words, stdin=source, stdout=output, stderr=log, text=True)
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         return process

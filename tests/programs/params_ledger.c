@@ -1,9 +1,11 @@
-/* A client of parameters that keeps a ledger: params_ledger SERVERS JOB ELEMENT PUSHES. It adds 1 to its own
- * element of random rows, 64 at a time with eight pushes under way, and compares the rows with what was
- * acknowledged when the last one is. Prints a line when it has begun, and one at the end:
+/* A client of parameters that keeps a ledger: params_ledger SERVERS JOB ELEMENT PUSHES [held]. It adds 1 to its
+ * own element of random rows, 64 at a time with eight pushes under way, and compares the rows with what was
+ * acknowledged when the last one is. Prints a line when its table is open, where "held" is given reads a line
+ * before its first push, and prints a line at the end:
  * "done ROWS lost L doubled D stall_ms S"; ends with 1 when a push fails. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <muster/env.h>
 #include <muster/params.h>
@@ -159,7 +161,17 @@ static bool ledger_compare(struct ledger *ledger)
     return lost == 0 && doubled == 0;
 }
 
-static bool ledger_run(struct ledger *ledger, const struct muster_params_options *options)
+static bool line_read(void)
+{
+    int character = getchar();
+
+    while (character != '\n' && character != EOF)
+        character = getchar();
+    return character == '\n';
+}
+
+static bool ledger_run(struct ledger *ledger, const struct muster_params_options *options,
+                       bool is_held)
 {
     static const struct muster_params_schema schema = {.name = "ledger",
                                                        .row_elements = ELEMENTS,
@@ -179,7 +191,7 @@ static bool ledger_run(struct ledger *ledger, const struct muster_params_options
     if (is_right) {
         puts("begun");
         fflush(stdout);
-        is_right = ledger_push(ledger) && ledger_compare(ledger);
+        is_right = (!is_held || line_read()) && ledger_push(ledger) && ledger_compare(ledger);
     }
     if (ledger->params == NULL)
         return false;
@@ -194,8 +206,8 @@ int main(int argc, char **argv)
     enum muster_rc rc;
     bool is_right;
 
-    if (argc != 5) {
-        fprintf(stderr, "usage: params_ledger SERVERS JOB ELEMENT PUSHES\n");
+    if (argc != 5 && (argc != 6 || strcmp(argv[5], "held") != 0)) {
+        fprintf(stderr, "usage: params_ledger SERVERS JOB ELEMENT PUSHES [held]\n");
         return 2;
     }
     rc = muster_env_system_open(NULL, &ledger.env);
@@ -211,7 +223,7 @@ int main(int argc, char **argv)
     ledger.left = strtoull(argv[4], NULL, 10);
     ledger.seed = ledger.element + 1;
     options.connect_deadline_ns = deadline_of(&ledger);
-    is_right = ledger_run(&ledger, &options);
+    is_right = ledger_run(&ledger, &options, argc == 6);
     for (int turn = 0; turn < 4; turn++) /* links are taken down by the loop's next turns */
         muster_loop_turn(ledger.env->loop, 0);
     fflush(stdout);
