@@ -1,4 +1,4 @@
-"""The C part: python/module.c, tensor.c, convert.c."""
+"""The C part: python/strategy.c, tensor.c, convert.c."""
 
 from collections.abc import Buffer, Sequence
 from typing import Literal

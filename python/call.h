@@ -1,0 +1,47 @@
+/* The calls of one object of the library: one at a time, with the GIL or without it, interrupted by signals. */
+#ifndef MUSTER_PYTHON_CALL_H
+#define MUSTER_PYTHON_CALL_H
+
+#include "python/convert.h"
+
+#include <pythread.h>
+
+/** All of it is read and written with the GIL, but `released` and `has_waited`: they are the running call's. */
+struct muster_py_calls {
+    PyThread_type_lock lock; /* of the call that runs */
+    unsigned long owner;     /* the thread of that call; 0: none */
+    unsigned fork_count;     /* when it was opened */
+    PyThreadState *released; /* the running call is without the GIL */
+    bool has_waited;         /* so was the running call, by look */
+    bool is_slow;            /* the last call has waited: the next one gives the GIL back at once */
+};
+
+/** Before the first object. */
+bool muster_py_calls_watch_forks(void);
+/** Of memory that is 0. */
+bool muster_py_calls_init(struct muster_py_calls *calls);
+/** Also after init has failed, or has not run. */
+void muster_py_calls_fini(struct muster_py_calls *calls);
+
+/** Whether this process is a fork of the one that opened the object: all of it is the parent's. */
+bool muster_py_calls_is_forked(const struct muster_py_calls *calls);
+/** Raises RuntimeError if it is. */
+bool muster_py_calls_check_fork(const struct muster_py_calls *calls);
+/** Whether this thread is in a call: a handler of a signal that interrupts it, or a finalizer. */
+bool muster_py_calls_is_inside(const struct muster_py_calls *calls);
+
+/** Wait for the calls of other threads. Raises RuntimeError inside of this thread's own, and what handlers of
+ * signals raise. */
+bool muster_py_calls_lock(struct muster_py_calls *calls);
+/** The same without waiting, and without an exception. */
+bool muster_py_calls_try_lock(struct muster_py_calls *calls);
+void muster_py_calls_unlock(struct muster_py_calls *calls);
+
+/** Around the function of the library, within the lock. A short one keeps the GIL until it waits. */
+void muster_py_calls_enter(struct muster_py_calls *calls, bool is_short);
+void muster_py_calls_leave(struct muster_py_calls *calls);
+/** For the library, in a call that waits: gives the GIL back, and runs handlers of signals. True: one of them
+ * has raised. data: the calls. */
+bool muster_py_calls_look(void *data);
+
+#endif

@@ -1,0 +1,204 @@
+/* The step of a strategy: its state, begin and commit, what is reported, checkpoints, preemption. */
+#include "python/strategy.h"
+
+#include <muster/strategy_checkpoint.h>
+#include <muster/strategy_preemption.h>
+
+static enum muster_rc run_register(struct muster_strategy *strategy, struct muster_py_call *call)
+{
+    return muster_strategy_register(strategy, call->text, call->tensors);
+}
+
+/* The library writes to the buffer until close: it is kept from being resized or freed by a memoryview. */
+PyObject *muster_py_strategy_register(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                      PyObject *keywords)
+{
+    static const char *const names[] = {"name", "tensor", "dtype", NULL};
+    PyObject *values[3], *view = NULL, *result = NULL;
+    struct muster_py_call call = {
+        .run = run_register, .is_short = true, .invalid_argument = muster_py_state_mismatch};
+    struct muster_py_tensors tensors;
+    const char *dtype;
+
+    muster_py_tensors_init(&tensors);
+    if (!muster_py_read_arguments("register", names, 2, args, count, keywords, values) ||
+        !muster_py_read_text(values[0], &call.text) || !muster_py_read_text(values[2], &dtype))
+        return NULL;
+    if (call.text == NULL)
+        return muster_py_raise(PyExc_TypeError, "a name must be a string, got None");
+    view = PyMemoryView_FromObject(values[1]);
+    if (view != NULL && muster_py_tensors_add(&tensors, view, dtype, true))
+        result = muster_py_call_run_tensors(muster_py_strategy_of(self), &call, &tensors);
+    /* The array stays where it is until close: its buffer is held, without memory for the list for ever. */
+    if (result != NULL && PyList_Append(muster_py_strategy_of(self)->held, view) != 0) {
+        PyErr_Clear();
+        Py_INCREF(view);
+    }
+    Py_XDECREF(view);
+    return result;
+}
+
+static enum muster_rc run_begin(struct muster_strategy *strategy, struct muster_py_call *call)
+{
+    struct muster_py_strategy *self = call->data;
+
+    return muster_strategy_begin(strategy, &self->step, &self->is_restored);
+}
+
+PyObject *muster_py_strategy_begin(PyObject *self, PyObject *unused)
+{
+    struct muster_py_call call = {.run = run_begin,
+                                  .is_short = true,
+                                  .data = self,
+                                  .invalid_argument = muster_py_state_mismatch};
+    PyObject *result = muster_py_call_run(muster_py_strategy_of(self), &call);
+
+    (void)unused;
+    if (result == NULL)
+        return NULL;
+    Py_DECREF(result);
+    return PyLong_FromUnsignedLongLong(muster_py_strategy_of(self)->step);
+}
+
+static enum muster_rc run_commit(struct muster_strategy *strategy, struct muster_py_call *call)
+{
+    (void)call;
+    return muster_strategy_commit(strategy);
+}
+
+PyObject *muster_py_strategy_commit(PyObject *self, PyObject *unused)
+{
+    struct muster_py_call call = {.run = run_commit, .is_short = true};
+
+    (void)unused;
+    return muster_py_call_run(muster_py_strategy_of(self), &call);
+}
+
+static enum muster_rc run_report(struct muster_strategy *strategy, struct muster_py_call *call)
+{
+    muster_strategy_report(strategy, call->text, *(double *)call->data);
+    return MUSTER_OK;
+}
+
+static enum muster_rc run_report_result(struct muster_strategy *strategy,
+                                        struct muster_py_call *call)
+{
+    muster_strategy_report_result(strategy, call->text, *(double *)call->data);
+    return MUSTER_OK;
+}
+
+static PyObject *report_value(PyObject *self, const char *name, struct muster_py_call *call,
+                              PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const char *const names[] = {"name", "value", NULL};
+    PyObject *values[2];
+    double value;
+
+    if (!muster_py_read_arguments(name, names, 2, args, count, keywords, values) ||
+        !muster_py_read_text(values[0], &call->text))
+        return NULL;
+    if (call->text == NULL)
+        return muster_py_raise(PyExc_TypeError, "a name must be a string, got None");
+    value = PyFloat_AsDouble(values[1]);
+    if (PyErr_Occurred())
+        return NULL;
+    call->data = &value;
+    call->is_short = true;
+    return muster_py_call_run(muster_py_strategy_of(self), call);
+}
+
+PyObject *muster_py_strategy_report(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                    PyObject *keywords)
+{
+    struct muster_py_call call = {.run = run_report};
+
+    return report_value(self, "report", &call, args, count, keywords);
+}
+
+PyObject *muster_py_strategy_report_result(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                           PyObject *keywords)
+{
+    struct muster_py_call call = {.run = run_report_result};
+
+    return report_value(self, "report_result", &call, args, count, keywords);
+}
+
+/* --- Checkpoints, preemption --- */
+
+static enum muster_rc run_checkpoint(struct muster_strategy *strategy, struct muster_py_call *call)
+{
+    const struct muster_strategy_checkpoint_options *options = call->data;
+
+    return muster_strategy_checkpoint_start(strategy, options);
+}
+
+PyObject *muster_py_strategy_checkpoint(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                        PyObject *keywords)
+{
+    static const char *const names[] = {"folder", "keep", "timeout", NULL};
+    PyObject *values[3];
+    struct muster_strategy_checkpoint_options options = {0};
+    struct muster_py_call call = {.run = run_checkpoint, .data = &options};
+    uint64_t keep;
+
+    if (!muster_py_read_arguments("checkpoint", names, 1, args, count, keywords, values) ||
+        !muster_py_read_text(values[0], &options.folder) ||
+        !muster_py_read_number(values[1], 0, UINT32_MAX, &keep) ||
+        !muster_py_read_seconds(values[2], &options.timeout_ns))
+        return NULL;
+    options.keep_count = (uint32_t)keep;
+    return muster_py_call_run(muster_py_strategy_of(self), &call);
+}
+
+static enum muster_rc run_checkpoint_wait(struct muster_strategy *strategy,
+                                          struct muster_py_call *call)
+{
+    (void)call;
+    return muster_strategy_checkpoint_wait(strategy);
+}
+
+PyObject *muster_py_strategy_checkpoint_wait(PyObject *self, PyObject *unused)
+{
+    struct muster_py_call call = {.run = run_checkpoint_wait};
+
+    (void)unused;
+    return muster_py_call_run(muster_py_strategy_of(self), &call);
+}
+
+static enum muster_rc run_restore(struct muster_strategy *strategy, struct muster_py_call *call)
+{
+    return muster_strategy_restore(strategy, call->text);
+}
+
+PyObject *muster_py_strategy_restore(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                     PyObject *keywords)
+{
+    static const char *const names[] = {"folder", NULL};
+    PyObject *values[1];
+    struct muster_py_call call = {.run = run_restore, .is_short = true};
+
+    if (!muster_py_read_arguments("restore", names, 1, args, count, keywords, values) ||
+        !muster_py_read_text(values[0], &call.text))
+        return NULL;
+    if (call.text == NULL)
+        return muster_py_raise(PyExc_TypeError, "a folder must be a string, got None");
+    return muster_py_call_run(muster_py_strategy_of(self), &call);
+}
+
+static enum muster_rc run_preempt(struct muster_strategy *strategy, struct muster_py_call *call)
+{
+    return muster_strategy_preempt(strategy, call->text);
+}
+
+PyObject *muster_py_strategy_preempt(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                     PyObject *keywords)
+{
+    static const char *const names[] = {"cause", NULL};
+    PyObject *values[1];
+    struct muster_py_call call = {.run = run_preempt, .is_short = true};
+
+    if (!muster_py_read_arguments("preempt", names, 0, args, count, keywords, values) ||
+        !muster_py_read_text(values[0], &call.text))
+        return NULL;
+    return muster_py_call_run(muster_py_strategy_of(self), &call);
+}

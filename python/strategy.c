@@ -1,0 +1,378 @@
+/* The type muster._muster.Strategy: struct muster_strategy for CPython. An open strategy is held by the module:
+ * only close, or the end of the process, ends it. */
+#include "python/strategy.h"
+
+#include <muster/strategy_preemption.h>
+#include <muster/strategy_role.h>
+
+#define SHORT_BYTES_MAX 65536u /* more bytes than these take longer than getting the GIL back */
+
+/* --- Calls --- */
+
+bool muster_py_strategy_enter(struct muster_py_strategy *self)
+{
+    if (!muster_py_calls_check_fork(&self->calls) || !muster_py_calls_lock(&self->calls))
+        return false;
+    if (self->strategy != NULL)
+        return true;
+    muster_py_strategy_leave(self);
+    return muster_py_raise(muster_py_error_classes[MUSTER_FAILED_PRECONDITION],
+                           "the strategy is closed") != NULL;
+}
+
+void muster_py_strategy_leave(struct muster_py_strategy *self)
+{
+    if (!muster_list_is_empty(&self->unused))
+        muster_py_strategy_free_unused(self);
+    muster_py_calls_unlock(&self->calls);
+}
+
+static bool run_entered(struct muster_py_strategy *self, struct muster_py_call *call)
+{
+    struct muster_error error;
+    enum muster_rc rc;
+
+    muster_py_calls_enter(&self->calls, call->is_short);
+    rc = call->run(self->strategy, call);
+    if (rc != MUSTER_OK) {
+        error = *muster_strategy_error(self->strategy);
+        error.rc = rc;
+    }
+    muster_py_calls_leave(&self->calls);
+    if (rc != MUSTER_OK)
+        muster_py_raise_error(&error, call->invalid_argument != NULL ? call->invalid_argument
+                                                                     : muster_py_mismatch);
+    return rc == MUSTER_OK;
+}
+
+PyObject *muster_py_call_run(struct muster_py_strategy *self, struct muster_py_call *call)
+{
+    bool is_right;
+
+    if (!muster_py_strategy_enter(self))
+        return NULL;
+    is_right = run_entered(self, call);
+    muster_py_strategy_leave(self);
+    if (!is_right)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+PyObject *muster_py_call_run_tensors(struct muster_py_strategy *self, struct muster_py_call *call,
+                                     struct muster_py_tensors *tensors)
+{
+    PyObject *result;
+
+    call->tensors = tensors->tensors;
+    call->count = tensors->count;
+    call->is_short = tensors->bytes <= SHORT_BYTES_MAX;
+    result = muster_py_call_run(self, call);
+    muster_py_tensors_close(tensors);
+    return result;
+}
+
+/* --- Open, and the ends --- */
+
+static enum muster_rc run_abandon(struct muster_strategy *strategy, struct muster_py_call *call)
+{
+    muster_strategy_abandon(strategy, call->text);
+    return MUSTER_OK;
+}
+
+static PyObject *strategy_abandon(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                  PyObject *keywords)
+{
+    static const char *const names[] = {"text", NULL};
+    PyObject *values[1];
+    struct muster_py_call call = {.run = run_abandon};
+
+    if (!muster_py_read_arguments("abandon", names, 0, args, count, keywords, values) ||
+        !muster_py_read_text(values[0], &call.text))
+        return NULL;
+    return muster_py_call_run(muster_py_strategy_of(self), &call);
+}
+
+static PyObject *strategy_close(PyObject *self, PyObject *unused)
+{
+    struct muster_py_strategy *ours = muster_py_strategy_of(self);
+    struct muster_strategy *strategy;
+
+    (void)unused;
+    if (muster_py_calls_is_forked(&ours->calls)) /* all of it is the parent's */
+        Py_RETURN_NONE;
+    if (!muster_py_calls_lock(&ours->calls))
+        return NULL;
+    strategy = ours->strategy;
+    if (strategy != NULL) {
+        muster_py_strategy_free_unused(ours);
+        muster_py_strategy_keep_tensors(ours);
+        Py_BEGIN_ALLOW_THREADS;
+        muster_strategy_close(strategy);
+        Py_END_ALLOW_THREADS;
+        ours->strategy = NULL;
+        Py_CLEAR(ours->held);
+    }
+    muster_py_strategy_leave(ours);
+    if (strategy != NULL)
+        Py_DECREF(self); /* the module's */
+    Py_RETURN_NONE;
+}
+
+static bool read_options(PyObject *args, PyObject *keywords,
+                         struct muster_strategy_options *ret_options)
+{
+    static const char *const names[] = {"resolver",      "registry",     "job",        "op_timeout",
+                                        "start_timeout", "reproducible", "fixed_size", NULL};
+    PyObject *op_timeout = NULL, *start_timeout = NULL;
+    int is_reproducible = 0, is_fixed_size = 0;
+
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|$zzzOOpp:Strategy",
+                                     (char **)(uintptr_t)names, &ret_options->resolver,
+                                     &ret_options->registry, &ret_options->job, &op_timeout,
+                                     &start_timeout, &is_reproducible, &is_fixed_size))
+        return false;
+    ret_options->is_reproducible = is_reproducible != 0;
+    ret_options->is_fixed_size = is_fixed_size != 0;
+    return muster_py_read_seconds(op_timeout, &ret_options->op_timeout_ns) &&
+           muster_py_read_seconds(start_timeout, &ret_options->start_timeout_ns);
+}
+
+static PyObject *strategy_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    struct muster_strategy_options options = {0};
+    struct muster_py_strategy *self;
+    struct muster_error error;
+    enum muster_rc rc;
+
+    if (!read_options(args, keywords, &options))
+        return NULL;
+    self = (struct muster_py_strategy *)PyType_GenericAlloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    muster_list_init(&self->tensors);
+    muster_list_init(&self->unused);
+    self->held = PyList_New(0);
+    if (self->held == NULL || !muster_py_calls_init(&self->calls)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS;
+    rc = muster_strategy_open(&options, &self->strategy, &error);
+    Py_END_ALLOW_THREADS;
+    if (rc != MUSTER_OK) {
+        Py_DECREF(self);
+        return muster_py_raise_error(&error, NULL);
+    }
+    muster_strategy_set_interrupt(self->strategy, muster_py_calls_look, &self->calls);
+    Py_INCREF((PyObject *)self); /* the module's, until close */
+    return (PyObject *)self;
+}
+
+static void strategy_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+
+    Py_CLEAR(muster_py_strategy_of(self)->held);
+    muster_py_calls_fini(&muster_py_strategy_of(self)->calls);
+    ((freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* --- Attributes --- */
+
+/* Read without the lock: the library keeps a copy for the program, which changes in begin. */
+static PyObject *get_number(PyObject *self, uint64_t (*get)(const struct muster_strategy *strategy))
+{
+    struct muster_py_strategy *ours = muster_py_strategy_of(self);
+    uint64_t number;
+
+    if (!muster_py_strategy_enter(ours))
+        return NULL;
+    number = get(ours->strategy);
+    muster_py_strategy_leave(ours);
+    return PyLong_FromUnsignedLongLong(number);
+}
+
+#define NUMBER(name, expression)                                                                   \
+    static uint64_t name##_of(const struct muster_strategy *strategy)                              \
+    {                                                                                              \
+        return expression;                                                                         \
+    }                                                                                              \
+    static PyObject *strategy_get_##name(PyObject *self, void *unused)                             \
+    {                                                                                              \
+        (void)unused;                                                                              \
+        return get_number(self, name##_of);                                                        \
+    }
+NUMBER(rank, muster_strategy_rank(strategy))
+NUMBER(size, muster_strategy_size(strategy))
+NUMBER(view, muster_strategy_epoch(strategy))
+NUMBER(task, muster_strategy_task_index(strategy))
+NUMBER(contributors, muster_strategy_contributors(strategy))
+NUMBER(total_weight, muster_strategy_result(strategy)->total_weight)
+
+static PyObject *strategy_get_task_type(PyObject *self, void *unused)
+{
+    struct muster_py_strategy *ours = muster_py_strategy_of(self);
+    PyObject *text;
+
+    (void)unused;
+    if (!muster_py_strategy_enter(ours))
+        return NULL;
+    text = PyUnicode_FromString(muster_strategy_task_type(ours->strategy));
+    muster_py_strategy_leave(ours);
+    return text;
+}
+
+static PyObject *strategy_get_digest(PyObject *self, void *unused)
+{
+    struct muster_py_strategy *ours = muster_py_strategy_of(self);
+    char text[MUSTER_DIGEST_TEXT_BYTES];
+
+    (void)unused;
+    if (!muster_py_strategy_enter(ours))
+        return NULL;
+    muster_strategy_state_digest(ours->strategy, text);
+    muster_py_strategy_leave(ours);
+    return PyUnicode_FromString(text);
+}
+
+static PyObject *strategy_get_preempted(PyObject *self, void *unused)
+{
+    struct muster_py_strategy *ours = muster_py_strategy_of(self);
+    bool is_preempted;
+
+    (void)unused;
+    if (!muster_py_strategy_enter(ours))
+        return NULL;
+    is_preempted = muster_strategy_is_preempted(ours->strategy);
+    muster_py_strategy_leave(ours);
+    return PyBool_FromLong(is_preempted);
+}
+
+static PyObject *strategy_get_step(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(muster_py_strategy_of(self)->step);
+}
+
+static PyObject *strategy_get_restored(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(muster_py_strategy_of(self)->is_restored);
+}
+
+static PyObject *strategy_get_closed(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(muster_py_strategy_of(self)->strategy == NULL);
+}
+
+/* --- The type --- */
+
+#define FAST(function) ((PyCFunction)(void (*)(void))(function))
+#define SLOT(function) ((void *)(uintptr_t)(function))
+
+static PyMethodDef strategy_methods[] = {
+    {"register", FAST(muster_py_strategy_register), METH_FASTCALL | METH_KEYWORDS,
+     "register(name, tensor, dtype=None)\n--\n\nName an array that is part of the training state, "
+     "before the first begin."},
+    {"zeros", FAST(muster_py_strategy_zeros), METH_FASTCALL | METH_KEYWORDS,
+     "zeros(count, dtype='f32')\n--\n\nA Tensor that the other processes of the host map: "
+     "operations on it copy nothing."},
+    {"begin", muster_py_strategy_begin, METH_NOARGS,
+     "begin()\n--\n\nBegin the next step, and return its number: waits for the others, and in a "
+     "joiner for their state."},
+    {"all_reduce", FAST(muster_py_strategy_all_reduce), METH_FASTCALL | METH_KEYWORDS,
+     "all_reduce(tensors, op='sum', dtype=None, timeout=None, bytes_per_pack=0)\n--\n\n"
+     "Reduce an array, or each of a list of them, over all members, in place."},
+    {"all_reduce_weighted", FAST(muster_py_strategy_all_reduce_weighted),
+     METH_FASTCALL | METH_KEYWORDS,
+     "all_reduce_weighted(tensors, weight, dtype=None)\n--\n\nThe mean by weight (this member's "
+     "examples, for one), in place."},
+    {"broadcast", FAST(muster_py_strategy_broadcast), METH_FASTCALL | METH_KEYWORDS,
+     "broadcast(tensor, root=0, dtype=None)\n--\n\nThe array of rank root to all."},
+    {"reduce", FAST(muster_py_strategy_reduce), METH_FASTCALL | METH_KEYWORDS,
+     "reduce(tensor, op='sum', root=0, dtype=None)\n--\n\nThe reduction of all members' arrays in "
+     "that of rank root."},
+    {"all_gather", FAST(muster_py_strategy_all_gather), METH_FASTCALL | METH_KEYWORDS,
+     "all_gather(input, output, dtype=None)\n--\n\nPart r of output is rank r's input."},
+    {"all_to_all", FAST(muster_py_strategy_all_to_all), METH_FASTCALL | METH_KEYWORDS,
+     "all_to_all(input, output, dtype=None)\n--\n\nPart s of rank r's output is part r of rank s's "
+     "input."},
+    {"barrier", muster_py_strategy_barrier, METH_NOARGS,
+     "barrier()\n--\n\nReturns when all members have called it."},
+    {"check_health", FAST(muster_py_strategy_check_health), METH_FASTCALL | METH_KEYWORDS,
+     "check_health(timeout=None)\n--\n\nUnavailable, with their names, if members do not answer."},
+    {"commit", muster_py_strategy_commit, METH_NOARGS,
+     "commit()\n--\n\nThe registered arrays are now the state after this step."},
+    {"checkpoint", FAST(muster_py_strategy_checkpoint), METH_FASTCALL | METH_KEYWORDS,
+     "checkpoint(folder, keep=0, timeout=None)\n--\n\nAll members begin to write the state of the "
+     "last commit. Between begin and the "
+     "first change of a registered array."},
+    {"checkpoint_wait", muster_py_strategy_checkpoint_wait, METH_NOARGS,
+     "checkpoint_wait()\n--\n\nWait until the last checkpoint is whole, or has failed."},
+    {"restore", FAST(muster_py_strategy_restore), METH_FASTCALL | METH_KEYWORDS,
+     "restore(folder)\n--\n\nA new job begins with the newest whole checkpoint there. Before the "
+     "first begin, on all members."},
+    {"preempt", FAST(muster_py_strategy_preempt), METH_FASTCALL | METH_KEYWORDS,
+     "preempt(cause=None)\n--\n\nAsk all members to stop behind one step, because this machine "
+     "will be taken away."},
+    {"report", FAST(muster_py_strategy_report), METH_FASTCALL | METH_KEYWORDS,
+     "report(name, value)\n--\n\nA number for the launcher's progress line, with the next commit."},
+    {"report_result", FAST(muster_py_strategy_report_result), METH_FASTCALL | METH_KEYWORDS,
+     "report_result(name, value)\n--\n\nA number for the launcher's summary."},
+    {"abandon", FAST(strategy_abandon), METH_FASTCALL | METH_KEYWORDS,
+     "abandon(text=None)\n--\n\nSay that this process cannot go on: the others do, and muster run "
+     "starts it again. Only close is left."},
+    {"close", strategy_close, METH_NOARGS,
+     "close()\n--\n\nLeave. Behind commit the work is done; in the middle of a step it is a "
+     "failure."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef strategy_attributes[] = {
+    {"rank", strategy_get_rank, NULL, "The place of this member, from begin to commit.", NULL},
+    {"size", strategy_get_size, NULL, "How many members take part, from begin to commit.", NULL},
+    {"view", strategy_get_view, NULL, "The number of the view that rank and size are of.", NULL},
+    {"task", strategy_get_task, NULL, "The index of this task, which never changes.", NULL},
+    {"task_type", strategy_get_task_type, NULL, "'worker', 'chief' or 'evaluator'.", NULL},
+    {"contributors", strategy_get_contributors, NULL,
+     "Members that contributed to the last operation.", NULL},
+    {"total_weight", strategy_get_total_weight, NULL,
+     "The sum of all weights of the last weighted mean.", NULL},
+    {"digest", strategy_get_digest, NULL,
+     "16 hexadecimal digits of the hash of all registered arrays.", NULL},
+    {"preempted", strategy_get_preempted, NULL,
+     "Whether the job stops: begin raises Cancelled behind its last step.", NULL},
+    {"step", strategy_get_step, NULL, "The step that was begun last; 0 before the first begin.",
+     NULL},
+    {"restored", strategy_get_restored, NULL, "Whether begin has replaced the registered arrays.",
+     NULL},
+    {"closed", strategy_get_closed, NULL, "Whether close has been called.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot strategy_slots[] = {
+    {Py_tp_new, SLOT(strategy_new)},
+    {Py_tp_dealloc, SLOT(strategy_dealloc)},
+    {Py_tp_methods, strategy_methods},
+    {Py_tp_getset, strategy_attributes},
+    {Py_tp_doc, SLOT("A member of a training job: see muster.Strategy.")},
+    {0, NULL},
+};
+
+static PyType_Spec strategy_spec = {
+    .name = "muster._muster.Strategy",
+    .basicsize = sizeof(struct muster_py_strategy),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .slots = strategy_slots,
+};
+
+bool muster_py_add_strategy(PyObject *module)
+{
+    PyObject *type = PyType_FromSpec(&strategy_spec);
+    bool is_right = type != NULL && PyModule_AddObjectRef(module, "Strategy", type) == 0;
+
+    Py_XDECREF(type);
+    return is_right;
+}

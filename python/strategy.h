@@ -1,0 +1,91 @@
+/* The type muster._muster.Strategy, for its files: strategy.c, operations.c, step.c, memory.c. */
+#ifndef MUSTER_PYTHON_STRATEGY_H
+#define MUSTER_PYTHON_STRATEGY_H
+
+#include "python/call.h"
+#include "python/tensor.h"
+
+struct muster_py_strategy {
+    /* clang-format off */
+    PyObject_HEAD
+        /* clang-format on */
+        struct muster_strategy *strategy; /* NULL: closed */
+    PyObject *held;                       /* a list of what the library borrows until close */
+    struct muster_py_calls calls;
+    uint64_t step;
+    bool is_restored;
+    struct muster_list tensors; /* that exist: struct muster_py_memory */
+    struct muster_list unused;  /* that nobody has any more, freed by the next call */
+};
+
+static inline struct muster_py_strategy *muster_py_strategy_of(PyObject *self)
+{
+    return (struct muster_py_strategy *)self;
+}
+
+bool muster_py_add_strategy(PyObject *module);
+
+/* --- Entering --- */
+
+/** Raises, if it is closed or this is a fork of its process. */
+bool muster_py_strategy_enter(struct muster_py_strategy *self);
+/** Also after muster_py_calls_lock alone. */
+void muster_py_strategy_leave(struct muster_py_strategy *self);
+
+/** One call of the library: its arguments, and its function. */
+struct muster_py_call {
+    enum muster_rc (*run)(struct muster_strategy *strategy, struct muster_py_call *call);
+    struct muster_tensor *tensors;
+    size_t count;
+    enum muster_reduction reduction;
+    uint32_t root;
+    uint64_t weight, timeout_ns, bytes_per_pack;
+    const char *text;
+    bool is_short;              /* keeps the GIL until it waits */
+    PyObject *invalid_argument; /* the class of that error */
+    void *data;
+};
+
+/** None. */
+PyObject *muster_py_call_run(struct muster_py_strategy *self, struct muster_py_call *call);
+/** The same with buffers, which it closes. */
+PyObject *muster_py_call_run_tensors(struct muster_py_strategy *self, struct muster_py_call *call,
+                                     struct muster_py_tensors *tensors);
+
+/* --- Memory --- */
+
+void muster_py_strategy_free_unused(struct muster_py_strategy *self);
+/** Before close: views of tensors may outlive it. */
+void muster_py_strategy_keep_tensors(struct muster_py_strategy *self);
+
+/* --- Methods --- */
+
+#define MUSTER_PY_METHOD(name)                                                                     \
+    PyObject *muster_py_strategy_##name(PyObject *self, PyObject *const *args, Py_ssize_t count,   \
+                                        PyObject *keywords)
+#define MUSTER_PY_METHOD_OF_NOTHING(name)                                                          \
+    PyObject *muster_py_strategy_##name(PyObject *self, PyObject *unused)
+
+/* operations.c */
+MUSTER_PY_METHOD(all_reduce);
+MUSTER_PY_METHOD(all_reduce_weighted);
+MUSTER_PY_METHOD(broadcast);
+MUSTER_PY_METHOD(reduce);
+MUSTER_PY_METHOD(all_gather);
+MUSTER_PY_METHOD(all_to_all);
+MUSTER_PY_METHOD(check_health);
+MUSTER_PY_METHOD_OF_NOTHING(barrier);
+/* memory.c */
+MUSTER_PY_METHOD(zeros);
+/* step.c */
+MUSTER_PY_METHOD(register);
+MUSTER_PY_METHOD_OF_NOTHING(begin);
+MUSTER_PY_METHOD_OF_NOTHING(commit);
+MUSTER_PY_METHOD(report);
+MUSTER_PY_METHOD(report_result);
+MUSTER_PY_METHOD(checkpoint);
+MUSTER_PY_METHOD_OF_NOTHING(checkpoint_wait);
+MUSTER_PY_METHOD(restore);
+MUSTER_PY_METHOD(preempt);
+
+#endif
