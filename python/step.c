@@ -190,15 +190,32 @@ static enum muster_rc run_preempt(struct muster_strategy *strategy, struct muste
     return muster_strategy_preempt(strategy, call->text);
 }
 
+/* Within the call of this thread that a signal has interrupted: the library lets the thread in once more. */
+static PyObject *preempt_inside(struct muster_py_strategy *self, const char *cause)
+{
+    struct muster_error error;
+
+    if (self->strategy == NULL)
+        return muster_py_raise_closed();
+    error.rc = muster_strategy_preempt(self->strategy, cause);
+    if (error.rc == MUSTER_OK)
+        Py_RETURN_NONE;
+    error = *muster_strategy_error(self->strategy);
+    return muster_py_raise_error(&error, NULL);
+}
+
 PyObject *muster_py_strategy_preempt(PyObject *self, PyObject *const *args, Py_ssize_t count,
                                      PyObject *keywords)
 {
     static const char *const names[] = {"cause", NULL};
     PyObject *values[1];
+    struct muster_py_strategy *ours = muster_py_strategy_of(self);
     struct muster_py_call call = {.run = run_preempt, .is_short = true};
 
     if (!muster_py_read_arguments("preempt", names, 0, args, count, keywords, values) ||
-        !muster_py_read_text(values[0], &call.text))
+        !muster_py_read_text(values[0], &call.text) || !muster_py_calls_check_fork(&ours->calls))
         return NULL;
-    return muster_py_call_run(muster_py_strategy_of(self), &call);
+    if (muster_py_calls_is_inside(&ours->calls))
+        return preempt_inside(ours, call.text);
+    return muster_py_call_run(ours, &call);
 }

@@ -9,6 +9,12 @@
 
 /* --- Calls --- */
 
+PyObject *muster_py_raise_closed(void)
+{
+    return muster_py_raise(muster_py_error_classes[MUSTER_FAILED_PRECONDITION],
+                           "the strategy is closed");
+}
+
 bool muster_py_strategy_enter(struct muster_py_strategy *self)
 {
     if (!muster_py_calls_check_fork(&self->calls) || !muster_py_calls_lock(&self->calls))
@@ -16,8 +22,7 @@ bool muster_py_strategy_enter(struct muster_py_strategy *self)
     if (self->strategy != NULL)
         return true;
     muster_py_strategy_leave(self);
-    return muster_py_raise(muster_py_error_classes[MUSTER_FAILED_PRECONDITION],
-                           "the strategy is closed") != NULL;
+    return muster_py_raise_closed() != NULL;
 }
 
 void muster_py_strategy_leave(struct muster_py_strategy *self)
@@ -106,10 +111,10 @@ static PyObject *strategy_close(PyObject *self, PyObject *unused)
     if (strategy != NULL) {
         muster_py_strategy_free_unused(ours);
         muster_py_strategy_keep_tensors(ours);
+        ours->strategy = NULL;
         Py_BEGIN_ALLOW_THREADS;
         muster_strategy_close(strategy);
         Py_END_ALLOW_THREADS;
-        ours->strategy = NULL;
         Py_CLEAR(ours->held);
     }
     muster_py_strategy_leave(ours);
@@ -180,7 +185,6 @@ static void strategy_dealloc(PyObject *self)
 
 /* --- Attributes --- */
 
-/* Read without the lock: the library keeps a copy for the program, which changes in begin. */
 static PyObject *get_number(PyObject *self, uint64_t (*get)(const struct muster_strategy *strategy))
 {
     struct muster_py_strategy *ours = muster_py_strategy_of(self);
@@ -236,17 +240,17 @@ static PyObject *strategy_get_digest(PyObject *self, void *unused)
     return PyUnicode_FromString(text);
 }
 
+/* Without the lock: the library writes it for all threads. Close takes the strategy away before it lets others run. */
 static PyObject *strategy_get_preempted(PyObject *self, void *unused)
 {
     struct muster_py_strategy *ours = muster_py_strategy_of(self);
-    bool is_preempted;
 
     (void)unused;
-    if (!muster_py_strategy_enter(ours))
+    if (!muster_py_calls_check_fork(&ours->calls))
         return NULL;
-    is_preempted = muster_strategy_is_preempted(ours->strategy);
-    muster_py_strategy_leave(ours);
-    return PyBool_FromLong(is_preempted);
+    if (ours->strategy == NULL)
+        return muster_py_raise_closed();
+    return PyBool_FromLong(muster_strategy_is_preempted(ours->strategy));
 }
 
 static PyObject *strategy_get_step(PyObject *self, void *unused)

@@ -27,6 +27,8 @@ bool muster_py_add_strategy(PyObject *module);
 
 /* --- Entering --- */
 
+/** "The strategy is closed". */
+PyObject *muster_py_raise_closed(void);
 /** Raises, if it is closed or this is a fork of its process. */
 bool muster_py_strategy_enter(struct muster_py_strategy *self);
 /** Also after muster_py_calls_lock alone. */
