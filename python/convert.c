@@ -11,6 +11,7 @@ static PyObject *error_base;
 PyObject *muster_py_error_classes[MUSTER_UNAUTHENTICATED + 1];
 PyObject *muster_py_state_mismatch,
     *muster_py_mismatch; /* INVALID_ARGUMENT of begin, and of operations */
+PyObject *muster_py_round_over;
 
 PyObject *muster_py_raise(PyObject *class, const char *text)
 {
@@ -95,7 +96,10 @@ bool muster_py_add_errors(PyObject *module)
     muster_py_state_mismatch =
         add_class(module, "muster.StateMismatch", muster_py_error_classes[MUSTER_INVALID_ARGUMENT],
                   NULL, MUSTER_INVALID_ARGUMENT);
-    return muster_py_mismatch != NULL && muster_py_state_mismatch != NULL;
+    muster_py_round_over =
+        add_class(module, "muster.RoundOver", error_base, NULL, MUSTER_OUT_OF_RANGE);
+    return muster_py_mismatch != NULL && muster_py_state_mismatch != NULL &&
+           muster_py_round_over != NULL;
 }
 
 /* --- Arguments --- */

@@ -16,6 +16,8 @@
 extern PyObject *muster_py_error_classes[MUSTER_UNAUTHENTICATED + 1];
 /** INVALID_ARGUMENT of begin and register, and of operations. */
 extern PyObject *muster_py_state_mismatch, *muster_py_mismatch;
+/** OUT_OF_RANGE of tables by round. */
+extern PyObject *muster_py_round_over;
 
 /** Returns NULL. */
 PyObject *muster_py_raise(PyObject *class, const char *text);

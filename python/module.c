@@ -1,5 +1,6 @@
 /* The module muster._muster, against the limited API of CPython 3.11. */
 #include "python/call.h"
+#include "python/params.h"
 #include "python/strategy.h"
 #include "python/tensor.h"
 
@@ -21,6 +22,7 @@ PyMODINIT_FUNC PyInit__muster(void)
         return NULL;
     if (!muster_py_calls_watch_forks() || !muster_py_add_errors(module) ||
         !muster_py_add_tensor(module) || !muster_py_add_strategy(module) ||
+        !muster_py_add_params(module) ||
         PyModule_AddStringConstant(module, "__version__", MUSTER_VERSION) != 0)
         Py_CLEAR(module);
     return module;

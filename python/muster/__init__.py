@@ -14,6 +14,8 @@
 `muster run -n 4 -- python counter.py` starts four of them. See docs/python.md.
 """
 
+import importlib
+
 from muster import _muster
 from muster._muster import (
     Aborted,
@@ -30,6 +32,7 @@ from muster._muster import (
     NotFound,
     PermissionDenied,
     ResourceExhausted,
+    RoundOver,
     StateMismatch,
     Tensor,
     Unauthenticated,
@@ -41,10 +44,12 @@ from muster._muster import (
 
 
 def __getattr__(name):
-    """Import the part that needs numpy only when it is asked for."""
+    """Import the parts that need numpy only when they are asked for."""
     if name == "Elastic":
         from muster.elastic import Elastic
         return Elastic
+    if name == "params":
+        return importlib.import_module("muster.params")
     raise AttributeError(f"module 'muster' has no attribute {name!r}")
 
 

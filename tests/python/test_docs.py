@@ -6,6 +6,7 @@ import sys
 
 import conftest
 import pytest
+from test_params import server  # noqa: F401 (a fixture)
 
 PAGE = (conftest.SOURCE / "docs/python.md").read_text(encoding="utf-8")
 COUNTER = (conftest.SOURCE / "examples/python/counter.py").read_text(encoding="utf-8")
@@ -25,6 +26,16 @@ def test_the_loop_of_the_page_trains(job):
 
     run.end()
     assert "weights [1. 2. 3. 4.]" in run.text()
+
+
+def test_the_rows_of_the_page_are_counted(server, tmp_path):
+    program = tmp_path / "rows.py"
+    program.write_text(blocks(PAGE, "python")[3], encoding="utf-8")
+
+    outputs = [subprocess.run([sys.executable, program, server.address], capture_output=True, text=True, timeout=conftest.PATIENCE_S, check=False)
+               for _ in range(2)]
+
+    assert [(done.stdout, done.stderr) for done in outputs] == [("totals [100. 100. 100. 100.]\n", ""), ("totals [200. 200. 200. 200.]\n", "")]
 
 
 def test_the_commands_of_the_page_install_and_run():

@@ -1,0 +1,134 @@
+"""Parameter exchange: tables of rows, or tensors, that servers hold; a server that is killed loses and doubles nothing.
+
+    client = muster.params.Client("127.0.0.1:7300")
+    table = client.table("counters", row_elements=1, optimizer="add")
+    table.push([1, 2], numpy.ones((2, 1), numpy.float32))
+    print(table.pull([1, 2]))
+
+`muster params serve` starts a server. docs/params.md says what it promises; include/muster/params.h has the errors. Each
+call waits until the server has answered. A client reconnects by itself, and a push is applied once.
+"""
+
+import atexit
+import sys
+import weakref
+
+import numpy
+
+from muster import _muster
+from muster._muster import RoundOver
+
+CLOCK_DONE = 2**64 - 1  # the clock of a source that is done: nobody waits for it any more
+_DTYPES = {"f32": numpy.float32, "f16": numpy.float16, "bf16": numpy.uint16}
+_open = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all():
+    """Before the interpreter and its threads are gone."""
+    for client in list(_open):
+        client.close(timeout=0)
+
+
+def _array(values):
+    """The memory of a PyTorch tensor on the CPU (bf16 as 16 bits), or what it is already."""
+    if not hasattr(values, "detach"):
+        return values
+    values = values.detach()
+    if values.element_size() == 2 and str(values.dtype) == "torch.bfloat16":
+        values = values.view(sys.modules["torch"].int16)
+    return values.numpy()
+
+
+def _keys(keys):
+    keys = _array(keys)
+    return keys if hasattr(keys, "dtype") else numpy.asarray(keys, numpy.uint64)
+
+
+class Client(_muster.ParamsClient):
+    """A client of the servers of one job, at "HOST:PORT" or several of these with commas between them.
+
+    source is a name that keeps this worker's position across processes: started again under it, it goes on, and the
+    older process is refused with muster.Aborted. clock_sources says how many sources tick; 0: this one does not.
+    Threads may share a client: their calls wait for one another. As a context it closes itself.
+    """
+
+    def __new__(cls, *args, **words):
+        self = super().__new__(cls, *args, **words)
+        _open.add(self)
+        return self
+
+    def table(self, name, row_elements, **words):
+        """Open a table, or make it.
+
+        dtype is that of values in pushes and pulls: "f32", "f16" or "bf16" (16 bits, or PyTorch tensors). optimizer
+        says how a push changes a row: "add", "assign", "max", "sgd", "momentum", "nesterov", "adagrad", "row_adagrad",
+        "adam", "ftrl" or "clock_sum", with learning_rate, beta1, beta2, epsilon, l1 and l2. New rows have the values of
+        init: "zero", "constant", "uniform" or "normal", with init_scale and init_seed. elements makes it one tensor in
+        blocks of row_elements. by_round, round_mean, round_quorum, round_grace and round_carried: docs/params.md,
+        "Rounds". admit_after, admit_share, ttl_clocks, rows_max and evict: which keys have rows.
+        """
+        return Table(super().table(name, row_elements, **words))
+
+    def close(self, timeout=30):
+        """Wait until all pushes are acknowledged, and disconnect. Tables of the client end with it."""
+        super().close(timeout)
+        _open.discard(self)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, traceback):
+        self.close(timeout=30 if kind is None else 0)
+        return False
+
+
+class Table:
+    """Rows of a client, or one tensor: arrays of NumPy and tensors of PyTorch go in and out of their own memory.
+
+    Keys are 64-bit integers. Values are contiguous, of the table's dtype; row_elements of them for each key.
+    """
+
+    def __init__(self, table):
+        self._table = table
+        self.name, self.dtype, self.row_elements, self.elements = table.name, table.dtype, table.row_elements, table.elements
+
+    @property
+    def round(self):
+        """The open round, as far as this client knows; a push whose round is closed raises muster.params.RoundOver."""
+        return self._table.round
+
+    def push(self, keys, values, timeout=30):
+        """Give gradients or values to rows: applied once, also when a server dies. After DeadlineExceeded it may count."""
+        self._table.push(_keys(keys), _array(values), timeout)
+
+    def pull(self, keys, values=None, min_clock=0, timeout=30):
+        """Rows, into values or a new array: as they are when all sources have completed min_clock steps."""
+        keys = _keys(keys)
+        values = self._empty(len(keys)) if values is None else values
+        self._table.pull(keys, _array(values), min_clock, timeout)
+        return values
+
+    def push_pull(self, keys, values, answer=None, timeout=30):
+        """Push, and get the rows as they are behind the push, into answer (which may be values) or a new array."""
+        keys = _keys(keys)
+        if answer is values:
+            memory = answer_memory = _array(values)
+        else:
+            answer = self._empty(len(keys)) if answer is None else answer
+            memory, answer_memory = _array(values), _array(answer)
+        self._table.push_pull(keys, memory, answer_memory, timeout)
+        return answer
+
+    def push_range(self, values, offset=0, timeout=30):
+        """Push to a tensor's elements from offset on: whole blocks, or up to its end."""
+        self._table.push_range(_array(values), offset, timeout)
+
+    def pull_range(self, values=None, offset=0, min_clock=0, timeout=30):
+        """A tensor's elements from offset on, into values or a new array of all the rest."""
+        values = numpy.empty(self.elements - offset, _DTYPES[self.dtype]) if values is None else values
+        self._table.pull_range(_array(values), offset, min_clock, timeout)
+        return values
+
+    def _empty(self, count):
+        return numpy.empty((count, self.row_elements), _DTYPES[self.dtype])

@@ -1,0 +1,326 @@
+/* A client of the servers of tables: open, the steps that it has completed, close. */
+#include "python/params.h"
+
+#define TIMEOUT_DEFAULT_NS (30 * MUSTER_NS_PER_S)
+
+static struct muster_py_params *params_of(PyObject *self)
+{
+    return (struct muster_py_params *)self;
+}
+
+/* --- Waiting --- */
+
+void muster_py_params_on_done(struct muster_params_op *op, enum muster_rc rc)
+{
+    struct muster_py_params *self = op->data;
+
+    muster_py_runtime_tell(&self->runtime, rc);
+}
+
+static void cancel_op(void *data)
+{
+    muster_params_op_cancel(data);
+}
+
+static PyObject *raise_op(const struct muster_params_op *op, enum muster_rc rc)
+{
+    struct muster_error error = op->error;
+
+    if (error.rc == MUSTER_OK)
+        error.text[0] = '\0';
+    error.rc = rc;
+    if (rc == MUSTER_OUT_OF_RANGE && !PyErr_Occurred())
+        return muster_py_raise(muster_py_round_over,
+                               error.text[0] != '\0' ? error.text : muster_rc_text(rc));
+    return muster_py_raise_error(&error, NULL);
+}
+
+PyObject *muster_py_params_wait(struct muster_py_params *self, struct muster_params_op *op,
+                                enum muster_rc rc)
+{
+    if (rc == MUSTER_OK)
+        rc = muster_py_runtime_wait(&self->runtime, cancel_op, op);
+    muster_py_runtime_leave(&self->runtime);
+    if (rc != MUSTER_OK)
+        return raise_op(op, rc);
+    if (PyErr_Occurred()) /* a handler has raised when the answer was there */
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static void on_told(struct muster_params *params, enum muster_rc rc)
+{
+    struct muster_py_params *self = muster_params_data(params);
+
+    muster_py_runtime_tell(&self->runtime, rc);
+}
+
+/* --- Close --- */
+
+/* Within a call, which it leaves. */
+static enum muster_rc close_entered(struct muster_py_params *self, uint64_t timeout_ns)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    if (self->params != NULL && !self->is_closing) {
+        muster_py_runtime_expect(&self->runtime);
+        muster_params_close(self->params, muster_py_runtime_deadline(&self->runtime, timeout_ns),
+                            on_told);
+        rc = muster_py_runtime_wait(&self->runtime, NULL, NULL);
+    }
+    self->params = NULL;
+    muster_py_runtime_close(&self->runtime);
+    return rc;
+}
+
+static PyObject *params_close(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                              PyObject *keywords)
+{
+    static const char *const names[] = {"timeout", NULL};
+    PyObject *values[1];
+    struct muster_py_params *ours = params_of(self);
+    struct muster_error error;
+    uint64_t timeout_ns = TIMEOUT_DEFAULT_NS;
+
+    if (!muster_py_read_arguments("close", names, 0, args, count, keywords, values) ||
+        (values[0] != NULL && !muster_py_read_seconds(values[0], &timeout_ns)))
+        return NULL;
+    if (muster_py_runtime_is_gone(&ours->runtime))
+        Py_RETURN_NONE;
+    if (!muster_py_runtime_enter(&ours->runtime, false))
+        return NULL;
+    error.rc = close_entered(ours, timeout_ns);
+    if (error.rc == MUSTER_OK)
+        Py_RETURN_NONE;
+    (void)muster_error_set(&error, error.rc, "the server has not acknowledged all pushes in time");
+    return muster_py_raise_error(&error, NULL);
+}
+
+static void params_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    struct muster_py_params *ours = params_of(self);
+    PyObject *class, *value, *trace;
+
+    PyErr_Fetch(&class, &value, &trace);
+    if (!muster_py_runtime_is_gone(&ours->runtime) && muster_py_runtime_enter(&ours->runtime, true))
+        (void)close_entered(ours, 0);
+    muster_py_calls_fini(&ours->runtime.calls);
+    PyErr_Restore(class, value, trace);
+    ((freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* --- Open --- */
+
+static bool read_options(PyObject *args, PyObject *keywords, struct muster_params_options *options,
+                         uint64_t *ret_timeout_ns)
+{
+    static const char *const names[] = {
+        "server",          "job",         "source",  "clock_sources",
+        "queue_max_bytes", "host_memory", "timeout", NULL};
+    PyObject *clock_sources = NULL, *queue = NULL, *timeout = NULL;
+    uint64_t sources;
+    int has_host_memory = 1;
+
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "s|$zzOOpO:Client", (char **)(uintptr_t)names,
+                                     &options->server, &options->job, &options->source,
+                                     &clock_sources, &queue, &has_host_memory, &timeout) ||
+        !muster_py_read_number(clock_sources, 0, UINT32_MAX, &sources) ||
+        !muster_py_read_number(queue, 0, UINT64_MAX, &options->queue_max_bytes) ||
+        (timeout != NULL && !muster_py_read_seconds(timeout, ret_timeout_ns)))
+        return false;
+    options->clock_sources = (uint32_t)sources;
+    options->no_host_memory = has_host_memory == 0;
+    return true;
+}
+
+static void cancel_open(void *data)
+{
+    struct muster_py_params *self = data;
+
+    self->is_closing = true;
+    muster_params_close(self->params, muster_loop_now_ns(self->runtime.env->loop), on_told);
+}
+
+static bool open_entered(struct muster_py_params *self, struct muster_params_options *options,
+                         uint64_t timeout_ns, struct muster_error *ret_error)
+{
+    enum muster_rc rc;
+
+    options->connect_deadline_ns = muster_py_runtime_deadline(&self->runtime, timeout_ns);
+    options->data = self;
+    muster_py_runtime_expect(&self->runtime);
+    rc = muster_params_open(self->runtime.env, options, on_told, &self->params, ret_error);
+    if (rc == MUSTER_OK) {
+        rc = muster_py_runtime_wait(&self->runtime, cancel_open, self);
+        if (rc == MUSTER_OK && !self->is_closing)
+            return true;
+        if (!self->is_closing)
+            *ret_error = *muster_params_error(self->params);
+    }
+    ret_error->rc = rc;
+    return false;
+}
+
+static PyObject *params_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    struct muster_params_options options = {0};
+    struct muster_error error = {.rc = MUSTER_OK};
+    struct muster_py_params *self;
+    uint64_t timeout_ns = TIMEOUT_DEFAULT_NS;
+
+    if (!read_options(args, keywords, &options, &timeout_ns))
+        return NULL;
+    self = params_of(PyType_GenericAlloc(type, 0));
+    if (self == NULL)
+        return NULL;
+    if (!muster_py_runtime_open(&self->runtime) ||
+        !muster_py_runtime_enter(&self->runtime, false)) {
+        Py_DECREF((PyObject *)self);
+        return NULL;
+    }
+    if (open_entered(self, &options, timeout_ns, &error)) {
+        muster_py_runtime_leave(&self->runtime);
+        if (!PyErr_Occurred())
+            return (PyObject *)self;
+    } else {
+        (void)close_entered(self, 0);
+        muster_py_raise_error(&error, NULL);
+    }
+    Py_DECREF((PyObject *)self);
+    return NULL;
+}
+
+/* --- Steps --- */
+
+static PyObject *params_tick(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                             PyObject *keywords)
+{
+    static const char *const names[] = {"clock", "weight", "timeout", NULL};
+    PyObject *values[3];
+    struct muster_py_params *ours = params_of(self);
+    struct muster_params_op op = {.data = ours};
+    uint64_t clock, timeout_ns = TIMEOUT_DEFAULT_NS;
+    double weight = 1;
+    enum muster_rc rc;
+
+    if (!muster_py_read_arguments("tick", names, 1, args, count, keywords, values) ||
+        !muster_py_read_number(values[0], 0, UINT64_MAX, &clock) ||
+        (values[2] != NULL && !muster_py_read_seconds(values[2], &timeout_ns)))
+        return NULL;
+    if (values[1] != NULL && values[1] != Py_None)
+        weight = PyFloat_AsDouble(values[1]);
+    if (PyErr_Occurred() || !muster_py_runtime_enter(&ours->runtime, true))
+        return NULL;
+    muster_py_runtime_expect(&ours->runtime);
+    rc = muster_params_tick_weighted_start(&op, ours->params, clock, weight,
+                                           muster_py_runtime_deadline(&ours->runtime, timeout_ns),
+                                           muster_py_params_on_done);
+    if (rc == MUSTER_INVALID_ARGUMENT && op.error.rc == MUSTER_OK)
+        (void)muster_error_set(&op.error, rc,
+                               "the client has no clock_sources, or the clock is below "
+                               "its last one, or the weight is not a number from 0 on");
+    return muster_py_params_wait(ours, &op, rc);
+}
+
+/* --- Attributes --- */
+
+static PyObject *get_number(PyObject *self, uint64_t (*get)(const struct muster_params *params))
+{
+    struct muster_py_params *ours = params_of(self);
+    uint64_t number;
+
+    if (!muster_py_runtime_enter(&ours->runtime, true))
+        return NULL;
+    number = get(ours->params);
+    muster_py_runtime_leave(&ours->runtime);
+    return PyLong_FromUnsignedLongLong(number);
+}
+
+static uint64_t count_short(const struct muster_params *params)
+{
+    return muster_params_short_shards(params);
+}
+
+static PyObject *params_get_source_position(PyObject *self, void *unused)
+{
+    (void)unused;
+    return get_number(self, muster_params_source_position);
+}
+
+static PyObject *params_get_short_shards(PyObject *self, void *unused)
+{
+    (void)unused;
+    return get_number(self, count_short);
+}
+
+static PyObject *params_get_by_memory(PyObject *self, void *unused)
+{
+    struct muster_py_params *ours = params_of(self);
+    bool is_by_memory;
+
+    (void)unused;
+    if (!muster_py_runtime_enter(&ours->runtime, true))
+        return NULL;
+    is_by_memory = muster_params_is_by_memory(ours->params);
+    muster_py_runtime_leave(&ours->runtime);
+    return PyBool_FromLong(is_by_memory);
+}
+
+static PyObject *params_get_closed(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(params_of(self)->params == NULL);
+}
+
+/* --- The type --- */
+
+#define FAST(function) ((PyCFunction)(void (*)(void))(function))
+#define SLOT(function) ((void *)(uintptr_t)(function))
+
+static PyMethodDef params_methods[] = {
+    {"table", FAST(muster_py_params_table), METH_VARARGS | METH_KEYWORDS,
+     "table(name, row_elements, *, …)\n--\n\nOpen a table, or make it."},
+    {"tick", FAST(params_tick), METH_FASTCALL | METH_KEYWORDS,
+     "tick(clock, weight=1.0, timeout=30)\n--\n\nThis source has completed so many steps."},
+    {"close", FAST(params_close), METH_FASTCALL | METH_KEYWORDS,
+     "close(timeout=30)\n--\n\nWait until all pushes are acknowledged, and disconnect."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef params_attributes[] = {
+    {"source_position", params_get_source_position, NULL,
+     "The newest message of pushes of an earlier process of this source; 0: none.", NULL},
+    {"short_shards", params_get_short_shards, NULL,
+     "Shards that fewer servers hold than the job wants.", NULL},
+    {"by_memory", params_get_by_memory, NULL,
+     "Whether messages to all servers pass through memory of this host.", NULL},
+    {"closed", params_get_closed, NULL, "Whether close has been called.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot params_slots[] = {
+    {Py_tp_new, SLOT(params_new)},
+    {Py_tp_dealloc, SLOT(params_dealloc)},
+    {Py_tp_methods, params_methods},
+    {Py_tp_getset, params_attributes},
+    {Py_tp_doc, SLOT("A client of the servers of tables: see muster.params.Client.")},
+    {0, NULL},
+};
+
+static PyType_Spec params_spec = {
+    .name = "muster._muster.ParamsClient",
+    .basicsize = sizeof(struct muster_py_params),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .slots = params_slots,
+};
+
+bool muster_py_add_params(PyObject *module)
+{
+    PyObject *type = PyType_FromSpec(&params_spec);
+    bool is_right = type != NULL && PyModule_AddObjectRef(module, "ParamsClient", type) == 0;
+
+    Py_XDECREF(type);
+    return is_right && muster_py_add_params_table(module);
+}

@@ -1,0 +1,28 @@
+/* The types muster._muster.ParamsClient and ParamsTable: rows and tensors that servers hold. */
+#ifndef MUSTER_PYTHON_PARAMS_H
+#define MUSTER_PYTHON_PARAMS_H
+
+#include "python/runtime.h"
+
+#include <muster/params.h>
+
+struct muster_py_params {
+    /* clang-format off */
+    PyObject_HEAD
+        /* clang-format on */
+        struct muster_py_runtime runtime;
+    struct muster_params *params; /* NULL: closed */
+    bool is_closing;
+};
+
+/** Wait for what was started with rc, leave the call, and give None or raise. op->data is muster_py_params's. */
+PyObject *muster_py_params_wait(struct muster_py_params *self, struct muster_params_op *op,
+                                enum muster_rc rc);
+void muster_py_params_on_done(struct muster_params_op *op, enum muster_rc rc);
+/** The method `table` of a client. */
+PyObject *muster_py_params_table(PyObject *self, PyObject *args, PyObject *keywords);
+
+bool muster_py_add_params(PyObject *module);
+bool muster_py_add_params_table(PyObject *module);
+
+#endif

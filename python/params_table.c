@@ -1,0 +1,512 @@
+/* A table of rows, or one tensor: pushed to and pulled from in the memory of the program's arrays. */
+#include "python/params.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TIMEOUT_DEFAULT_NS (30 * MUSTER_NS_PER_S)
+#define SHORT_BYTES_MAX    65536u /* more bytes than these take longer than getting the GIL back */
+
+struct table_object {
+    /* clang-format off */
+    PyObject_HEAD
+        /* clang-format on */
+        PyObject *client;
+    struct muster_params_table *table; /* the client's until its close */
+    char name[MUSTER_PARAMS_NAME_BYTES];
+    uint32_t row_elements;
+    uint64_t tensor_elements;
+    enum muster_dtype dtype;
+};
+
+static PyTypeObject *table_type;
+
+static struct table_object *table_of(PyObject *self)
+{
+    return (struct table_object *)self;
+}
+
+static struct muster_py_params *client_of(const struct table_object *self)
+{
+    return (struct muster_py_params *)self->client;
+}
+
+/* --- Arrays --- */
+
+static bool add_keys(struct muster_py_tensors *tensors, PyObject *keys)
+{
+    enum muster_dtype dtype;
+
+    if (!muster_py_tensors_add(tensors, keys, NULL, false))
+        return false;
+    dtype = tensors->tensors[0].dtype;
+    if ((dtype == MUSTER_U64 || dtype == MUSTER_I64) && tensors->tensors[0].count <= UINT32_MAX)
+        return true;
+    return muster_py_raise(PyExc_TypeError, "keys must be u64 or i64, fewer than 2^32 of them") !=
+           NULL;
+}
+
+/* count 0: any. */
+static bool add_values(struct muster_py_tensors *tensors, const struct table_object *self,
+                       PyObject *values, uint64_t count, bool is_written)
+{
+    const struct muster_tensor *tensor = &tensors->tensors[tensors->count];
+
+    if (!muster_py_tensors_add(tensors, values, self->dtype == MUSTER_BF16 ? "bf16" : NULL,
+                               is_written))
+        return false;
+    if (tensor->dtype != self->dtype)
+        return PyErr_Format(PyExc_TypeError, "values of the table %s must be %s, got %s",
+                            self->name, muster_dtype_name(self->dtype),
+                            muster_dtype_name(tensor->dtype)) != NULL;
+    if (count != 0 && tensor->count != count)
+        return PyErr_Format(PyExc_ValueError,
+                            "the table %s has %lu values in a row: this takes %llu, got %llu",
+                            self->name, (unsigned long)self->row_elements,
+                            (unsigned long long)count, (unsigned long long)tensor->count) != NULL;
+    return true;
+}
+
+/* --- Calls --- */
+
+struct table_call {
+    enum muster_rc (*start)(struct muster_params_op *op, struct table_call *call,
+                            uint64_t deadline_ns);
+    struct muster_params_table *table;
+    struct muster_params_rows rows;
+    void *ret_values;
+    struct muster_params_range range;
+    uint64_t min_clock, timeout_ns;
+};
+
+/* Closes the tensors. */
+static PyObject *table_run(PyObject *self, struct table_call *call,
+                           struct muster_py_tensors *tensors)
+{
+    struct muster_py_params *client = client_of(table_of(self));
+    struct muster_params_op op = {.data = client};
+    PyObject *result = NULL;
+
+    call->table = table_of(self)->table;
+    if (muster_py_runtime_enter(&client->runtime, tensors->bytes <= SHORT_BYTES_MAX)) {
+        muster_py_runtime_expect(&client->runtime);
+        result = muster_py_params_wait(
+            client, &op,
+            call->start(&op, call, muster_py_runtime_deadline(&client->runtime, call->timeout_ns)));
+    }
+    muster_py_tensors_close(tensors);
+    return result;
+}
+
+/* Keys, values, and the values of an answer: missing ones are NULL. */
+static bool open_rows(PyObject *self, PyObject *keys, PyObject *values, PyObject *answer,
+                      struct muster_py_tensors *tensors, struct table_call *call)
+{
+    const struct table_object *ours = table_of(self);
+    uint64_t elements = 0;
+    bool is_right;
+
+    muster_py_tensors_init(tensors);
+    is_right = add_keys(tensors, keys);
+    if (is_right)
+        elements = tensors->tensors[0].count * ours->row_elements;
+    if (is_right && elements == 0)
+        is_right = muster_py_raise(PyExc_ValueError, "there must be a key") != NULL;
+    is_right = is_right && add_values(tensors, ours, values, elements, answer == values);
+    if (is_right && answer != NULL && answer != values)
+        is_right = add_values(tensors, ours, answer, elements, true);
+    if (!is_right) {
+        muster_py_tensors_close(tensors);
+        return false;
+    }
+    call->rows = (struct muster_params_rows){.keys = tensors->tensors[0].data,
+                                             .values = tensors->tensors[1].data,
+                                             .count = (uint32_t)tensors->tensors[0].count};
+    call->ret_values = tensors->tensors[tensors->count - 1].data;
+    return true;
+}
+
+static enum muster_rc start_push(struct muster_params_op *op, struct table_call *call,
+                                 uint64_t deadline_ns)
+{
+    return muster_params_push_start(op, call->table, &call->rows, deadline_ns,
+                                    muster_py_params_on_done);
+}
+
+static PyObject *table_push(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                            PyObject *keywords)
+{
+    static const char *const names[] = {"keys", "values", "timeout", NULL};
+    PyObject *values[3];
+    struct table_call call = {.start = start_push, .timeout_ns = TIMEOUT_DEFAULT_NS};
+    struct muster_py_tensors tensors;
+
+    if (!muster_py_read_arguments("push", names, 2, args, count, keywords, values) ||
+        (values[2] != NULL && !muster_py_read_seconds(values[2], &call.timeout_ns)) ||
+        !open_rows(self, values[0], values[1], NULL, &tensors, &call))
+        return NULL;
+    return table_run(self, &call, &tensors);
+}
+
+static enum muster_rc start_pull(struct muster_params_op *op, struct table_call *call,
+                                 uint64_t deadline_ns)
+{
+    if (call->min_clock > 0)
+        return muster_params_pull_after_start(op, call->table, &call->rows, call->min_clock,
+                                              deadline_ns, muster_py_params_on_done);
+    return muster_params_pull_start(op, call->table, &call->rows, deadline_ns,
+                                    muster_py_params_on_done);
+}
+
+static PyObject *table_pull(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                            PyObject *keywords)
+{
+    static const char *const names[] = {"keys", "values", "min_clock", "timeout", NULL};
+    PyObject *values[4];
+    struct table_call call = {.start = start_pull, .timeout_ns = TIMEOUT_DEFAULT_NS};
+    struct muster_py_tensors tensors;
+
+    if (!muster_py_read_arguments("pull", names, 2, args, count, keywords, values) ||
+        !muster_py_read_number(values[2], 0, UINT64_MAX, &call.min_clock) ||
+        (values[3] != NULL && !muster_py_read_seconds(values[3], &call.timeout_ns)) ||
+        !open_rows(self, values[0], values[1], values[1], &tensors, &call))
+        return NULL;
+    return table_run(self, &call, &tensors);
+}
+
+static enum muster_rc start_push_pull(struct muster_params_op *op, struct table_call *call,
+                                      uint64_t deadline_ns)
+{
+    return muster_params_push_pull_start(op, call->table, &call->rows, call->ret_values,
+                                         deadline_ns, muster_py_params_on_done);
+}
+
+static PyObject *table_push_pull(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                 PyObject *keywords)
+{
+    static const char *const names[] = {"keys", "values", "answer", "timeout", NULL};
+    PyObject *values[4];
+    struct table_call call = {.start = start_push_pull, .timeout_ns = TIMEOUT_DEFAULT_NS};
+    struct muster_py_tensors tensors;
+
+    if (!muster_py_read_arguments("push_pull", names, 3, args, count, keywords, values) ||
+        (values[3] != NULL && !muster_py_read_seconds(values[3], &call.timeout_ns)) ||
+        !open_rows(self, values[0], values[1], values[2], &tensors, &call))
+        return NULL;
+    return table_run(self, &call, &tensors);
+}
+
+/* --- Tensors --- */
+
+static enum muster_rc start_push_range(struct muster_params_op *op, struct table_call *call,
+                                       uint64_t deadline_ns)
+{
+    return muster_params_tensor_start(op, call->table, &call->range, MUSTER_PARAMS_DIRECTION_PUSH,
+                                      deadline_ns, muster_py_params_on_done);
+}
+
+static enum muster_rc start_pull_range(struct muster_params_op *op, struct table_call *call,
+                                       uint64_t deadline_ns)
+{
+    return muster_params_tensor_start(op, call->table, &call->range, MUSTER_PARAMS_DIRECTION_PULL,
+                                      deadline_ns, muster_py_params_on_done);
+}
+
+static PyObject *run_range(PyObject *self, PyObject *values, PyObject *offset, PyObject *timeout,
+                           struct table_call *call)
+{
+    struct muster_py_tensors tensors;
+
+    call->timeout_ns = TIMEOUT_DEFAULT_NS;
+    muster_py_tensors_init(&tensors);
+    if (!muster_py_read_number(offset, 0, MUSTER_PARAMS_TENSOR_ELEMENTS_MAX, &call->range.offset) ||
+        (timeout != NULL && !muster_py_read_seconds(timeout, &call->timeout_ns)))
+        return NULL;
+    if (!add_values(&tensors, table_of(self), values, 0, call->start == start_pull_range) ||
+        (tensors.tensors[0].count == 0 &&
+         muster_py_raise(PyExc_ValueError, "there must be an element") == NULL)) {
+        muster_py_tensors_close(&tensors);
+        return NULL;
+    }
+    call->range.values = tensors.tensors[0].data;
+    call->range.count = tensors.tensors[0].count;
+    return table_run(self, call, &tensors);
+}
+
+static PyObject *table_push_range(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                  PyObject *keywords)
+{
+    static const char *const names[] = {"values", "offset", "timeout", NULL};
+    PyObject *values[3];
+    struct table_call call = {.start = start_push_range};
+
+    if (!muster_py_read_arguments("push_range", names, 1, args, count, keywords, values))
+        return NULL;
+    return run_range(self, values[0], values[1], values[2], &call);
+}
+
+static PyObject *table_pull_range(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                  PyObject *keywords)
+{
+    static const char *const names[] = {"values", "offset", "min_clock", "timeout", NULL};
+    PyObject *values[4];
+    struct table_call call = {.start = start_pull_range};
+
+    if (!muster_py_read_arguments("pull_range", names, 1, args, count, keywords, values) ||
+        !muster_py_read_number(values[2], 0, UINT64_MAX, &call.range.min_clock))
+        return NULL;
+    return run_range(self, values[0], values[1], values[3], &call);
+}
+
+/* --- Attributes --- */
+
+static PyObject *table_get_round(PyObject *self, void *unused)
+{
+    struct muster_py_params *client = client_of(table_of(self));
+    uint64_t number;
+
+    (void)unused;
+    if (!muster_py_runtime_enter(&client->runtime, true))
+        return NULL;
+    number = muster_params_table_round(table_of(self)->table);
+    muster_py_runtime_leave(&client->runtime);
+    return PyLong_FromUnsignedLongLong(number);
+}
+
+static PyObject *table_get_name(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyUnicode_FromString(table_of(self)->name);
+}
+
+static PyObject *table_get_dtype(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyUnicode_FromString(muster_dtype_name(table_of(self)->dtype));
+}
+
+static PyObject *table_get_row_elements(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLong(table_of(self)->row_elements);
+}
+
+static PyObject *table_get_elements(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(table_of(self)->tensor_elements);
+}
+
+static void table_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+
+    Py_CLEAR(table_of(self)->client);
+    ((freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* --- Open --- */
+
+/* The words of a table's description, as they are read from Python. */
+struct schema_words {
+    const char *optimizer, *init, *evict;
+    PyObject *row_elements, *dtype, *init_seed, *round_quorum, *round_grace, *admit_after,
+        *admit_share, *ttl_clocks, *rows_max, *elements, *timeout;
+    int is_by_round, is_round_mean, is_round_carried;
+};
+
+static bool read_words(PyObject *args, PyObject *keywords, struct muster_params_schema *schema,
+                       struct schema_words *words)
+{
+    static const char *const names[] = {"name",
+                                        "row_elements",
+                                        "dtype",
+                                        "optimizer",
+                                        "learning_rate",
+                                        "beta1",
+                                        "beta2",
+                                        "epsilon",
+                                        "l1",
+                                        "l2",
+                                        "init",
+                                        "init_scale",
+                                        "init_seed",
+                                        "by_round",
+                                        "round_mean",
+                                        "round_quorum",
+                                        "round_grace",
+                                        "round_carried",
+                                        "admit_after",
+                                        "admit_share",
+                                        "ttl_clocks",
+                                        "rows_max",
+                                        "evict",
+                                        "elements",
+                                        "timeout",
+                                        NULL};
+
+    return PyArg_ParseTupleAndKeywords(
+               args, keywords, "sO|$OsffffffsfOppOOpOOOOsOO:table", (char **)(uintptr_t)names,
+               &schema->name, &words->row_elements, &words->dtype, &words->optimizer,
+               &schema->learning_rate, &schema->beta1, &schema->beta2, &schema->epsilon,
+               &schema->l1, &schema->l2, &words->init, &schema->init_scale, &words->init_seed,
+               &words->is_by_round, &words->is_round_mean, &words->round_quorum,
+               &words->round_grace, &words->is_round_carried, &words->admit_after,
+               &words->admit_share, &words->ttl_clocks, &words->rows_max, &words->evict,
+               &words->elements, &words->timeout) != 0;
+}
+
+static bool read_name(const char *name, const char *const *known, size_t count, const char *what,
+                      size_t *ret_number)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(name, known[i]) == 0) {
+            *ret_number = i;
+            return true;
+        }
+    PyErr_Format(PyExc_ValueError, "%s '%s' is not known", what, name);
+    return false;
+}
+
+static bool read_names(const struct schema_words *words, struct muster_params_schema *schema)
+{
+    static const char *const inits[] = {"zero", "constant", "uniform", "normal"};
+    static const char *const evictions[] = {"lru", "lfu"};
+    size_t init = 0, evict = 0;
+
+    if (words->optimizer != NULL &&
+        muster_params_optimizer_parse(words->optimizer, &schema->optimizer) != MUSTER_OK)
+        return PyErr_Format(PyExc_ValueError, "optimizer '%s' is not known", words->optimizer) !=
+               NULL;
+    if ((words->init != NULL &&
+         !read_name(words->init, inits, MUSTER_PARAMS_INIT_COUNT, "init", &init)) ||
+        (words->evict != NULL &&
+         !read_name(words->evict, evictions, MUSTER_PARAMS_EVICT_COUNT, "evict", &evict)))
+        return false;
+    schema->init = (enum muster_params_init)init;
+    schema->evict_by = (enum muster_params_evict)evict;
+    return true;
+}
+
+static bool read_schema(PyObject *args, PyObject *keywords, struct muster_params_schema *schema,
+                        uint64_t *ret_timeout_ns)
+{
+    struct schema_words words = {0};
+    uint64_t row_elements, quorum, admit_after, admit_share;
+
+    if (!read_words(args, keywords, schema, &words) || !read_names(&words, schema) ||
+        !muster_py_read_dtype(words.dtype, &schema->wire_dtype) ||
+        !muster_py_read_number(words.row_elements, 0, UINT32_MAX, &row_elements) ||
+        !muster_py_read_number(words.init_seed, 0, UINT64_MAX, &schema->init_seed) ||
+        !muster_py_read_number(words.round_quorum, 0, UINT32_MAX, &quorum) ||
+        !muster_py_read_seconds(words.round_grace, &schema->round_grace_ns) ||
+        !muster_py_read_number(words.admit_after, 0, UINT32_MAX, &admit_after) ||
+        !muster_py_read_number(words.admit_share, 0, UINT32_MAX, &admit_share) ||
+        !muster_py_read_number(words.ttl_clocks, 0, UINT64_MAX, &schema->ttl_clocks) ||
+        !muster_py_read_number(words.rows_max, 0, UINT64_MAX, &schema->rows_max) ||
+        !muster_py_read_number(words.elements, 0, UINT64_MAX, &schema->tensor_elements) ||
+        (words.timeout != NULL && !muster_py_read_seconds(words.timeout, ret_timeout_ns)))
+        return false;
+    schema->row_elements = (uint32_t)row_elements;
+    schema->round_quorum = (uint32_t)quorum;
+    schema->admit_after = (uint32_t)admit_after;
+    schema->admit_share = (uint32_t)admit_share;
+    schema->is_by_round = words.is_by_round != 0;
+    schema->is_round_mean = words.is_round_mean != 0;
+    schema->is_round_carried = words.is_round_carried != 0;
+    return true;
+}
+
+PyObject *muster_py_params_table(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    struct muster_py_params *client = (struct muster_py_params *)self;
+    struct muster_params_schema schema = {.wire_dtype = MUSTER_F32};
+    struct muster_params_op op = {.data = client};
+    struct muster_params_table *table = NULL;
+    uint64_t timeout_ns = TIMEOUT_DEFAULT_NS;
+    PyObject *result;
+
+    if (!read_schema(args, keywords, &schema, &timeout_ns) ||
+        !muster_py_runtime_enter(&client->runtime, true))
+        return NULL;
+    muster_py_runtime_expect(&client->runtime);
+    result = muster_py_params_wait(
+        client, &op,
+        muster_params_table_start(&op, client->params, &schema, &table,
+                                  muster_py_runtime_deadline(&client->runtime, timeout_ns),
+                                  muster_py_params_on_done));
+    if (result == NULL)
+        return NULL;
+    Py_DECREF(result);
+    result = PyType_GenericAlloc(table_type, 0);
+    if (result == NULL)
+        return NULL;
+    Py_INCREF(self);
+    table_of(result)->client = self;
+    table_of(result)->table = table;
+    table_of(result)->row_elements = schema.row_elements;
+    table_of(result)->tensor_elements = schema.tensor_elements;
+    table_of(result)->dtype = schema.wire_dtype;
+    (void)snprintf(table_of(result)->name, sizeof(table_of(result)->name), "%s", schema.name);
+    return result;
+}
+
+/* --- The type --- */
+
+#define FAST(function) ((PyCFunction)(void (*)(void))(function))
+#define SLOT(function) ((void *)(uintptr_t)(function))
+
+static PyMethodDef table_methods[] = {
+    {"push", FAST(table_push), METH_FASTCALL | METH_KEYWORDS,
+     "push(keys, values, timeout=30)\n--\n\nGive gradients or values to rows: applied exactly "
+     "once, "
+     "also when a server dies."},
+    {"pull", FAST(table_pull), METH_FASTCALL | METH_KEYWORDS,
+     "pull(keys, values, min_clock=0, timeout=30)\n--\n\nFetch rows into values, once all sources "
+     "have completed min_clock steps."},
+    {"push_pull", FAST(table_push_pull), METH_FASTCALL | METH_KEYWORDS,
+     "push_pull(keys, values, answer, timeout=30)\n--\n\nPush, and get the rows as they are behind "
+     "the push; answer may be values."},
+    {"push_range", FAST(table_push_range), METH_FASTCALL | METH_KEYWORDS,
+     "push_range(values, offset=0, timeout=30)\n--\n\nPush to the elements of a tensor from offset "
+     "on: whole blocks."},
+    {"pull_range", FAST(table_pull_range), METH_FASTCALL | METH_KEYWORDS,
+     "pull_range(values, offset=0, min_clock=0, timeout=30)\n--\n\nFetch elements of a tensor from "
+     "offset on."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef table_attributes[] = {
+    {"name", table_get_name, NULL, "Its name.", NULL},
+    {"dtype", table_get_dtype, NULL, "The type of values in pushes and pulls.", NULL},
+    {"row_elements", table_get_row_elements, NULL, "Values in a row, or in a block.", NULL},
+    {"elements", table_get_elements, NULL, "Elements of the tensor; 0: it has rows.", NULL},
+    {"round", table_get_round, NULL, "The open round, as far as this client knows.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot table_slots[] = {
+    {Py_tp_dealloc, SLOT(table_dealloc)},
+    {Py_tp_methods, table_methods},
+    {Py_tp_getset, table_attributes},
+    {Py_tp_doc, SLOT("Rows or a tensor of a client: see muster.params.Table.")},
+    {0, NULL},
+};
+
+static PyType_Spec table_spec = {
+    .name = "muster._muster.ParamsTable",
+    .basicsize = sizeof(struct table_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = table_slots,
+};
+
+bool muster_py_add_params_table(PyObject *module)
+{
+    PyObject *type = PyType_FromSpec(&table_spec);
+
+    if (type == NULL)
+        return false;
+    table_type = (PyTypeObject *)type;
+    return PyModule_AddObjectRef(module, "ParamsTable", type) == 0;
+}

@@ -1,0 +1,149 @@
+/* An environment, a runtime, and calls that wait on it and look at signals meanwhile. */
+#include "python/runtime.h"
+
+#include <muster/stream.h>
+
+#define FIRST_LOOK_NS MUSTER_NS_PER_MS
+#define LOOK_NS       (50 * MUSTER_NS_PER_MS)
+#define CLOSING_TURNS 4
+
+/* --- Open and close --- */
+
+static void on_look(struct muster_timer *timer)
+{
+    struct muster_py_runtime *self = timer->data;
+    muster_py_cancel_fn *cancel = self->cancel;
+
+    if (self->is_done || cancel == NULL)
+        return;
+    if (!muster_py_calls_look(&self->calls)) {
+        muster_timer_start(timer, self->env->loop, muster_loop_after_ns(self->env->loop, LOOK_NS));
+        return;
+    }
+    self->cancel = NULL;
+    cancel(self->cancel_data);
+}
+
+static enum muster_rc open_world(struct muster_py_runtime *self)
+{
+    enum muster_rc rc = muster_env_system_open(NULL, &self->env);
+
+    if (rc == MUSTER_OK)
+        rc = muster_net_system_open(self->env, &self->env->net);
+    if (rc == MUSTER_OK)
+        rc =
+            muster_runtime_open(&(struct muster_runtime_options){.env = self->env}, &self->runtime);
+    if (rc == MUSTER_OK)
+        muster_timer_init(&self->look, on_look, self);
+    return rc;
+}
+
+static void close_world(struct muster_py_runtime *self)
+{
+    muster_runtime_close(self->runtime);
+    if (self->env != NULL) {
+        if (self->env->net != NULL)
+            muster_net_system_close(self->env->net);
+        muster_env_system_close(self->env);
+    }
+    self->runtime = NULL;
+    self->env = NULL;
+}
+
+bool muster_py_runtime_open(struct muster_py_runtime *self)
+{
+    struct muster_error error = {.rc = MUSTER_OK};
+
+    if (!muster_py_calls_init(&self->calls))
+        return false;
+    error.rc = open_world(self);
+    if (error.rc == MUSTER_OK)
+        return true;
+    close_world(self);
+    return muster_py_raise_error(&error, NULL) != NULL;
+}
+
+bool muster_py_runtime_is_gone(const struct muster_py_runtime *self)
+{
+    return self->runtime == NULL || muster_py_calls_is_forked(&self->calls);
+}
+
+/* --- Calls --- */
+
+bool muster_py_runtime_enter(struct muster_py_runtime *self, bool is_short)
+{
+    struct muster_error error;
+
+    if (!muster_py_calls_check_fork(&self->calls) || !muster_py_calls_lock(&self->calls))
+        return false;
+    if (self->runtime == NULL) {
+        muster_py_calls_unlock(&self->calls);
+        return muster_py_raise(muster_py_error_classes[MUSTER_FAILED_PRECONDITION],
+                               "this object is closed") != NULL;
+    }
+    muster_py_calls_enter(&self->calls, is_short);
+    if (muster_runtime_enter_as(self->runtime, "a call of Python", &error) == MUSTER_OK)
+        return true;
+    muster_py_calls_leave(&self->calls);
+    muster_py_calls_unlock(&self->calls);
+    return muster_py_raise_error(&error, NULL) != NULL;
+}
+
+void muster_py_runtime_leave(struct muster_py_runtime *self)
+{
+    muster_runtime_leave(self->runtime);
+    muster_py_calls_leave(&self->calls);
+    muster_py_calls_unlock(&self->calls);
+}
+
+/* --- Waiting --- */
+
+uint64_t muster_py_runtime_deadline(const struct muster_py_runtime *self, uint64_t timeout_ns)
+{
+    uint64_t now_ns = muster_loop_now_ns(self->env->loop);
+
+    return timeout_ns < UINT64_MAX - now_ns ? now_ns + timeout_ns : UINT64_MAX;
+}
+
+void muster_py_runtime_expect(struct muster_py_runtime *self)
+{
+    self->is_done = false;
+}
+
+void muster_py_runtime_tell(struct muster_py_runtime *self, enum muster_rc rc)
+{
+    self->is_done = true;
+    self->rc = rc;
+}
+
+static bool is_done(void *data)
+{
+    return ((const struct muster_py_runtime *)data)->is_done;
+}
+
+enum muster_rc muster_py_runtime_wait(struct muster_py_runtime *self, muster_py_cancel_fn *cancel,
+                                      void *data)
+{
+    enum muster_rc rc;
+
+    self->cancel = cancel;
+    self->cancel_data = data;
+    if (cancel != NULL)
+        muster_timer_start(&self->look, self->env->loop,
+                           muster_loop_after_ns(self->env->loop, FIRST_LOOK_NS));
+    rc = muster_runtime_wait(self->runtime, is_done, self, UINT64_MAX);
+    MUSTER_ASSERT(rc == MUSTER_OK); /* the caller is in the seat */
+    muster_timer_stop(&self->look);
+    return self->rc;
+}
+
+/* A link and its stream are freed in later turns. */
+void muster_py_runtime_close(struct muster_py_runtime *self)
+{
+    for (int i = 0; i < CLOSING_TURNS; i++)
+        muster_loop_turn(self->env->loop, 0);
+    muster_runtime_leave(self->runtime);
+    close_world(self);
+    muster_py_calls_leave(&self->calls);
+    muster_py_calls_unlock(&self->calls);
+}

@@ -1,0 +1,45 @@
+/* The runtime of one object that is no member of a job: its environment, its calls, and waiting in them. */
+#ifndef MUSTER_PYTHON_RUNTIME_H
+#define MUSTER_PYTHON_RUNTIME_H
+
+#include "python/call.h"
+
+#include <muster/env.h>
+#include <muster/runtime.h>
+
+/** Ask the operation that is waited for to end: its end still has to be told (muster_py_runtime_tell). */
+typedef void muster_py_cancel_fn(void *data);
+
+struct muster_py_runtime {
+    struct muster_env *env;
+    struct muster_runtime *runtime;
+    struct muster_py_calls calls;
+    struct muster_timer look; /* at signals */
+    muster_py_cancel_fn *cancel;
+    void *cancel_data;
+    bool is_done; /* the operation that is waited for */
+    enum muster_rc rc;
+};
+
+/** Of memory that is 0. Nothing is left open after a failure. */
+bool muster_py_runtime_open(struct muster_py_runtime *self);
+/** A call: the lock, the GIL unless it is short, the seat. Raises. */
+bool muster_py_runtime_enter(struct muster_py_runtime *self, bool is_short);
+void muster_py_runtime_leave(struct muster_py_runtime *self);
+
+/** Within a call: loop time, absolute. */
+uint64_t muster_py_runtime_deadline(const struct muster_py_runtime *self, uint64_t timeout_ns);
+/** Before an operation is started. */
+void muster_py_runtime_expect(struct muster_py_runtime *self);
+/** By the operation's callback. */
+void muster_py_runtime_tell(struct muster_py_runtime *self, enum muster_rc rc);
+/** Within a call: until it is told. A handler of a signal that raises has the operation cancelled, once. NULL:
+ * signals are not looked at. */
+enum muster_rc muster_py_runtime_wait(struct muster_py_runtime *self, muster_py_cancel_fn *cancel,
+                                      void *data);
+/** Within the last call, behind the close of what runs on it: leaves the call as well. */
+void muster_py_runtime_close(struct muster_py_runtime *self);
+/** Whether it is closed, or of the process that this one is a fork of. */
+bool muster_py_runtime_is_gone(const struct muster_py_runtime *self);
+
+#endif
