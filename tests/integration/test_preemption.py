@@ -162,6 +162,24 @@ class Signals(Preemption):
         self.assertIn("SIGUSR1: the members stop behind one step", run.said())
         self.goes_on(step, *words)
 
+    def test_sigusr1_before_the_job_has_begun_is_passed_on_and_stops_the_job_that_begins(self):
+        go = os.path.join(self.folder.name, "go")
+        late = ("import os, signal, sys\n"
+                "signal.signal(signal.SIGUSR1, lambda *_: print('told', flush=True))\n"
+                "print('ready', flush=True)\n"
+                f"while not os.path.exists({go!r}): pass\n"
+                "signal.signal(signal.SIGUSR1, signal.SIG_IGN)\n"
+                "os.execv(sys.argv[1], sys.argv[1:])")
+        run = self.start_slowly("-n", "2", "--checkpoint-dir", self.checkpoints,
+                                program=(sys.executable, "-c", late, STEPPER, "1000000", COUNT))
+        run.wait_for(lambda: run.said().count("ready") == 2, "the workers")
+        run.signal(signal.SIGUSR1)
+        run.wait_for(lambda: run.said().count("told") == 2, "the signal")
+        self.assertIn("SIGUSR1: no worker is a member of a job", run.said())
+        pathlib.Path(go).touch()
+        preempted = run.end(PREEMPTED)["preempted"]
+        self.assertEqual(preempted["saved"], preempted["step"] > 0)  # the notice may be there before the first step
+
     def test_a_program_without_a_checkpoint_directory_is_told_that_nothing_is_saved(self):
         run = self.start_slowly("-n", "2", "--preemption-grace", "60")
         self.wait_for_step(run)
@@ -290,6 +308,9 @@ class Launchers(Preemption):
         steps = [self.stopped(run, tasks=1) for run in runs]
         self.assertEqual(steps[0], steps[1])
         self.assertIn("the job is preempted, and its members stop", runs[0].said())
+        shown = subprocess.run([MUSTER, "status", "--registry", words[0][words[0].index("--registry") + 1], "--json"], env=CLEAN,
+                               text=True, capture_output=True, timeout=PATIENCE_S)
+        self.assertEqual([job["state"] for job in json.loads(shown.stdout)["jobs"]], ["preempted"], shown)
 
         pathlib.Path(self.hurry).touch()
         again = [self.start(*each) for each in words]

@@ -2,12 +2,13 @@
  * a second later or more kills.
  *
  * With --preemption-grace the first SIGTERM asks the members to stop by themselves, and so does SIGUSR1,
- * which says that a SIGTERM will come. Without it SIGUSR1, and SIGUSR2 always, are the program's: they are
- * passed on as they come. SIGCHLD finds processes that no pidfd watches, and a worker that was stopped on the
+ * which says that a SIGTERM will come. Without it, or without members, SIGUSR1 is the program's, as SIGUSR2 always
+ * is: it is passed on as it comes. SIGCHLD finds processes that no pidfd watches, and a worker that was stopped on the
  * terminal. */
 #include "run/signals.h"
 
 #include "run/output/log.h"
+#include "run/registry/preempt.h"
 #include "run/task/child.h"
 #include "run/task/preempt.h"
 #include "run/task/task.h"
@@ -49,12 +50,24 @@ static void on_stop_signal(struct run *run, int signal)
     run_task_end_all(run, signal);
 }
 
-/* Slurm says so (--signal): what ends the run comes later. */
+/* Slurm says so (--signal): what ends the run comes later. Workers that are no members may know by themselves what to
+ * save, and a job that begins afterwards would lose what it does until the machine goes away. */
 static void on_notice(struct run *run)
 {
-    if (run->state == RUN_STATE_RUNNING && run_preempt_ask(run, "SIGUSR1"))
+    if (run->state == RUN_STATE_LEAVING || run_is_ending(run))
+        return; /* the run does what is asked for */
+    if (run_preempt_ask(run, "SIGUSR1")) {
         run_log(run, MUSTER_LOG_WARN, "preempted", RUN_FIELDS(MUSTER_FIELD("signal", SIGUSR1)),
                 "SIGUSR1: the members stop behind one step, and save it");
+        return;
+    }
+    run_preempt_key_open(run,
+                         "SIGUSR1"); /* it counts from the first view on that a worker reports */
+    run_log(run, MUSTER_LOG_WARN, "preempted_early", RUN_FIELDS(MUSTER_FIELD("signal", SIGUSR1)),
+            "SIGUSR1: no worker is a member of a job, so there is no step to save: passed on to "
+            "the workers; a job "
+            "that begins now stops at once");
+    run_task_signal_all(run, SIGUSR1);
 }
 
 /* signalfd joins equal signals that are pending, so children are reaped until none is left. */
