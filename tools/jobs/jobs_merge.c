@@ -249,8 +249,8 @@ static const char *state_of(const struct job_facts *facts)
         return text_of(speaker, "state");
     for (uint32_t rank = 0; rank < facts->view->member_count; rank++)
         if (facts->is_registered[rank])
-            return "running";
-    return "ended";
+            return facts->view->is_stopping ? "ending" : "running";
+    return facts->view->is_stopping ? "preempted" : "ended";
 }
 
 static uint64_t highest_of(const struct job_facts *facts, const char *name)

@@ -6,6 +6,9 @@
 #include "run/report/activity.h"
 
 #include <string.h>
+#include <sys/wait.h>
+
+#include <muster/strategy_preemption.h>
 
 /* A job is called stuck after these; shorter stops are part of every change of view, and of uneven
  * steps. */
@@ -205,7 +208,9 @@ const char *run_activity_state(const struct run_task *task)
     case RUN_TASK_LEFT:
         return "ended";
     case RUN_TASK_FAILED:
-        return "failed";
+        return task->is_preempted && task->wait_status == W_EXITCODE(MUSTER_EXIT_PREEMPTED, 0)
+                   ? "preempted"
+                   : "failed";
     }
     return "unknown";
 }

@@ -6,9 +6,12 @@
 #include "run/registry/registry.h"
 #include "run/report/activity.h"
 #include "run/report/health.h"
+#include "run/report/preemption.h"
 
 #include <string.h>
 #include <unistd.h>
+
+#include <muster/strategy_preemption.h>
 
 static struct muster_json *number_new(uint64_t value)
 {
@@ -104,6 +107,9 @@ static struct muster_json *values_of(const struct run *run)
 
 static const char *state_of(const struct run *run, bool is_healthy)
 {
+    if (run->state == RUN_STATE_DONE && run->exit_code == MUSTER_EXIT_PREEMPTED &&
+        run_preemption_find(run) != NULL)
+        return "preempted";
     if (run->state == RUN_STATE_DONE)
         return run->exit_code == EXIT_OK ? "ended" : "failed";
     if (run->state == RUN_STATE_LEAVING || run->state == RUN_STATE_STOPPING || run->failed != NULL)

@@ -155,12 +155,39 @@ static void members_without_a_launcher_come_from_the_view(void **state)
     muster_json_free(merged.root);
 }
 
+static void the_view_tells_of_a_job_without_launchers(void **state)
+{
+    static const struct {
+        bool is_stopping, is_registered;
+        const char *state;
+    } rows[] = {{false, true, "running"},
+                {false, false, "ended"},
+                {true, true, "ending"},
+                {true, false, "preempted"}};
+    struct muster_member member = {.task_type = "w", .pid = 1};
+
+    (void)state;
+    assert_int_equal(muster_address_parse("10.0.0.1:5", &member.address, NULL), MUSTER_OK);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct muster_view view = {
+            .epoch = 6, .members = &member, .member_count = 1, .is_stopping = rows[i].is_stopping};
+        struct merged merged;
+
+        print_message("%s\n", rows[i].state);
+        merged_open(&merged, NULL, NULL, &view, &rows[i].is_registered);
+        assert_string_equal(muster_json_text(muster_json_member(merged.root, "state")),
+                            rows[i].state);
+        muster_json_free(merged.root);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_waits_is_told_for_whom_in_the_end),
         cmocka_unit_test(the_fields_of_launchers_and_members_are_kept),
         cmocka_unit_test(members_without_a_launcher_come_from_the_view),
+        cmocka_unit_test(the_view_tells_of_a_job_without_launchers),
     };
 
     return cmocka_run_group_tests_name("jobs_merge", tests, NULL, NULL);

@@ -110,6 +110,25 @@ static void a_task_that_is_unknown_here_ends_the_chain(void **state)
     assert_string_equal(run_activity_waits_for(&scene->tasks[0]), "worker:9");
 }
 
+static void a_task_that_has_stopped_with_its_job_has_not_failed(void **state)
+{
+    static const struct {
+        bool is_preempted;
+        int code;
+        const char *shown;
+    } rows[] = {{true, MUSTER_EXIT_PREEMPTED, "preempted"},
+                {true, 1, "failed"}, /* it could not save */
+                {false, MUSTER_EXIT_PREEMPTED, "failed"}};
+    struct run_task *task = &((struct scene *)*state)->tasks[0];
+
+    task->state = RUN_TASK_FAILED;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        task->is_preempted = rows[i].is_preempted;
+        task->wait_status = W_EXITCODE(rows[i].code, 0);
+        assert_string_equal(run_activity_state(task), rows[i].shown);
+    }
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -119,6 +138,7 @@ int main(void)
         CASE(the_chain_ends_at_a_task_whose_report_is_old),
         CASE(a_circle_of_waits_has_an_end),
         CASE(a_task_that_is_unknown_here_ends_the_chain),
+        CASE(a_task_that_has_stopped_with_its_job_has_not_failed),
     };
 
     return cmocka_run_group_tests_name("activity", tests, NULL, NULL);
