@@ -304,23 +304,26 @@ void muster_py_tensors_init(struct muster_py_tensors *tensors)
     tensors->buffers = tensors->few_buffers;
 }
 
+bool muster_py_tensors_reserve(struct muster_py_tensors *tensors, size_t count)
+{
+    if (count <= MUSTER_PY_FEW_TENSORS)
+        return true;
+    tensors->tensors = PyMem_Calloc(count, sizeof(struct muster_tensor));
+    tensors->buffers = PyMem_Calloc(count, sizeof(Py_buffer));
+    return (tensors->tensors != NULL && tensors->buffers != NULL) || PyErr_NoMemory() != NULL;
+}
+
 /* One buffer, or a list or tuple of them. */
 bool muster_py_tensors_open(struct muster_py_tensors *tensors, PyObject *object, const char *dtype)
 {
-    bool is_list = PyList_Check(object), is_right = true;
+    bool is_list = PyList_Check(object), is_right;
     Py_ssize_t count;
 
     muster_py_tensors_init(tensors);
     if (!is_list && !PyTuple_Check(object))
         return muster_py_tensors_add(tensors, object, dtype, true);
     count = PySequence_Size(object);
-    if (count > MUSTER_PY_FEW_TENSORS) {
-        tensors->tensors = PyMem_Calloc((size_t)count, sizeof(struct muster_tensor));
-        tensors->buffers = PyMem_Calloc((size_t)count, sizeof(Py_buffer));
-        is_right = tensors->tensors != NULL && tensors->buffers != NULL;
-        if (!is_right)
-            PyErr_NoMemory();
-    }
+    is_right = muster_py_tensors_reserve(tensors, (size_t)count);
     for (Py_ssize_t i = 0; is_right && i < count; i++) {
         PyObject *item = PySequence_GetItem(object, i);
 

@@ -54,7 +54,9 @@ struct muster_py_tensors {
 };
 
 void muster_py_tensors_init(struct muster_py_tensors *tensors);
-/** One more, at most MUSTER_PY_FEW_TENSORS. dtype: another name for elements of that size ("bf16", which
+/** Behind init: room for more than MUSTER_PY_FEW_TENSORS. Close it also after a failure. */
+bool muster_py_tensors_reserve(struct muster_py_tensors *tensors, size_t count);
+/** One more, within the room. dtype: another name for elements of that size ("bf16", which
  * the buffer protocol lacks), or NULL. */
 bool muster_py_tensors_add(struct muster_py_tensors *tensors, PyObject *object, const char *dtype,
                            bool is_written);

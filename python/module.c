@@ -1,6 +1,7 @@
 /* The module muster._muster, against the limited API of CPython 3.11. */
 #include "python/call.h"
 #include "python/params.h"
+#include "python/publication.h"
 #include "python/strategy.h"
 #include "python/tensor.h"
 
@@ -22,7 +23,8 @@ PyMODINIT_FUNC PyInit__muster(void)
         return NULL;
     if (!muster_py_calls_watch_forks() || !muster_py_add_errors(module) ||
         !muster_py_add_tensor(module) || !muster_py_add_strategy(module) ||
-        !muster_py_add_params(module) ||
+        !muster_py_add_params(module) || !muster_py_add_publisher(module) ||
+        !muster_py_add_reader(module) ||
         PyModule_AddStringConstant(module, "__version__", MUSTER_VERSION) != 0)
         Py_CLEAR(module);
     return module;

@@ -16,6 +16,8 @@ static void on_look(struct muster_timer *timer)
 
     if (self->is_done || cancel == NULL)
         return;
+    if (self->look_too != NULL)
+        self->look_too(self);
     if (!muster_py_calls_look(&self->calls)) {
         muster_timer_start(timer, self->env->loop, muster_loop_after_ns(self->env->loop, LOOK_NS));
         return;
@@ -89,10 +91,24 @@ bool muster_py_runtime_enter(struct muster_py_runtime *self, bool is_short)
     return muster_py_raise_error(&error, NULL) != NULL;
 }
 
-void muster_py_runtime_leave(struct muster_py_runtime *self)
+void muster_py_runtime_pause(struct muster_py_runtime *self)
 {
     muster_runtime_leave(self->runtime);
     muster_py_calls_leave(&self->calls);
+}
+
+void muster_py_runtime_resume(struct muster_py_runtime *self)
+{
+    enum muster_rc rc;
+
+    muster_py_calls_enter(&self->calls, false);
+    rc = muster_runtime_enter(self->runtime);
+    MUSTER_ASSERT(rc == MUSTER_OK); /* the lock is this thread's */
+}
+
+void muster_py_runtime_leave(struct muster_py_runtime *self)
+{
+    muster_py_runtime_pause(self);
     muster_py_calls_unlock(&self->calls);
 }
 

@@ -17,7 +17,9 @@ struct muster_py_runtime {
     struct muster_timer look; /* at signals */
     muster_py_cancel_fn *cancel;
     void *cancel_data;
-    bool is_done; /* the operation that is waited for */
+    void (*look_too)(
+        struct muster_py_runtime *self); /* by a call that waits, without the GIL; or NULL */
+    bool is_done;                        /* the operation that is waited for */
     enum muster_rc rc;
 };
 
@@ -26,6 +28,9 @@ bool muster_py_runtime_open(struct muster_py_runtime *self);
 /** A call: the lock, the GIL unless it is short, the seat. Raises. */
 bool muster_py_runtime_enter(struct muster_py_runtime *self, bool is_short);
 void muster_py_runtime_leave(struct muster_py_runtime *self);
+/** Leave but for the lock: the GIL is held, the seat is free. */
+void muster_py_runtime_pause(struct muster_py_runtime *self);
+void muster_py_runtime_resume(struct muster_py_runtime *self);
 
 /** Within a call: loop time, absolute. */
 uint64_t muster_py_runtime_deadline(const struct muster_py_runtime *self, uint64_t timeout_ns);

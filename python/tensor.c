@@ -71,7 +71,8 @@ static int tensor_get_buffer(PyObject *self, Py_buffer *buffer, int flags)
     struct tensor_object *ours = tensor_of(self);
     const struct muster_tensor *tensor = &ours->memory->tensor;
 
-    if (PyBuffer_FillInfo(buffer, self, tensor->data, ours->shape * ours->stride, 0, flags) != 0)
+    if (PyBuffer_FillInfo(buffer, self, tensor->data, ours->shape * ours->stride,
+                          ours->memory->is_read_only, flags) != 0)
         return -1;
     buffer->itemsize = ours->stride;
     buffer->shape = (flags & PyBUF_ND) == PyBUF_ND ? &ours->shape : NULL;

@@ -12,6 +12,7 @@ struct muster_py_memory {
     struct muster_tensor tensor;
     struct muster_kept_memory kept; /* behind close */
     struct muster_list node;        /* in one of the strategy's lists */
+    bool is_read_only;
 };
 
 /** An object whose memory goes to on_unused when nobody has the object, or a view of it, any more. It

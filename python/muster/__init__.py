@@ -48,8 +48,8 @@ def __getattr__(name):
     if name == "Elastic":
         from muster.elastic import Elastic
         return Elastic
-    if name == "params":
-        return importlib.import_module("muster.params")
+    if name in ("params", "publication"):
+        return importlib.import_module(f"muster.{name}")
     raise AttributeError(f"module 'muster' has no attribute {name!r}")
 
 

@@ -1,4 +1,4 @@
-"""The C part: python/strategy.c, tensor.c, params.c, params_table.c, convert.c."""
+"""The C part: python/strategy.c, tensor.c, params.c, params_table.c, publisher.c, reader.c, convert.c."""
 
 from collections.abc import Buffer, Sequence
 from typing import Literal
@@ -173,3 +173,54 @@ class ParamsClient:
     def by_memory(self) -> bool: ...
     @property
     def closed(self) -> bool: ...
+
+class Publisher:
+    def __new__(
+        cls,
+        name: str,
+        registry: str,
+        *,
+        job: str | None = None,
+        listen: str = "127.0.0.1:0",
+        reach: str | None = None,
+        history: int = 0,
+        timeout: float | None = 30,
+    ) -> Publisher: ...
+    def put(
+        self, tensors: list[tuple[str, Buffer, Dtype | None]], wait_readers: int = 0, timeout: float | None = 30
+    ) -> int: ...
+    def stats(self) -> dict[str, int]: ...
+    def close(self) -> None: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+
+class Reader:
+    def __new__(
+        cls,
+        name: str,
+        registry: str,
+        *,
+        job: str | None = None,
+        listen: str | None = None,
+        reach: str | None = None,
+        host_key: str | None = None,
+        min_version: int = 0,
+    ) -> Reader: ...
+    def take(self, version: int = 0, timeout: float | None = 30) -> Version: ...
+    def stats(self) -> dict[str, int]: ...
+    def close(self) -> None: ...
+    @property
+    def current(self) -> int: ...
+    @property
+    def newest(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+
+class Version:
+    def tensors(self) -> dict[str, Tensor]: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...

@@ -10,16 +10,15 @@ call waits until the server has answered. A client reconnects by itself, and a p
 """
 
 import atexit
-import sys
 import weakref
 
 import numpy
 
 from muster import _muster
 from muster._muster import RoundOver
+from muster.arrays import NUMPY_TYPES, memory_of
 
 CLOCK_DONE = 2**64 - 1  # the clock of a source that is done: nobody waits for it any more
-_DTYPES = {"f32": numpy.float32, "f16": numpy.float16, "bf16": numpy.uint16}
 _open = weakref.WeakSet()
 
 
@@ -31,13 +30,7 @@ def _close_all():
 
 
 def _array(values):
-    """The memory of a PyTorch tensor on the CPU (bf16 as 16 bits), or what it is already."""
-    if not hasattr(values, "detach"):
-        return values
-    values = values.detach()
-    if values.element_size() == 2 and str(values.dtype) == "torch.bfloat16":
-        values = values.view(sys.modules["torch"].int16)
-    return values.numpy()
+    return memory_of(values)[0]
 
 
 def _keys(keys):
@@ -126,9 +119,9 @@ class Table:
 
     def pull_range(self, values=None, offset=0, min_clock=0, timeout=30):
         """A tensor's elements from offset on, into values or a new array of all the rest."""
-        values = numpy.empty(self.elements - offset, _DTYPES[self.dtype]) if values is None else values
+        values = numpy.empty(self.elements - offset, NUMPY_TYPES[self.dtype]) if values is None else values
         self._table.pull_range(_array(values), offset, min_clock, timeout)
         return values
 
     def _empty(self, count):
-        return numpy.empty((count, self.row_elements), _DTYPES[self.dtype])
+        return numpy.empty((count, self.row_elements), NUMPY_TYPES[self.dtype])

@@ -262,7 +262,8 @@ def test_the_stubs_name_all_that_there_is():
     classes = {node.name: {part.name for part in node.body if isinstance(part, ast.FunctionDef)} for node in tree.body if isinstance(node, ast.ClassDef)}
 
     assert classes.keys() == {name for name, each in vars(muster._muster).items() if isinstance(each, type)}
-    for each in (muster._muster.Strategy, muster._muster.ParamsClient, muster._muster.ParamsTable):
+    for name in ("Strategy", "ParamsClient", "ParamsTable", "Publisher", "Reader", "Version"):
+        each = getattr(muster._muster, name)
         there = {name for name in vars(each) if not name.startswith("__")}
         assert there == classes[each.__name__] - {"__new__"}
         assert all(vars(each)[name].__doc__ for name in there)

@@ -21,6 +21,11 @@ def test_the_counter_is_the_one_of_the_examples():
     assert COUNTER.endswith(blocks((conftest.SOURCE / "README.md").read_text(encoding="utf-8"), "python")[0])
 
 
+def test_the_weights_are_those_of_the_examples():
+    """test_publication.py runs them."""
+    assert blocks(PAGE, "python")[4] == (conftest.SOURCE / "examples/python/weights.py").read_text(encoding="utf-8")
+
+
 def test_the_loop_of_the_page_trains(job):
     run = job(blocks(PAGE, "python")[1], 2, prelude="")
 

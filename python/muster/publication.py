@@ -1,0 +1,112 @@
+"""Publications: one process makes versions of a set of tensors, many processes use the newest one, whole.
+
+    publisher = muster.publication.Publisher("weights", registry="127.0.0.1:2379")
+    publisher.put({"layer1": weights})
+
+    reader = muster.publication.Reader("weights", registry="127.0.0.1:2379")
+    version = reader.take()
+    print(version.number, version["layer1"])
+
+`muster registry` starts the registry that knows the names. docs/publications.md says what it promises.
+"""
+
+import atexit
+import collections.abc
+import weakref
+
+import numpy
+
+from muster import _muster
+from muster.arrays import NUMPY_TYPES, memory_of, torch_of
+
+ALL = 2**32 - 1  # put(…, wait_readers=ALL): all readers that are connected
+_open = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all():
+    """Before the interpreter and its threads are gone."""
+    for each in list(_open):
+        each.close()
+
+
+class Publisher(_muster.Publisher):
+    """Takes the name; the newest publisher of a name is the only one, and an earlier one gets muster.Aborted.
+
+    Readers connect to listen ("127.0.0.1:0"; port 0: a free one), or to reach where that is another address. history
+    says how many versions before the newest one are kept, so that readers fetch only changes.
+    """
+
+    def __new__(cls, *args, **words):
+        self = super().__new__(cls, *args, **words)
+        _open.add(self)
+        return self
+
+    def put(self, tensors, wait_readers=0, timeout=30):
+        """Make the next version of {name: array}, and return its number.
+
+        Arrays are NumPy's, PyTorch's on the CPU, or others with the buffer protocol, contiguous; shapes are not kept. It
+        waits until wait_readers readers have the version (ALL: all that are connected). After muster.DeadlineExceeded
+        the version may be there: `version` tells. Ctrl-C ends the publisher.
+        """
+        items = tensors.items() if isinstance(tensors, collections.abc.Mapping) else tensors
+        return super().put([(name, *memory_of(array)) for name, array in items], wait_readers, timeout)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, traceback):
+        self.close()
+        return False
+
+
+class Reader(_muster.Reader):
+    """Follows a publication while the program computes; listen: an address where other readers fetch from this one.
+
+    It has room for two versions: while an older one than the newest is in use, no third one is fetched.
+    """
+
+    def __new__(cls, *args, **words):
+        self = super().__new__(cls, *args, **words)
+        _open.add(self)
+        return self
+
+    def take(self, version=0, timeout=30):
+        """Wait for this version or a later one, and give the newest. With 0 and timeout=0: what is here, or an error.
+
+        muster.DeadlineExceeded says that it has not come.
+        """
+        return Version(super().take(version, timeout))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, traceback):
+        self.close()
+        return False
+
+
+class Version(collections.abc.Mapping):
+    """A whole version: name -> flat NumPy array, read only. Its bytes stay as they are while an array of it is in use."""
+
+    def __init__(self, version):
+        self.number, self.bytes = version.number, version.bytes
+        self._tensors = version.tensors()
+
+    def __getitem__(self, name):
+        tensor = self._tensors[name]
+        return numpy.frombuffer(tensor, NUMPY_TYPES[tensor.dtype])
+
+    def __iter__(self):
+        return iter(self._tensors)
+
+    def __len__(self):
+        return len(self._tensors)
+
+    def dtype(self, name):
+        """"f32", "bf16" (whose array has 16-bit integers), …"""
+        return self._tensors[name].dtype
+
+    def torch(self, name):
+        """The tensor as one of PyTorch, in the same memory: it must not be written to."""
+        return torch_of(self._tensors[name])

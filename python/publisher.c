@@ -1,0 +1,369 @@
+/* The publisher of a name: each put makes a version of all of its tensors. */
+#include "python/publication.h"
+
+#define TIMEOUT_DEFAULT_NS (30 * MUSTER_NS_PER_S)
+
+struct publisher_object {
+    /* clang-format off */
+    PyObject_HEAD
+        /* clang-format on */
+        struct muster_py_runtime runtime;
+    struct muster_publication *publication; /* NULL: closed */
+    bool is_closing;
+};
+
+static struct publisher_object *publisher_of(PyObject *self)
+{
+    return (struct publisher_object *)self;
+}
+
+bool muster_py_read_listen(const char *text, struct muster_address *address,
+                           const struct muster_address **ret_listen)
+{
+    struct muster_error error;
+
+    *ret_listen = NULL;
+    if (text == NULL)
+        return true;
+    if (muster_address_parse(text, address, &error) != MUSTER_OK)
+        return muster_py_raise_error(&error, NULL) != NULL;
+    *ret_listen = address;
+    return true;
+}
+
+/* --- Close --- */
+
+static void on_closed(struct muster_publication *publication, enum muster_rc rc)
+{
+    struct publisher_object *self = muster_publication_data(publication);
+
+    muster_py_runtime_tell(&self->runtime, rc);
+}
+
+/* Within a call, which it leaves. */
+static void close_entered(struct publisher_object *self)
+{
+    if (self->publication != NULL && !self->is_closing) {
+        muster_py_runtime_expect(&self->runtime);
+        muster_publication_close(self->publication, on_closed);
+        (void)muster_py_runtime_wait(&self->runtime, NULL, NULL);
+    }
+    self->publication = NULL;
+    muster_py_runtime_close(&self->runtime);
+}
+
+static PyObject *publisher_close(PyObject *self, PyObject *unused)
+{
+    struct publisher_object *ours = publisher_of(self);
+
+    (void)unused;
+    if (muster_py_runtime_is_gone(&ours->runtime))
+        Py_RETURN_NONE;
+    if (!muster_py_runtime_enter(&ours->runtime, false))
+        return NULL;
+    close_entered(ours);
+    Py_RETURN_NONE;
+}
+
+static void publisher_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    struct publisher_object *ours = publisher_of(self);
+    PyObject *class, *value, *trace;
+
+    PyErr_Fetch(&class, &value, &trace);
+    if (!muster_py_runtime_is_gone(&ours->runtime) && muster_py_runtime_enter(&ours->runtime, true))
+        close_entered(ours);
+    muster_py_calls_fini(&ours->runtime.calls);
+    PyErr_Restore(class, value, trace);
+    ((freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* What a signal interrupts, the opening or a put, ends with the publisher: nothing else ends it. */
+static void cancel_all(void *data)
+{
+    struct publisher_object *self = data;
+
+    self->is_closing = true;
+    muster_publication_close(self->publication, on_closed);
+}
+
+/* --- Open --- */
+
+static void on_opened(struct muster_publication *publication, enum muster_rc rc)
+{
+    struct publisher_object *self = muster_publication_data(publication);
+
+    if (!self->is_closing)
+        muster_py_runtime_tell(&self->runtime, rc);
+}
+
+static bool read_options(PyObject *args, PyObject *keywords, struct muster_address *address,
+                         struct muster_publication_options *options, uint64_t *ret_timeout_ns)
+{
+    static const char *const names[] = {"name",  "registry", "job",     "listen",
+                                        "reach", "history",  "timeout", NULL};
+    const char *listen = "127.0.0.1:0";
+    PyObject *history = NULL, *timeout = NULL;
+    uint64_t count;
+
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "ss|$zszOO:Publisher",
+                                     (char **)(uintptr_t)names, &options->name, &options->registry,
+                                     &options->job, &listen, &options->reach, &history, &timeout) ||
+        !muster_py_read_number(history, 0, UINT32_MAX, &count) ||
+        !muster_py_read_listen(listen, address, &options->listen) ||
+        (timeout != NULL && !muster_py_read_seconds(timeout, ret_timeout_ns)))
+        return false;
+    options->history = (uint32_t)count;
+    return true;
+}
+
+static bool open_entered(struct publisher_object *self, struct muster_publication_options *options,
+                         uint64_t timeout_ns, struct muster_error *ret_error)
+{
+    enum muster_rc rc;
+
+    options->deadline_ns = muster_py_runtime_deadline(&self->runtime, timeout_ns);
+    options->data = self;
+    muster_py_runtime_expect(&self->runtime);
+    rc = muster_publication_open(self->runtime.env, options, on_opened, &self->publication,
+                                 ret_error);
+    if (rc == MUSTER_OK) {
+        rc = muster_py_runtime_wait(&self->runtime, cancel_all, self);
+        if (rc == MUSTER_OK && !self->is_closing)
+            return true;
+        if (!self->is_closing)
+            *ret_error = *muster_publication_error(self->publication);
+    }
+    ret_error->rc = rc;
+    return false;
+}
+
+static PyObject *publisher_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    struct muster_publication_options options = {0};
+    struct muster_address address;
+    struct muster_error error = {.rc = MUSTER_OK};
+    struct publisher_object *self;
+    uint64_t timeout_ns = TIMEOUT_DEFAULT_NS;
+
+    if (!read_options(args, keywords, &address, &options, &timeout_ns))
+        return NULL;
+    self = publisher_of(PyType_GenericAlloc(type, 0));
+    if (self == NULL)
+        return NULL;
+    if (!muster_py_runtime_open(&self->runtime) ||
+        !muster_py_runtime_enter(&self->runtime, false)) {
+        Py_DECREF((PyObject *)self);
+        return NULL;
+    }
+    if (open_entered(self, &options, timeout_ns, &error)) {
+        muster_py_runtime_leave(&self->runtime);
+        if (!PyErr_Occurred())
+            return (PyObject *)self;
+    } else {
+        close_entered(self);
+        muster_py_raise_error(&error, NULL);
+    }
+    Py_DECREF((PyObject *)self);
+    return NULL;
+}
+
+/* --- Put --- */
+
+/* The tensors of a version: their names, borrowed from the list, and their buffers. */
+struct put_call {
+    struct muster_py_tensors tensors;
+    struct muster_named_tensor *named;
+};
+
+/* item: (name, array, dtype or None). */
+static bool add_item(struct put_call *call, PyObject *item)
+{
+    const struct muster_tensor *tensor = &call->tensors.tensors[call->tensors.count];
+    struct muster_named_tensor *named = &call->named[call->tensors.count];
+    const char *dtype;
+
+    if (!PyTuple_Check(item) || PyTuple_Size(item) != 3)
+        return muster_py_raise(PyExc_TypeError, "tensors must be (name, array, dtype) each") !=
+               NULL;
+    if (!muster_py_read_text(PyTuple_GetItem(item, 0), &named->name) ||
+        !muster_py_read_text(PyTuple_GetItem(item, 2), &dtype))
+        return false;
+    if (named->name == NULL)
+        return muster_py_raise(PyExc_TypeError, "a name must be a string, got None") != NULL;
+    if (!muster_py_tensors_add(&call->tensors, PyTuple_GetItem(item, 1), dtype, false))
+        return false;
+    named->dtype = tensor->dtype;
+    named->count = tensor->count;
+    named->data = tensor->data;
+    return true;
+}
+
+static void put_close(struct put_call *call)
+{
+    muster_py_tensors_close(&call->tensors);
+    PyMem_Free(call->named);
+}
+
+static bool put_open(struct put_call *call, PyObject *list)
+{
+    Py_ssize_t count = PyList_Check(list) ? PyList_Size(list) : -1;
+    bool is_right;
+
+    muster_py_tensors_init(&call->tensors);
+    call->named = NULL;
+    if (count < 0)
+        return muster_py_raise(PyExc_TypeError, "tensors must be a list") != NULL;
+    call->named = PyMem_Calloc((size_t)count + 1, sizeof(*call->named));
+    is_right = call->named != NULL ? muster_py_tensors_reserve(&call->tensors, (size_t)count)
+                                   : PyErr_NoMemory() != NULL;
+    for (Py_ssize_t i = 0; is_right && i < count; i++)
+        is_right = add_item(call, PyList_GetItem(list, i));
+    if (!is_right)
+        put_close(call);
+    return is_right;
+}
+
+static void on_put(struct muster_publication_op *op, enum muster_rc rc)
+{
+    struct publisher_object *self = op->data;
+
+    if (!self->is_closing)
+        muster_py_runtime_tell(&self->runtime, rc);
+}
+
+/* Within a call, which it leaves. */
+static PyObject *put_entered(struct publisher_object *self, struct muster_publication_put *put,
+                             uint64_t timeout_ns)
+{
+    struct muster_publication_op op = {.data = self};
+    struct muster_error error;
+    enum muster_rc rc;
+
+    put->deadline_ns = muster_py_runtime_deadline(&self->runtime, timeout_ns);
+    muster_py_runtime_expect(&self->runtime);
+    rc = muster_publication_put_start(&op, self->publication, put, on_put);
+    if (rc == MUSTER_OK)
+        rc = muster_py_runtime_wait(&self->runtime, cancel_all, self);
+    error = op.error;
+    error.rc = rc;
+    if (self->is_closing) {
+        close_entered(self);
+        return NULL; /* a handler of a signal has raised */
+    }
+    muster_py_runtime_leave(&self->runtime);
+    if (rc != MUSTER_OK)
+        return muster_py_raise_error(&error, NULL);
+    return PyErr_Occurred() ? NULL : PyLong_FromUnsignedLongLong(op.version);
+}
+
+static PyObject *publisher_put(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                               PyObject *keywords)
+{
+    static const char *const names[] = {"tensors", "wait_readers", "timeout", NULL};
+    PyObject *values[3], *result = NULL;
+    struct publisher_object *ours = publisher_of(self);
+    struct put_call call;
+    uint64_t readers, timeout_ns = TIMEOUT_DEFAULT_NS;
+
+    if (!muster_py_read_arguments("put", names, 1, args, count, keywords, values) ||
+        !muster_py_read_number(values[1], 0, UINT32_MAX, &readers) ||
+        (values[2] != NULL && !muster_py_read_seconds(values[2], &timeout_ns)) ||
+        !put_open(&call, values[0]))
+        return NULL;
+    if (muster_py_runtime_enter(&ours->runtime, false))
+        result = put_entered(ours,
+                             &(struct muster_publication_put){.tensors = call.named,
+                                                              .count = call.tensors.count,
+                                                              .wait_readers = (uint32_t)readers},
+                             timeout_ns);
+    put_close(&call);
+    return result;
+}
+
+/* --- Attributes --- */
+
+static PyObject *publisher_get_version(PyObject *self, void *unused)
+{
+    struct publisher_object *ours = publisher_of(self);
+    uint64_t version;
+
+    (void)unused;
+    if (!muster_py_runtime_enter(&ours->runtime, true))
+        return NULL;
+    version = muster_publication_version(ours->publication);
+    muster_py_runtime_leave(&ours->runtime);
+    return PyLong_FromUnsignedLongLong(version);
+}
+
+static PyObject *publisher_stats(PyObject *self, PyObject *unused)
+{
+    struct publisher_object *ours = publisher_of(self);
+    struct muster_publication_stats stats;
+
+    (void)unused;
+    if (!muster_py_runtime_enter(&ours->runtime, true))
+        return NULL;
+    muster_publication_stats(ours->publication, &stats);
+    muster_py_runtime_leave(&ours->runtime);
+    return Py_BuildValue("{sIsKsKsKsK}", "readers", stats.readers, "chunks_sent",
+                         (unsigned long long)stats.chunks_sent, "deltas_sent",
+                         (unsigned long long)stats.deltas_sent, "bytes_sent",
+                         (unsigned long long)stats.bytes_sent, "version",
+                         (unsigned long long)stats.version);
+}
+
+static PyObject *publisher_get_closed(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(publisher_of(self)->publication == NULL);
+}
+
+/* --- The type --- */
+
+#define FAST(function) ((PyCFunction)(void (*)(void))(function))
+#define SLOT(function) ((void *)(uintptr_t)(function))
+
+static PyMethodDef publisher_methods[] = {
+    {"put", FAST(publisher_put), METH_FASTCALL | METH_KEYWORDS,
+     "put(tensors, wait_readers=0, timeout=30)\n--\n\nMake the next version, and return its "
+     "number. "
+     "tensors: a list of (name, array, dtype or None)."},
+    {"stats", publisher_stats, METH_NOARGS, "stats()\n--\n\nNumbers of readers and bytes."},
+    {"close", publisher_close, METH_NOARGS,
+     "close()\n--\n\nGive up the name; readers keep what they have."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef publisher_attributes[] = {
+    {"version", publisher_get_version, NULL, "The newest that the registry has; 0: none.", NULL},
+    {"closed", publisher_get_closed, NULL, "Whether it is closed.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot publisher_slots[] = {
+    {Py_tp_new, SLOT(publisher_new)},
+    {Py_tp_dealloc, SLOT(publisher_dealloc)},
+    {Py_tp_methods, publisher_methods},
+    {Py_tp_getset, publisher_attributes},
+    {Py_tp_doc, SLOT("The publisher of a name: see muster.publication.Publisher.")},
+    {0, NULL},
+};
+
+static PyType_Spec publisher_spec = {
+    .name = "muster._muster.Publisher",
+    .basicsize = sizeof(struct publisher_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .slots = publisher_slots,
+};
+
+bool muster_py_add_publisher(PyObject *module)
+{
+    PyObject *type = PyType_FromSpec(&publisher_spec);
+    bool is_right = type != NULL && PyModule_AddObjectRef(module, "Publisher", type) == 0;
+
+    Py_XDECREF(type);
+    return is_right;
+}

@@ -1,0 +1,484 @@
+/* A reader of a publication, and the versions that the program has taken from it. */
+#include "python/publication.h"
+#include "python/tensor.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#define TIMEOUT_DEFAULT_NS (30 * MUSTER_NS_PER_S)
+
+/* A version that nobody has any more: given back by the next call, since its last user may go inside of one. */
+struct unused_version {
+    const struct muster_version *version;
+    struct unused_version *next;
+};
+
+struct reader_object {
+    /* clang-format off */
+    PyObject_HEAD
+        /* clang-format on */
+        struct muster_py_runtime runtime;
+    struct muster_reader *reader; /* NULL: closed, and all versions are given back */
+    uint32_t taken_count;         /* versions that have objects */
+    bool is_closed;               /* close was called */
+    /* Whoever loses the last reference pushes; the call that has the lock takes all. Push releases the node's
+     * contents, take acquires them. */
+    _Atomic(struct unused_version *) unused;
+};
+
+static struct reader_object *reader_of(PyObject *self)
+{
+    return (struct reader_object *)self;
+}
+
+/* --- Calls --- */
+
+/* Within the lock. */
+static void give_back(struct reader_object *self)
+{
+    struct unused_version *unused = atomic_exchange(&self->unused, NULL);
+
+    while (unused != NULL) {
+        struct unused_version *next = unused->next;
+        struct muster_error error;
+        enum muster_rc rc = muster_reader_put_back(self->reader, unused->version, &error);
+
+        MUSTER_ASSERT(rc == MUSTER_OK); /* the lock is this thread's */
+        self->taken_count--;
+        free(unused);
+        unused = next;
+    }
+}
+
+/* A call that waits for a newer version may wait for an older one's end. */
+static void on_look(struct muster_py_runtime *runtime)
+{
+    give_back(MUSTER_CONTAINER_OF(runtime, struct reader_object, runtime));
+}
+
+/* Within a call, which it leaves. The memory of versions lives as long as its last user. */
+static void reader_leave(struct reader_object *self)
+{
+    struct muster_error error;
+    enum muster_rc rc;
+
+    muster_py_runtime_pause(&self->runtime);
+    give_back(self); /* with the GIL: what comes later finds the lock free */
+    if (!self->is_closed || self->taken_count > 0) {
+        muster_py_calls_unlock(&self->runtime.calls);
+        return;
+    }
+    muster_py_runtime_resume(&self->runtime);
+    rc = muster_reader_disconnect(self->reader, &error);
+    MUSTER_ASSERT(rc == MUSTER_OK); /* as above */
+    self->reader = NULL;
+    muster_py_runtime_close(&self->runtime);
+}
+
+static bool reader_enter(struct reader_object *self, bool is_short)
+{
+    if (self->is_closed && !muster_py_calls_is_forked(&self->runtime.calls))
+        return muster_py_raise(muster_py_error_classes[MUSTER_FAILED_PRECONDITION],
+                               "the reader is closed") != NULL;
+    return muster_py_runtime_enter(&self->runtime, is_short);
+}
+
+/* In a fork it stays, as it is the parent's. */
+static void on_unused(struct reader_object *self, struct unused_version *unused)
+{
+    PyObject *class, *value, *trace;
+
+    unused->next = atomic_load(&self->unused);
+    while (!atomic_compare_exchange_weak(&self->unused, &unused->next, unused))
+        continue;
+    if (muster_py_runtime_is_gone(&self->runtime) || self->runtime.calls.owner != 0)
+        return; /* the call that runs gives it back */
+    PyErr_Fetch(&class, &value, &trace);
+    if (muster_py_runtime_enter(&self->runtime, true))
+        reader_leave(self);
+    PyErr_Restore(class, value, trace);
+}
+
+/* --- Versions --- */
+
+struct version_object {
+    /* clang-format off */
+    PyObject_HEAD
+        /* clang-format on */
+        struct reader_object *reader; /* a reference */
+    const struct muster_version *version;
+    struct unused_version *unused; /* for its end, which may not fail */
+};
+
+static PyTypeObject *version_type;
+
+static struct version_object *version_of(PyObject *self)
+{
+    return (struct version_object *)self;
+}
+
+static PyObject *version_new(struct reader_object *reader, struct unused_version *unused)
+{
+    PyObject *self = PyType_GenericAlloc(version_type, 0);
+
+    if (self == NULL)
+        return NULL;
+    Py_INCREF((PyObject *)reader);
+    version_of(self)->reader = reader;
+    version_of(self)->version = unused->version;
+    version_of(self)->unused = unused;
+    return self;
+}
+
+static void version_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+
+    if (version_of(self)->reader != NULL) {
+        on_unused(version_of(self)->reader, version_of(self)->unused);
+        Py_DECREF((PyObject *)version_of(self)->reader);
+    }
+    ((freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static void free_memory(PyObject *owner, struct muster_py_memory *memory)
+{
+    (void)owner;
+    PyMem_Free(memory);
+}
+
+static PyObject *tensor_new(PyObject *self, const struct muster_named_tensor *named)
+{
+    struct muster_py_memory *memory = PyMem_Calloc(1, sizeof(*memory));
+    PyObject *tensor;
+
+    if (memory == NULL)
+        return PyErr_NoMemory();
+    memory->tensor = (struct muster_tensor){
+        .data = (void *)(uintptr_t)named->data, .count = named->count, .dtype = named->dtype};
+    memory->is_read_only = true;
+    tensor = muster_py_tensor_new(self, memory, free_memory);
+    if (tensor == NULL)
+        PyMem_Free(memory);
+    return tensor;
+}
+
+static PyObject *version_tensors(PyObject *self, PyObject *unused)
+{
+    const struct muster_version *version = version_of(self)->version;
+    PyObject *tensors = PyDict_New();
+
+    (void)unused;
+    for (size_t i = 0; tensors != NULL && i < version->count; i++) {
+        PyObject *tensor = tensor_new(self, &version->tensors[i]);
+
+        if (tensor == NULL || PyDict_SetItemString(tensors, version->tensors[i].name, tensor) != 0)
+            Py_CLEAR(tensors);
+        Py_XDECREF(tensor);
+    }
+    return tensors;
+}
+
+static PyObject *version_get_number(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(version_of(self)->version->number);
+}
+
+static PyObject *version_get_bytes(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(version_of(self)->version->bytes);
+}
+
+/* --- Open and close --- */
+
+static bool read_options(PyObject *args, PyObject *keywords, struct muster_address *address,
+                         struct muster_reader_options *options)
+{
+    static const char *const names[] = {"name",  "registry", "job",         "listen",
+                                        "reach", "host_key", "min_version", NULL};
+    const char *listen = NULL;
+    PyObject *min_version = NULL;
+
+    return PyArg_ParseTupleAndKeywords(args, keywords, "ss|$zzzzO:Reader",
+                                       (char **)(uintptr_t)names, &options->name,
+                                       &options->registry, &options->job, &listen, &options->reach,
+                                       &options->host_key, &min_version) &&
+           muster_py_read_number(min_version, 0, UINT64_MAX, &options->min_version) &&
+           muster_py_read_listen(listen, address, &options->listen);
+}
+
+static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    struct muster_reader_options options = {0};
+    struct muster_address address;
+    struct muster_error error;
+    struct reader_object *self;
+    enum muster_rc rc;
+
+    if (!read_options(args, keywords, &address, &options))
+        return NULL;
+    self = reader_of(PyType_GenericAlloc(type, 0));
+    if (self == NULL)
+        return NULL;
+    if (!muster_py_runtime_open(&self->runtime) ||
+        !muster_py_runtime_enter(&self->runtime, false)) {
+        Py_DECREF((PyObject *)self);
+        return NULL;
+    }
+    self->runtime.look_too = on_look;
+    rc = muster_reader_connect(self->runtime.runtime, &options, &self->reader, &error);
+    if (rc == MUSTER_OK) {
+        muster_py_runtime_leave(&self->runtime);
+        return (PyObject *)self;
+    }
+    muster_py_runtime_close(&self->runtime);
+    Py_DECREF((PyObject *)self);
+    return muster_py_raise_error(&error, NULL);
+}
+
+static PyObject *reader_close(PyObject *self, PyObject *unused)
+{
+    struct reader_object *ours = reader_of(self);
+
+    (void)unused;
+    if (ours->is_closed || muster_py_runtime_is_gone(&ours->runtime))
+        Py_RETURN_NONE;
+    if (!muster_py_runtime_enter(&ours->runtime, false))
+        return NULL;
+    ours->is_closed = true;
+    reader_leave(ours);
+    Py_RETURN_NONE;
+}
+
+static void reader_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    struct reader_object *ours = reader_of(self);
+    PyObject *class, *value, *trace;
+
+    PyErr_Fetch(&class, &value, &trace);
+    if (!muster_py_runtime_is_gone(&ours->runtime) &&
+        muster_py_runtime_enter(&ours->runtime, true)) {
+        ours->is_closed = true; /* versions would have kept it */
+        reader_leave(ours);
+    }
+    muster_py_calls_fini(&ours->runtime.calls);
+    PyErr_Restore(class, value, trace);
+    ((freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* --- Take --- */
+
+static void on_waited(struct muster_reader_op *op, enum muster_rc rc)
+{
+    struct reader_object *self = op->data;
+
+    muster_py_runtime_tell(&self->runtime, rc);
+}
+
+static void cancel_wait(void *data)
+{
+    muster_reader_wait_cancel(data);
+}
+
+/* Why no version has come: what the newest attempt to fetch one has met. */
+static void explain(struct reader_object *self, struct muster_error *error)
+{
+    const struct muster_error *cause = muster_reader_error(self->reader);
+
+    if (error->rc == MUSTER_DEADLINE_EXCEEDED && cause->rc != MUSTER_OK)
+        (void)muster_error_set(error, error->rc,
+                               "no such version in time; the last attempt: %.160s", cause->text);
+}
+
+/* Within a call, which it leaves. */
+static PyObject *take_entered(struct reader_object *self, uint64_t number, uint64_t timeout_ns,
+                              struct unused_version *unused)
+{
+    struct muster_reader_op op = {.data = self};
+    struct muster_error error;
+    enum muster_rc rc;
+
+    muster_py_runtime_expect(&self->runtime);
+    rc =
+        muster_reader_wait_start(&op, self->reader, number,
+                                 muster_py_runtime_deadline(&self->runtime, timeout_ns), on_waited);
+    if (rc == MUSTER_OK)
+        rc = muster_py_runtime_wait(&self->runtime, cancel_wait, &op);
+    if (rc == MUSTER_OK) {
+        unused->version = muster_reader_current(self->reader);
+        self->taken_count++;
+    }
+    error = op.error;
+    error.rc = rc;
+    explain(self, &error);
+    reader_leave(self);
+    if (rc != MUSTER_OK)
+        return muster_py_raise_error(&error, NULL);
+    return version_new(self, unused);
+}
+
+static PyObject *reader_take(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                             PyObject *keywords)
+{
+    static const char *const names[] = {"version", "timeout", NULL};
+    PyObject *values[2], *result = NULL;
+    uint64_t number, timeout_ns = TIMEOUT_DEFAULT_NS;
+    struct unused_version *unused;
+
+    if (!muster_py_read_arguments("take", names, 0, args, count, keywords, values) ||
+        !muster_py_read_number(values[0], 0, UINT64_MAX, &number) ||
+        (values[1] != NULL && !muster_py_read_seconds(values[1], &timeout_ns)))
+        return NULL;
+    unused = calloc(1, sizeof(*unused));
+    if (unused == NULL)
+        return PyErr_NoMemory();
+    if (reader_enter(reader_of(self), true))
+        result = take_entered(reader_of(self), number, timeout_ns, unused);
+    if (result != NULL && !PyErr_Occurred())
+        return result;
+    if (result != NULL) { /* a handler of a signal has raised when the version was there */
+        Py_DECREF(result);
+        return NULL;
+    }
+    if (unused->version != NULL)
+        on_unused(reader_of(self), unused);
+    else
+        free(unused);
+    return NULL;
+}
+
+/* --- Attributes --- */
+
+static bool read_stats(PyObject *self, struct muster_reader_stats *ret_stats)
+{
+    struct reader_object *ours = reader_of(self);
+
+    if (!reader_enter(ours, true))
+        return false;
+    muster_reader_stats(ours->reader, ret_stats);
+    reader_leave(ours);
+    return true;
+}
+
+static PyObject *reader_get_newest(PyObject *self, void *unused)
+{
+    struct muster_reader_stats stats;
+
+    (void)unused;
+    return read_stats(self, &stats) ? PyLong_FromUnsignedLongLong(stats.newest) : NULL;
+}
+
+static PyObject *reader_get_current(PyObject *self, void *unused)
+{
+    struct muster_reader_stats stats;
+
+    (void)unused;
+    return read_stats(self, &stats) ? PyLong_FromUnsignedLongLong(stats.current) : NULL;
+}
+
+static PyObject *reader_stats(PyObject *self, PyObject *unused)
+{
+    struct muster_reader_stats stats;
+
+    (void)unused;
+    if (!read_stats(self, &stats))
+        return NULL;
+#define NUMBER(name) #name, (unsigned long long)stats.name
+    return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsK}", NUMBER(versions), NUMBER(chunks_received),
+                         NUMBER(deltas_received), NUMBER(chunks_equal), NUMBER(chunks_wrong),
+                         NUMBER(bytes_received), NUMBER(parents_lost), NUMBER(bytes_sent),
+                         NUMBER(chunks_mapped), NUMBER(current), NUMBER(newest));
+#undef NUMBER
+}
+
+static PyObject *reader_get_closed(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(reader_of(self)->is_closed);
+}
+
+/* --- The types --- */
+
+#define FAST(function) ((PyCFunction)(void (*)(void))(function))
+#define SLOT(function) ((void *)(uintptr_t)(function))
+
+static PyMethodDef version_methods[] = {
+    {"tensors", version_tensors, METH_NOARGS,
+     "tensors()\n--\n\nName -> Tensor, read only; they stay as they are while somebody has them."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef version_attributes[] = {
+    {"number", version_get_number, NULL, "From 1.", NULL},
+    {"bytes", version_get_bytes, NULL, "All tensors together.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot version_slots[] = {
+    {Py_tp_dealloc, SLOT(version_dealloc)},
+    {Py_tp_methods, version_methods},
+    {Py_tp_getset, version_attributes},
+    {Py_tp_doc, SLOT("A version that the program has taken: see muster.publication.Version.")},
+    {0, NULL},
+};
+
+static PyType_Spec version_spec = {
+    .name = "muster._muster.Version",
+    .basicsize = sizeof(struct version_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = version_slots,
+};
+
+static PyMethodDef reader_methods[] = {
+    {"take", FAST(reader_take), METH_FASTCALL | METH_KEYWORDS,
+     "take(version=0, timeout=30)\n--\n\nWait for this version or a later one, and take the "
+     "newest."},
+    {"stats", reader_stats, METH_NOARGS, "stats()\n--\n\nNumbers of versions, chunks and bytes."},
+    {"close", reader_close, METH_NOARGS,
+     "close()\n--\n\nStop reading; versions that are in use stay."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef reader_attributes[] = {
+    {"current", reader_get_current, NULL, "The newest version that is here, whole; 0: none.", NULL},
+    {"newest", reader_get_newest, NULL, "The newest version that the reader has heard of; 0: none.",
+     NULL},
+    {"closed", reader_get_closed, NULL, "Whether close has been called.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot reader_slots[] = {
+    {Py_tp_new, SLOT(reader_new)},
+    {Py_tp_dealloc, SLOT(reader_dealloc)},
+    {Py_tp_methods, reader_methods},
+    {Py_tp_getset, reader_attributes},
+    {Py_tp_doc, SLOT("A reader of a publication: see muster.publication.Reader.")},
+    {0, NULL},
+};
+
+static PyType_Spec reader_spec = {
+    .name = "muster._muster.Reader",
+    .basicsize = sizeof(struct reader_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .slots = reader_slots,
+};
+
+bool muster_py_add_reader(PyObject *module)
+{
+    PyObject *type = PyType_FromSpec(&reader_spec);
+    bool is_right = type != NULL && PyModule_AddObjectRef(module, "Reader", type) == 0;
+
+    Py_XDECREF(type);
+    if (!is_right)
+        return false;
+    type = PyType_FromSpec(&version_spec);
+    if (type == NULL)
+        return false;
+    version_type = (PyTypeObject *)type;
+    return PyModule_AddObjectRef(module, "Version", type) == 0;
+}
