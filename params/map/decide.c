@@ -17,6 +17,7 @@ struct step {
     uint32_t moves[MUSTER_PARAMS_SERVERS_MAX]; /* shards that it learns */
     uint32_t moves_max;
     bool is_short[MUSTER_PARAMS_SHARD_COUNT_MAX]; /* shards whose targets do not all have them */
+    bool is_awaited;                              /* the next map, though it may say the same */
 };
 
 static bool list_has(const uint16_t *places, uint32_t count, uint32_t place)
@@ -147,23 +148,28 @@ static void lost_drop(const struct step *step, struct muster_params_map_shard *s
     }
 }
 
-/* Remove copies that are stale. The primary has all that was acknowledged, since a push is acknowledged only
- * when all copies have it. */
-static void stale_drop(const struct step *step, uint32_t number,
-                       struct muster_params_map_shard *shard)
+static bool place_is_stale(const struct step *step, uint32_t number, uint16_t place)
 {
-    const struct muster_params_decide_input *input = step->input;
+    uint32_t before;
 
-    if (input->is_stale == NULL || shard->copy_count == 0 || !step->is_alive[shard->copies[0]])
+    return muster_params_map_find(step->before, &step->next->servers[place].id, &before) &&
+           step->input->is_stale(step->input->data, number, before);
+}
+
+/* Remove copies that are stale. The primary has all that was acknowledged, since a push is acknowledged only
+ * when all copies have it. A stale learner stays one; its primary waits to see that no map before has made it a
+ * copy. */
+static void stale_drop(struct step *step, uint32_t number, struct muster_params_map_shard *shard)
+{
+    if (step->input->is_stale == NULL || shard->copy_count == 0 ||
+        !step->is_alive[shard->copies[0]])
         return;
     for (uint32_t i = shard->copy_count; i > 1; i--) {
-        uint32_t before;
-
-        if (muster_params_map_find(step->before, &step->next->servers[shard->copies[i - 1]].id,
-                                   &before) &&
-            input->is_stale(input->data, number, before))
+        if (place_is_stale(step, number, shard->copies[i - 1]))
             list_cut(shard->copies, &shard->copy_count, i - 1);
     }
+    for (uint32_t i = 0; i < shard->learner_count; i++)
+        step->is_awaited |= place_is_stale(step, number, shard->learners[i]);
 }
 
 /* The list of copies is full, and a learner of the target has all of the shard: a copy that the target does
@@ -406,7 +412,7 @@ enum muster_rc muster_params_decide(struct muster_mem *mem,
             learners_add(&step, number);
         shard_clean(&next->shards[number]);
     }
-    if (!map_has_changed(input->map, next)) {
+    if (!step.is_awaited && !map_has_changed(input->map, next)) {
         muster_mem_free(mem, next);
         next = NULL;
     }

@@ -23,7 +23,8 @@ struct muster_params_decide_input {
     /* A bit for each (shard, place of the learner in servers[] of E) whose learner has all of the
      * shard and is acknowledged with; by muster_params_decide_ready. */
     bool (*is_ready)(const void *data, uint32_t shard, uint32_t place);
-    /* Whether a copy is not as its primary's: it becomes a learner. NULL: none is. */
+    /* Whether a copy is not as its primary's: it becomes a learner. With a learner there is a next map even where
+     * nothing else changes. NULL: none is. */
     bool (*is_stale)(const void *data, uint32_t shard, uint32_t place);
     /* Whether the copy has all that the primary has applied, which applies nothing more before the next map: it
      * leads then, where it is the shard's first target. NULL: none is. */

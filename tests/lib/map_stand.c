@@ -175,6 +175,7 @@ bool map_stand_step(struct map_stand *stand)
                                                .is_ready = stand->is_ready,
                                                .is_handed = stand->is_handed,
                                                .is_whole = stand->is_whole,
+                                               .is_stale = stand->is_stale,
                                                .data = stand,
                                                .moves_max = stand->moves_max};
 

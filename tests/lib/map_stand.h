@@ -19,6 +19,7 @@ struct map_stand {
     bool (*is_ready)(const void *data, uint32_t shard, uint32_t place);  /* NULL: none is */
     bool (*is_handed)(const void *data, uint32_t shard, uint32_t place); /* likewise */
     bool (*is_whole)(const void *data, uint32_t shard, uint32_t place);  /* NULL: each is */
+    bool (*is_stale)(const void *data, uint32_t shard, uint32_t place);  /* NULL: none is */
     uint64_t random;
 };
 

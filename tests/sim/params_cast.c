@@ -187,6 +187,21 @@ static uint64_t clock_draw(struct params_client *client)
     return step > staleness ? step - staleness : 0;
 }
 
+static bool client_is_marooned(const struct params_client *client)
+{
+    const struct params_life *life = client->life;
+
+    return life->cast->marooned != NULL && sim_node_host(life->node) == life->cast->marooned;
+}
+
+/* One row, of a server that it may reach, and no long wait where it does not. */
+static void slot_draw_marooned(struct params_slot *slot)
+{
+    slot->act = PARAMS_PULL;
+    slot->is_hasty = true;
+    slot_add_row(slot, (uint32_t)client_draw(slot->client, PARAMS_ROWS));
+}
+
 static void slot_draw(struct params_slot *slot)
 {
     struct params_client *client = slot->client;
@@ -203,14 +218,19 @@ static void slot_draw(struct params_slot *slot)
         slot_add_row(slot, (uint32_t)client_draw(client, PARAMS_ROWS));
 }
 
+/* One slot is kept for what ends in time: the last look, or a pull of a marooned client. */
 static void client_begin(struct params_client *client)
 {
+    bool is_marooned = client_is_marooned(client);
     struct params_slot *slot =
-        client->busy_count + 1 < PARAMS_SLOTS ? slot_take(client) : NULL; /* one is for the last */
+        client->busy_count + !is_marooned < PARAMS_SLOTS ? slot_take(client) : NULL;
 
     if (slot == NULL)
         return;
-    slot_draw(slot);
+    if (is_marooned)
+        slot_draw_marooned(slot);
+    else
+        slot_draw(slot);
     slot_begin(slot);
 }
 

@@ -112,6 +112,7 @@ struct params_cast {
     bool is_ending;
     struct params_cuts *cuts;  /* that source 0 asks for; NULL: none */
     struct sim_host *cut_host; /* of source 0, in such plays */
+    struct sim_host *marooned; /* its client reaches one server only; NULL: none is */
     uint64_t op_count;
 };
 

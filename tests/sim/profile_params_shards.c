@@ -1,9 +1,11 @@
 /* Profile "params_shards": clients push to several servers that share the shards of a job, with one to
- * three copies, and pull from them, while servers die, stand still, come, leave, and their leases run out. Variant 1 is
+ * three copies, and pull from them, while servers die, stand still, come, leave, their leases run out, and a server
+ * and a client are cut off from all others together. Variant 1 is
  * "params_turnover": rows of their tables come and go. */
 #include <stdlib.h>
 
 #include "tests/sim/params_cast.h"
+#include "tests/sim/params_island.h"
 #include "tests/sim/params_stage.h"
 #include "tests/sim/params_turnover.h"
 #include "tests/sim/profile.h"
@@ -21,6 +23,7 @@ struct scene {
     struct sim_world *world;
     struct params_stage stage;
     struct params_cast cast;
+    struct params_island island;
 };
 
 /* Faults strike between any two events. */
@@ -41,6 +44,7 @@ static void scene_play(void *data)
         params_cast_revive(&scene->cast);
         params_cast_replace(&scene->cast);
         params_stage_strike(&scene->stage);
+        params_island_strike(&scene->island);
     }
 }
 
@@ -54,6 +58,7 @@ static void scene_finish(void *data)
     struct scene *scene = data;
 
     params_stage_spare(&scene->stage);
+    params_island_heal(&scene->island);
     scene->cast.is_ending = true;
     params_stage_revive(&scene->stage, true);
     params_cast_revive(&scene->cast);
@@ -85,6 +90,7 @@ static void scene_open(struct scene *scene, bool is_turning)
     if (is_turning)
         params_turnover_draw(&scene->cast);
     params_cast_open(&scene->cast);
+    params_island_draw(&scene->island, stage, &scene->cast);
 }
 
 void sim_profile_params_shards(struct sim_run *run, const struct sim_profile *profile)

@@ -67,20 +67,23 @@ void muster_params_copy_differs(struct muster_params_follower *follower, uint32_
         muster_params_copy_stale(follower, shard);
 }
 
-/* A learner stays one until the map that the follower's own record brings: its shard is not ready. */
+/* A learner stays one until the map that the follower's own record brings: its shard is not ready. One that was may
+ * be a copy in a map that is on its way. */
 void muster_params_copy_full(struct muster_params_follower *follower, uint32_t shard)
 {
     struct muster_params_server *server = follower->server;
+    bool was_ready;
 
     if (shard >= server->map->shard_count) {
         muster_params_follower_break(follower, "it spoke of a shard that does not exist");
         return;
     }
+    was_ready = muster_params_bit_is_set(follower->ready, shard);
     MUSTER_LOG(server->env, WARN, "params_copy_full", "shard", shard, "place", follower->place);
     muster_params_bit_set(follower->refused, shard);
     muster_params_copy_unsettle(follower, shard);
     muster_params_bit_clear(follower->ready, shard);
-    if (muster_params_map_is_copy(server->map, shard, follower->place))
+    if (was_ready || muster_params_map_is_copy(server->map, shard, follower->place))
         muster_params_copy_stale(follower, shard);
 }
 

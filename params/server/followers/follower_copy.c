@@ -39,7 +39,8 @@ void muster_params_follower_learn_next(struct muster_params_follower *follower)
         return;
     for (uint32_t shard = 0; shard < server->map->shard_count; shard++) {
         if (!muster_params_bit_is_set(follower->wanted, shard) ||
-            muster_params_bit_is_set(follower->begun, shard) || server->unite.is_open[shard])
+            muster_params_bit_is_set(follower->begun, shard) ||
+            muster_params_bit_is_set(follower->stale, shard) || server->unite.is_open[shard])
             continue;
         muster_params_bit_set(follower->begun, shard);
         muster_params_bit_clear(follower->refused, shard);

@@ -7,23 +7,28 @@
 #define AGAIN_FIRST_NS MUSTER_NS_PER_S
 #define AGAIN_MAX_NS   (60 * MUSTER_NS_PER_S)
 
-/* The next map drops its copies. What it learns begins anew. */
+/* The next map drops its copies. What it learns begins anew. Learners that are ready may be copies in a map that this
+ * server has proposed and does not know yet: they are waited for like copies. */
 static void shards_take(struct muster_params_follower *follower)
 {
     struct muster_params_server *server = follower->server;
 
     for (uint32_t shard = 0; shard < server->map->shard_count; shard++) {
-        if (muster_params_server_leads(server, shard, server->map->epoch) &&
-            muster_params_map_is_copy(server->map, shard, follower->place)) {
-            muster_params_bit_clear(follower->asking, shard);
-            muster_params_bit_clear(follower->differs, shard);
+        bool is_ready = muster_params_bit_is_set(follower->ready, shard);
+        bool is_copy = muster_params_server_leads(server, shard, server->map->epoch) &&
+                       muster_params_map_is_copy(server->map, shard, follower->place);
+
+        if (!is_copy && !muster_params_bit_is_set(follower->begun, shard))
+            continue;
+        muster_params_bit_clear(follower->asking, shard);
+        muster_params_bit_clear(follower->differs, shard);
+        muster_params_bit_clear(follower->begun, shard);
+        muster_params_copy_unsettle(follower, shard);
+        muster_params_bit_clear(follower->ready, shard);
+        if (is_copy || is_ready)
             muster_params_copy_stale(follower, shard);
-        } else if (muster_params_bit_is_set(follower->begun, shard)) {
-            muster_params_bit_clear(follower->begun, shard);
-            muster_params_copy_unsettle(follower, shard);
-            muster_params_bit_clear(follower->ready, shard);
+        else
             server->shard_followers[shard] &= ~muster_params_follower_mask(follower);
-        }
     }
 }
 
@@ -69,7 +74,8 @@ static void on_still(struct muster_timer *timer)
 {
     struct muster_params_server *server = timer->data;
     uint64_t late_ns = muster_loop_now_ns(server->env->loop) - timer->due_ns;
-    bool is_late = late_ns > server->replica_lag_ns / MUSTER_PARAMS_STILL_LOOKS, has_changed = false, is_owed = false;
+    bool is_late = late_ns > server->replica_lag_ns / MUSTER_PARAMS_STILL_LOOKS,
+         has_changed = false, is_owed = false;
 
     MUSTER_LIST_EACH_SAFE (&server->followers, follower, struct muster_params_follower, node) {
         if (is_still(follower, is_late)) {

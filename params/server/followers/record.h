@@ -1,6 +1,6 @@
 /* Records: what followers must have, kept until they have it. */
-#ifndef MUSTER_PARAMS_SERVER_RECORD_H
-#define MUSTER_PARAMS_SERVER_RECORD_H
+#ifndef MUSTER_PARAMS_SERVER_FOLLOWER_RECORD_H
+#define MUSTER_PARAMS_SERVER_FOLLOWER_RECORD_H
 
 #include "params/server/core/server_internal.h"
 #include "params/server/followers/follower.h"

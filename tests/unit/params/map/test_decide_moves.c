@@ -207,6 +207,39 @@ static void a_living_primary_leads_until_it_knows_its_copy_to_be_whole(void **st
     map_stand_close(&stand);
 }
 
+static uint32_t stale_shard;
+
+static bool one_is_stale(const void *data, uint32_t shard, uint32_t place)
+{
+    (void)data, (void)place;
+    return shard == stale_shard;
+}
+
+/* Its primary goes on when it knows that the map before has not made the learner a copy. */
+static void a_stale_learner_stays_one_in_a_map_with_another_number(void **state)
+{
+    struct map_stand stand;
+    struct muster_params_map_shard before;
+    uint64_t epoch;
+    uint32_t place;
+
+    (void)state;
+    stand_with(&stand, 3, 1);
+    map_stand_come(&stand, 3);
+    assert_true(map_stand_step(&stand));
+    assert_false(map_stand_step(&stand));
+    place = map_stand_place(&stand, 3);
+    for (stale_shard = 0; !muster_params_map_is_learner(stand.map, stale_shard, place);)
+        stale_shard++;
+    before = stand.map->shards[stale_shard];
+    epoch = stand.map->epoch;
+    stand.is_stale = one_is_stale;
+    assert_true(map_stand_step(&stand));
+    assert_int_equal(stand.map->epoch, epoch + 1);
+    assert_memory_equal(&stand.map->shards[stale_shard], &before, sizeof(before));
+    map_stand_close(&stand);
+}
+
 static uint32_t ready_shard;
 
 static bool one_is_ready(const void *data, uint32_t shard, uint32_t place)
@@ -474,6 +507,7 @@ int main(void)
         cmocka_unit_test(a_learner_without_memory_is_given_up),
         cmocka_unit_test(a_copy_that_is_handed_a_shard_leads_it),
         cmocka_unit_test(a_living_primary_leads_until_it_knows_its_copy_to_be_whole),
+        cmocka_unit_test(a_stale_learner_stays_one_in_a_map_with_another_number),
         cmocka_unit_test(a_learner_that_is_ready_takes_the_place_of_the_surplus_copy),
         cmocka_unit_test(a_full_list_of_copies_gives_way_to_a_learner_that_is_ready),
         cmocka_unit_test(a_learner_whose_server_dies_goes),
