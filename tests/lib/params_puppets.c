@@ -1,5 +1,7 @@
 #include "params_puppets.h"
 
+#include "params/wire/pulse.h"
+
 #include <muster/stream.h>
 
 #include <string.h>
@@ -118,6 +120,19 @@ static void frames_drop(struct params_puppet *puppet)
     puppet->handled = 0;
 }
 
+static bool alive_answer(struct params_puppet *puppet, const struct muster_frame_header *header)
+{
+    const struct muster_frame_header answer = {.channel = MUSTER_FRAME_PARAMS,
+                                               .type = MUSTER_PARAMS_ALIVE};
+
+    if (header->type != MUSTER_PARAMS_ALIVE)
+        return false;
+    if ((header->flags & MUSTER_PARAMS_ALIVE_ASKS) != 0)
+        params_puppet_send(puppet, &answer, NULL);
+    return true;
+}
+
+/* Clients ask whether a server is there when the test has not run for a second. */
 bool params_puppet_next(struct params_puppet *puppet, struct params_puppet_frame *ret_frame)
 {
     struct params_peer *peer = &puppet->host.peer;
@@ -129,6 +144,8 @@ bool params_puppet_next(struct params_puppet *puppet, struct params_puppet_frame
     if (peer->link == NULL)
         return false;
     frames_drop(puppet);
+    while (puppet->handled < peer->count && alive_answer(puppet, &peer->headers[puppet->handled]))
+        puppet->handled++;
     if (puppet->handled == peer->count)
         return false;
     *ret_frame = (struct params_puppet_frame){peer->headers[puppet->handled],
