@@ -1,8 +1,6 @@
 /* A client of the servers of tables: open, the steps that it has completed, close. */
 #include "python/params.h"
 
-#define TIMEOUT_DEFAULT_NS (30 * MUSTER_NS_PER_S)
-
 static struct muster_py_params *params_of(PyObject *self)
 {
     return (struct muster_py_params *)self;
@@ -80,10 +78,10 @@ static PyObject *params_close(PyObject *self, PyObject *const *args, Py_ssize_t 
     PyObject *values[1];
     struct muster_py_params *ours = params_of(self);
     struct muster_error error;
-    uint64_t timeout_ns = TIMEOUT_DEFAULT_NS;
+    uint64_t timeout_ns;
 
     if (!muster_py_read_arguments("close", names, 0, args, count, keywords, values) ||
-        (values[0] != NULL && !muster_py_read_seconds(values[0], &timeout_ns)))
+        !muster_py_read_timeout(values[0], &timeout_ns))
         return NULL;
     if (muster_py_runtime_is_gone(&ours->runtime))
         Py_RETURN_NONE;
@@ -128,7 +126,7 @@ static bool read_options(PyObject *args, PyObject *keywords, struct muster_param
                                      &clock_sources, &queue, &has_host_memory, &timeout) ||
         !muster_py_read_number(clock_sources, 0, UINT32_MAX, &sources) ||
         !muster_py_read_number(queue, 0, UINT64_MAX, &options->queue_max_bytes) ||
-        (timeout != NULL && !muster_py_read_seconds(timeout, ret_timeout_ns)))
+        !muster_py_read_timeout(timeout, ret_timeout_ns))
         return false;
     options->clock_sources = (uint32_t)sources;
     options->no_host_memory = has_host_memory == 0;
@@ -168,7 +166,7 @@ static PyObject *params_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     struct muster_params_options options = {0};
     struct muster_error error = {.rc = MUSTER_OK};
     struct muster_py_params *self;
-    uint64_t timeout_ns = TIMEOUT_DEFAULT_NS;
+    uint64_t timeout_ns;
 
     if (!read_options(args, keywords, &options, &timeout_ns))
         return NULL;
@@ -201,13 +199,13 @@ static PyObject *params_tick(PyObject *self, PyObject *const *args, Py_ssize_t c
     PyObject *values[3];
     struct muster_py_params *ours = params_of(self);
     struct muster_params_op op = {.data = ours};
-    uint64_t clock, timeout_ns = TIMEOUT_DEFAULT_NS;
+    uint64_t clock, timeout_ns;
     double weight = 1;
     enum muster_rc rc;
 
     if (!muster_py_read_arguments("tick", names, 1, args, count, keywords, values) ||
         !muster_py_read_number(values[0], 0, UINT64_MAX, &clock) ||
-        (values[2] != NULL && !muster_py_read_seconds(values[2], &timeout_ns)))
+        !muster_py_read_timeout(values[2], &timeout_ns))
         return NULL;
     if (values[1] != NULL && values[1] != Py_None)
         weight = PyFloat_AsDouble(values[1]);

@@ -4,8 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TIMEOUT_DEFAULT_NS (30 * MUSTER_NS_PER_S)
-#define SHORT_BYTES_MAX    65536u /* more bytes than these take longer than getting the GIL back */
+#define SHORT_BYTES_MAX 65536u /* more bytes than these take longer than getting the GIL back */
 
 struct table_object {
     /* clang-format off */
@@ -138,11 +137,11 @@ static PyObject *table_push(PyObject *self, PyObject *const *args, Py_ssize_t co
 {
     static const char *const names[] = {"keys", "values", "timeout", NULL};
     PyObject *values[3];
-    struct table_call call = {.start = start_push, .timeout_ns = TIMEOUT_DEFAULT_NS};
+    struct table_call call = {.start = start_push};
     struct muster_py_tensors tensors;
 
     if (!muster_py_read_arguments("push", names, 2, args, count, keywords, values) ||
-        (values[2] != NULL && !muster_py_read_seconds(values[2], &call.timeout_ns)) ||
+        !muster_py_read_timeout(values[2], &call.timeout_ns) ||
         !open_rows(self, values[0], values[1], NULL, &tensors, &call))
         return NULL;
     return table_run(self, &call, &tensors);
@@ -163,12 +162,12 @@ static PyObject *table_pull(PyObject *self, PyObject *const *args, Py_ssize_t co
 {
     static const char *const names[] = {"keys", "values", "min_clock", "timeout", NULL};
     PyObject *values[4];
-    struct table_call call = {.start = start_pull, .timeout_ns = TIMEOUT_DEFAULT_NS};
+    struct table_call call = {.start = start_pull};
     struct muster_py_tensors tensors;
 
     if (!muster_py_read_arguments("pull", names, 2, args, count, keywords, values) ||
         !muster_py_read_number(values[2], 0, UINT64_MAX, &call.min_clock) ||
-        (values[3] != NULL && !muster_py_read_seconds(values[3], &call.timeout_ns)) ||
+        !muster_py_read_timeout(values[3], &call.timeout_ns) ||
         !open_rows(self, values[0], values[1], values[1], &tensors, &call))
         return NULL;
     return table_run(self, &call, &tensors);
@@ -186,11 +185,11 @@ static PyObject *table_push_pull(PyObject *self, PyObject *const *args, Py_ssize
 {
     static const char *const names[] = {"keys", "values", "answer", "timeout", NULL};
     PyObject *values[4];
-    struct table_call call = {.start = start_push_pull, .timeout_ns = TIMEOUT_DEFAULT_NS};
+    struct table_call call = {.start = start_push_pull};
     struct muster_py_tensors tensors;
 
     if (!muster_py_read_arguments("push_pull", names, 3, args, count, keywords, values) ||
-        (values[3] != NULL && !muster_py_read_seconds(values[3], &call.timeout_ns)) ||
+        !muster_py_read_timeout(values[3], &call.timeout_ns) ||
         !open_rows(self, values[0], values[1], values[2], &tensors, &call))
         return NULL;
     return table_run(self, &call, &tensors);
@@ -217,10 +216,9 @@ static PyObject *run_range(PyObject *self, PyObject *values, PyObject *offset, P
 {
     struct muster_py_tensors tensors;
 
-    call->timeout_ns = TIMEOUT_DEFAULT_NS;
     muster_py_tensors_init(&tensors);
     if (!muster_py_read_number(offset, 0, MUSTER_PARAMS_TENSOR_ELEMENTS_MAX, &call->range.offset) ||
-        (timeout != NULL && !muster_py_read_seconds(timeout, &call->timeout_ns)))
+        !muster_py_read_timeout(timeout, &call->timeout_ns))
         return NULL;
     if (!add_values(&tensors, table_of(self), values, 0, call->start == start_pull_range) ||
         (tensors.tensors[0].count == 0 &&
@@ -424,7 +422,7 @@ PyObject *muster_py_params_table(PyObject *self, PyObject *args, PyObject *keywo
     struct muster_params_schema schema = {.wire_dtype = MUSTER_F32};
     struct muster_params_op op = {.data = client};
     struct muster_params_table *table = NULL;
-    uint64_t timeout_ns = TIMEOUT_DEFAULT_NS;
+    uint64_t timeout_ns;
     PyObject *result;
 
     if (!read_schema(args, keywords, &schema, &timeout_ns) ||

@@ -1,8 +1,6 @@
 /* The publisher of a name: each put makes a version of all of its tensors. */
 #include "python/publication.h"
 
-#define TIMEOUT_DEFAULT_NS (30 * MUSTER_NS_PER_S)
-
 struct publisher_object {
     /* clang-format off */
     PyObject_HEAD
@@ -113,7 +111,7 @@ static bool read_options(PyObject *args, PyObject *keywords, struct muster_addre
                                      &options->job, &listen, &options->reach, &history, &timeout) ||
         !muster_py_read_number(history, 0, UINT32_MAX, &count) ||
         !muster_py_read_listen(listen, address, &options->listen) ||
-        (timeout != NULL && !muster_py_read_seconds(timeout, ret_timeout_ns)))
+        !muster_py_read_timeout(timeout, ret_timeout_ns))
         return false;
     options->history = (uint32_t)count;
     return true;
@@ -146,7 +144,7 @@ static PyObject *publisher_new(PyTypeObject *type, PyObject *args, PyObject *key
     struct muster_address address;
     struct muster_error error = {.rc = MUSTER_OK};
     struct publisher_object *self;
-    uint64_t timeout_ns = TIMEOUT_DEFAULT_NS;
+    uint64_t timeout_ns;
 
     if (!read_options(args, keywords, &address, &options, &timeout_ns))
         return NULL;
@@ -266,12 +264,11 @@ static PyObject *publisher_put(PyObject *self, PyObject *const *args, Py_ssize_t
     PyObject *values[3], *result = NULL;
     struct publisher_object *ours = publisher_of(self);
     struct put_call call;
-    uint64_t readers, timeout_ns = TIMEOUT_DEFAULT_NS;
+    uint64_t readers, timeout_ns;
 
     if (!muster_py_read_arguments("put", names, 1, args, count, keywords, values) ||
         !muster_py_read_number(values[1], 0, UINT32_MAX, &readers) ||
-        (values[2] != NULL && !muster_py_read_seconds(values[2], &timeout_ns)) ||
-        !put_open(&call, values[0]))
+        !muster_py_read_timeout(values[2], &timeout_ns) || !put_open(&call, values[0]))
         return NULL;
     if (muster_py_runtime_enter(&ours->runtime, false))
         result = put_entered(ours,

@@ -5,8 +5,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#define TIMEOUT_DEFAULT_NS (30 * MUSTER_NS_PER_S)
-
 /* A version that nobody has any more: given back by the next call, since its last user may go inside of one. */
 struct unused_version {
     const struct muster_version *version;
@@ -327,12 +325,12 @@ static PyObject *reader_take(PyObject *self, PyObject *const *args, Py_ssize_t c
 {
     static const char *const names[] = {"version", "timeout", NULL};
     PyObject *values[2], *result = NULL;
-    uint64_t number, timeout_ns = TIMEOUT_DEFAULT_NS;
+    uint64_t number, timeout_ns;
     struct unused_version *unused;
 
     if (!muster_py_read_arguments("take", names, 0, args, count, keywords, values) ||
         !muster_py_read_number(values[0], 0, UINT64_MAX, &number) ||
-        (values[1] != NULL && !muster_py_read_seconds(values[1], &timeout_ns)))
+        !muster_py_read_timeout(values[1], &timeout_ns))
         return NULL;
     unused = calloc(1, sizeof(*unused));
     if (unused == NULL)

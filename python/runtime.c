@@ -6,6 +6,7 @@
 #define FIRST_LOOK_NS MUSTER_NS_PER_MS
 #define LOOK_NS       (50 * MUSTER_NS_PER_MS)
 #define CLOSING_TURNS 4
+#define TIMEOUT_NS    (30 * MUSTER_NS_PER_S)
 
 /* --- Open and close --- */
 
@@ -113,6 +114,14 @@ void muster_py_runtime_leave(struct muster_py_runtime *self)
 }
 
 /* --- Waiting --- */
+
+bool muster_py_read_timeout(PyObject *value, uint64_t *ret_ns)
+{
+    if (value != NULL && value != Py_None)
+        return muster_py_read_seconds(value, ret_ns);
+    *ret_ns = TIMEOUT_NS;
+    return true;
+}
 
 uint64_t muster_py_runtime_deadline(const struct muster_py_runtime *self, uint64_t timeout_ns)
 {

@@ -32,6 +32,8 @@ void muster_py_runtime_leave(struct muster_py_runtime *self);
 void muster_py_runtime_pause(struct muster_py_runtime *self);
 void muster_py_runtime_resume(struct muster_py_runtime *self);
 
+/** 30 s for NULL and None. */
+bool muster_py_read_timeout(PyObject *value, uint64_t *ret_ns);
 /** Within a call: loop time, absolute. */
 uint64_t muster_py_runtime_deadline(const struct muster_py_runtime *self, uint64_t timeout_ns);
 /** Before an operation is started. */

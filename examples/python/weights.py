@@ -19,12 +19,11 @@ def train(registry):
 def serve(registry):
     with muster.publication.Reader("weights", registry) as reader:
         version = reader.take(1)
-        while version.number < STEPS:
+        for request in sys.stdin:
             if reader.current > version.number:  # between two requests
                 version = reader.take()
-                print("answers with version", version.number, flush=True)
-            answer = version["layer1"] - version["layer2"]
-            assert not answer.any(), "both layers are of one version"
+            result = float(request) * (version["layer1"] - version["layer2"]).max()
+            print(f"version {version.number} answers {result:g}", flush=True)
 
 
 {"train": train, "serve": serve}[sys.argv[1]](sys.argv[2])
