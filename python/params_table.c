@@ -404,7 +404,7 @@ static bool read_schema(PyObject *args, PyObject *keywords, struct muster_params
         !muster_py_read_number(words.ttl_clocks, 0, UINT64_MAX, &schema->ttl_clocks) ||
         !muster_py_read_number(words.rows_max, 0, UINT64_MAX, &schema->rows_max) ||
         !muster_py_read_number(words.elements, 0, UINT64_MAX, &schema->tensor_elements) ||
-        (words.timeout != NULL && !muster_py_read_seconds(words.timeout, ret_timeout_ns)))
+        !muster_py_read_timeout(words.timeout, ret_timeout_ns))
         return false;
     schema->row_elements = (uint32_t)row_elements;
     schema->round_quorum = (uint32_t)quorum;
