@@ -19,6 +19,7 @@ struct attempt {
     struct muster_timer retry;
     struct muster_error error;
     int fd;
+    bool is_unpaced;
 };
 
 /* The descriptor is closed unless attempt_succeed has given it to a stream. */
@@ -85,6 +86,8 @@ static void attempt_succeed(struct attempt *attempt)
         return;
     }
     attempt->fd = -1;
+    if (attempt->is_unpaced)
+        muster_socket_pacing_decide(fd);
     rc = muster_stream_socket_open(attempt->env, fd, &stream);
     if (rc != MUSTER_OK)
         (void)muster_error_set(&attempt->error, rc, "connect to %s: the stream cannot be made: %s",
@@ -177,6 +180,7 @@ static enum muster_rc attempt_new(struct muster_env *env, struct muster_connect 
         rc = muster_rc_from_errno(errno);
         goto fail;
     }
+    attempt->is_unpaced = muster_socket_pacing_stop(attempt->fd);
     attempt->watch.data = attempt;
     attempt->watch.on_ready = on_writable;
     attempt->watch.fd = attempt->fd;

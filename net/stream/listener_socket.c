@@ -22,7 +22,7 @@ struct socket_listener {
     struct muster_timer backoff;
     uint64_t backoff_ns; /* 0: the last accept went well */
     struct muster_task task;
-    bool is_closing, is_held;
+    bool is_closing, is_held, is_unpaced;
     muster_listener_close_fn *closed;
     muster_listener_accept_fn *on_accept;
     struct muster_address address;
@@ -148,9 +148,9 @@ static void back_off(struct socket_listener *socket, int sys)
         MUSTER_LOG(socket->env, WARN, "accept_failed", "address",
                    muster_address_format(&socket->address, text), "errno", sys);
     muster_fd_watch_update(&socket->watch, 0);
-    muster_timer_start(&socket->backoff, loop,
-                       muster_loop_after_ns(
-                           loop, muster_backoff_next(&accept_pause, &socket->backoff_ns, NULL)));
+    muster_timer_start(
+        &socket->backoff, loop,
+        muster_loop_after_ns(loop, muster_backoff_next(&accept_pause, &socket->backoff_ns, NULL)));
 }
 
 /* Returns whether another connection may wait. on_accept may close the listener, which stays until
@@ -169,6 +169,8 @@ static bool accept_once(struct socket_listener *socket)
         return false;
     }
     muster_socket_set_options(fd, socket->address.family, &socket->options);
+    if (socket->is_unpaced)
+        muster_socket_pacing_decide(fd);
     if (muster_stream_socket_open(socket->env, fd, &stream) != MUSTER_OK) {
         back_off(socket, ENOMEM);
         return false;
@@ -299,6 +301,7 @@ enum muster_rc muster_listener_socket_open(struct muster_env *env, int fd,
         goto fail_listening;
     }
     remember_path(socket);
+    socket->is_unpaced = muster_socket_pacing_stop(socket->watch.fd);
     rc = muster_fd_watch_open(&socket->watch, env->loop);
     if (rc != MUSTER_OK) {
         (void)muster_error_set(ret_error, rc, "listen: the loop cannot watch the socket: %s",

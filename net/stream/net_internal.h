@@ -42,6 +42,14 @@ void muster_socket_set_user_timeout(int fd, enum muster_address_family family, u
 void muster_socket_set_options(int fd, enum muster_address_family family,
                                const struct muster_stream_options *options);
 
+/* socket_pacing.c */
+
+/** Let a new socket not pace, nor those that it accepts. Returns whether the host's congestion control would pace: then
+ * each connection decides. */
+bool muster_socket_pacing_stop(int fd);
+/** The connection is there, and nothing has been sent: pace as the host does, unless the peer is on this host. */
+void muster_socket_pacing_decide(int fd);
+
 /* listener_socket.c */
 
 /** A bound, listening, non-blocking socket; the file of a unix socket on which nobody listens is
