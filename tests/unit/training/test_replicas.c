@@ -48,6 +48,9 @@ static bool is_near(double a, double b)
     return a - b < 1e-6 && b - a < 1e-6;
 }
 
+/* a and b are floats or doubles. */
+#define IS_NEAR(a, b) is_near((double)(a), (double)(b))
+
 static struct muster_shaped_tensor shape_of(void *data, enum muster_dtype dtype, uint64_t a,
                                             uint64_t b)
 {
@@ -95,10 +98,10 @@ static void reduce_values(const struct script *script)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         OK(muster_replicas_reduce(script->strategy, given, MUSTER_AXIS_NONE, rows[i].reduction,
                                   &into));
-        JOB_CHECK(is_near(result[0], rows[i].expected));
+        JOB_CHECK(IS_NEAR(result[0], rows[i].expected));
         if (rows[i].reduction == MUSTER_MEAN)
-            JOB_CHECK(is_near(result[1], -3.5));
-        JOB_CHECK(is_near(values[0][0], script->first + 1)); /* inputs stay */
+            JOB_CHECK(IS_NEAR(result[1], -3.5));
+        JOB_CHECK(IS_NEAR(values[0][0], script->first + 1)); /* inputs stay */
     }
 }
 
@@ -112,7 +115,7 @@ static void reduce_halves(const struct script *script)
     for (uint32_t i = 0; i < script->local; i++)
         given[i] = (struct muster_shaped_tensor){.data = &value, .dtype = MUSTER_F16};
     OK(muster_replicas_reduce(script->strategy, given, MUSTER_AXIS_NONE, MUSTER_MEAN, &into));
-    JOB_CHECK(is_near(muster_f16_to_f32(result), 20000));
+    JOB_CHECK(IS_NEAR(muster_f16_to_f32(result), 20000));
 }
 
 /* Replica r has r rows of [r, 1]; the first one has none. */
@@ -134,11 +137,11 @@ static void reduce_along_axes(const struct script *script)
         flat[i] = shape_of(values[i], MUSTER_F64, 1, 2 * id);
     }
     OK(muster_replicas_reduce(script->strategy, given, 0, MUSTER_SUM, &pair));
-    JOB_CHECK(is_near(result[0], 55) && is_near(result[1], 15)); /* squares to 5, and rows */
+    JOB_CHECK(IS_NEAR(result[0], 55) && IS_NEAR(result[1], 15)); /* squares to 5, and rows */
     OK(muster_replicas_reduce(script->strategy, given, -2, MUSTER_MEAN, &pair));
-    JOB_CHECK(is_near(result[0], 55.0 / 15) && is_near(result[1], 1));
+    JOB_CHECK(IS_NEAR(result[0], 55.0 / 15) && IS_NEAR(result[1], 1));
     OK(muster_replicas_reduce(script->strategy, flat, 1, MUSTER_MEAN, &single));
-    JOB_CHECK(is_near(result[0], 70.0 / 30));
+    JOB_CHECK(IS_NEAR(result[0], 70.0 / 30));
 }
 
 /* --- gradients --- */
@@ -165,9 +168,9 @@ static void reduce_gradients(const struct script *script)
         }
         OK(muster_replicas_all_reduce(script->strategy, tensors, 2, rows[row].reduction));
         for (uint32_t i = 0; i < script->local; i++) {
-            JOB_CHECK(is_near(first[i][0], rows[row].expected[0]));
+            JOB_CHECK(IS_NEAR(first[i][0], rows[row].expected[0]));
             JOB_CHECK(memcmp(&first[i][0], &first[i][4], sizeof(float)) == 0);
-            JOB_CHECK(is_near(second[i][0], rows[row].expected[1]));
+            JOB_CHECK(IS_NEAR(second[i][0], rows[row].expected[1]));
         }
     }
 }
@@ -268,7 +271,7 @@ static void check_row(const float *row, uint64_t index, double divisor)
         ones += times;
         numbers += times * id;
     }
-    JOB_CHECK(is_near(row[0], ones / divisor) && is_near(row[1], numbers / divisor));
+    JOB_CHECK(IS_NEAR(row[0], ones / divisor) && IS_NEAR(row[1], numbers / divisor));
 }
 
 static void sum_slices(const struct script *script)
@@ -325,7 +328,7 @@ static void concatenate_slices(const struct script *script)
     for (uint32_t id = 0; id < REPLICAS; id++)
         for (uint32_t k = 0; k < id + 3; k++, at++)
             JOB_CHECK(sum.slices.indices[at] == (k <= id ? id - k : 9) &&
-                      is_near(seen[2 * at + 1], id));
+                      IS_NEAR(seen[2 * at + 1], id));
     muster_slices_sum_free(&sum);
 }
 
@@ -371,16 +374,16 @@ static enum muster_rc compute_all(struct muster_replica *replica)
     enum muster_rc rc = muster_replica_all_reduce(replica, &tensor, 1, MUSTER_SUM);
 
     JOB_CHECK(replica->id == inside->script->first + replica->local);
-    JOB_CHECK(rc == MUSTER_OK && is_near(gradient, 21));
+    JOB_CHECK(rc == MUSTER_OK && IS_NEAR(gradient, 21));
     given.dimensions[0] = 1;
     JOB_CHECK(muster_replica_gather(replica, &given, 0, &whole) == MUSTER_OK);
     JOB_CHECK(whole.dimensions[0] == REPLICAS);
     ((double *)whole.data)[0] = replica->id; /* it is this replica's own */
     JOB_CHECK(muster_replica_sum_slices(replica, &slices, MUSTER_SUM, NULL, &sum) == MUSTER_OK);
-    JOB_CHECK(sum.slices.count == 3 && is_near(((const double *)sum.slices.values)[1], 2));
+    JOB_CHECK(sum.slices.count == 3 && IS_NEAR(((const double *)sum.slices.values)[1], 2));
     JOB_CHECK(muster_replica_assign(replica, &variable, &value, MUSTER_AGGREGATION_SUM, true) ==
               MUSTER_OK);
-    JOB_CHECK(is_near(((double *)whole.data)[0], replica->id));
+    JOB_CHECK(IS_NEAR(((double *)whole.data)[0], replica->id));
     muster_replicas_free(replica->strategy, &whole);
     muster_slices_sum_free(&sum);
     return MUSTER_OK;
@@ -401,7 +404,7 @@ static void run_side_by_side(const struct script *script)
     struct inside inside = {script, 10};
 
     OK(muster_replicas_run(script->strategy, compute_all, &inside));
-    JOB_CHECK(is_near(inside.variable, 10 + REPLICAS));
+    JOB_CHECK(IS_NEAR(inside.variable, 10 + REPLICAS));
     FAILS(muster_replicas_run(script->strategy, ask_too_much, NULL), BAD, "run: replica ");
 }
 
@@ -430,7 +433,7 @@ static void assign_variables(const struct script *script)
         variable = 100;
         OK(muster_replicas_assign(script->strategy, &into, given, rows[i].aggregation,
                                   rows[i].is_added));
-        JOB_CHECK(is_near(variable, rows[i].expected + (is_own ? (float)script->first : 0)));
+        JOB_CHECK(IS_NEAR(variable, rows[i].expected + (is_own ? (float)script->first : 0)));
     }
     FAILS(muster_replicas_assign(script->strategy, &into, given, MUSTER_AGGREGATION_NONE, true),
           BAD, "assign: an update by replicas needs an aggregation, got 0");
@@ -517,7 +520,7 @@ static void share_a_step_by_replicas(const struct script *script)
         given[i] = shape_of(i == 0 ? seen : none, MUSTER_F32, 1, 13);
     OK(muster_replicas_reduce(script->strategy, given, MUSTER_AXIS_NONE, MUSTER_SUM, &into));
     for (unsigned i = 0; i < 13; i++)
-        JOB_CHECK(is_near(all[i], 1));
+        JOB_CHECK(IS_NEAR(all[i], 1));
     muster_dataset_close(dataset);
 }
 
@@ -767,8 +770,8 @@ static void logical_devices_follow_tensorflows_rules(void **state)
     for (unsigned i = 0; i < 20; i++)
         elements[i] = (float)i;
     muster_tensor_part_read(&tensor, &part, read); /* rows 3 and 4, columns 2 and 3 */
-    assert_true(is_near(read[0], 14) && is_near(read[1], 15));
-    assert_true(is_near(read[2], 18) && is_near(read[3], 19));
+    assert_true(IS_NEAR(read[0], 14) && IS_NEAR(read[1], 15));
+    assert_true(IS_NEAR(read[2], 18) && IS_NEAR(read[3], 19));
     assert_int_equal(muster_replicas_split_to_logical_devices(strategy, &tensor, few, 2, 0, &part),
                      BAD);
     assert_string_equal(muster_strategy_error(strategy)->text,
@@ -783,7 +786,7 @@ static void logical_devices_follow_tensorflows_rules(void **state)
     for (unsigned i = 0; i < 6; i++)
         all[i] = (struct muster_tensor){.data = &copies[i], .count = 1, .dtype = MUSTER_F64};
     assert_int_equal(muster_replicas_replicate_to_logical_devices(strategy, &one, all), MUSTER_OK);
-    assert_true(is_near(copies[0] + copies[5], 6));
+    assert_true(IS_NEAR(copies[0] + copies[5], 6));
     all[3].dtype = MUSTER_I64;
     assert_int_equal(muster_replicas_replicate_to_logical_devices(strategy, &one, all), BAD);
     muster_strategy_close(strategy);

@@ -10,14 +10,25 @@
 #include <unistd.h>
 
 #include "runtime/system/aside_system.h"
+#include "tests/lib/uninstrumented.h"
 
 static bool refuses_threads;
+
+#if HAS_THREAD_SANITIZER
+/* The thread sanitizer must hear of the thread. */
+int __interceptor_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                                 void *(*body)(void *), void *data);
+#endif
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *),
                    void *data)
 {
     typedef int create_fn(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+#if HAS_THREAD_SANITIZER
+    create_fn *real = __interceptor_pthread_create;
+#else
     create_fn *real = (create_fn *)(uintptr_t)dlsym(RTLD_NEXT, "pthread_create");
+#endif
 
     return refuses_threads ? EAGAIN : real(thread, attributes, body, data);
 }
