@@ -48,7 +48,7 @@ PLACES = {
     "tests/seeds": ".seed README.md",
     "tests/sim": ".c .h README.md",
     "tests/torture": ".c .h",
-    "tests/tools": "install-strangers mutate mutate-sim tests-without-strangers",
+    "tests/tools": "install-strangers mutate mutate-sim pause-tests tests-without-strangers",
     "tests/unit/**": ".c",
     "tests/unit/resolvers/open": ".c resolver_facts.txt",
     "python": ".c .h CMakeLists.txt README.md pyproject.toml",
