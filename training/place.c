@@ -14,10 +14,6 @@
 #define RESOLVE_TIMEOUT_NS (60 * MUSTER_NS_PER_S)
 #define REMEDY_BYTES       220
 
-/* The jobs whose tasks train together (multi_worker_util: chief and workers; ps and evaluator stand
- * aside). */
-static const char *const training_jobs[] = {"chief", "master", "worker"};
-
 struct answer {
     bool is_there;
     enum muster_rc rc;
@@ -66,10 +62,11 @@ static enum muster_rc ask_cluster(struct muster_env *env, struct muster_resolver
 /* The tasks that train together. */
 static uint32_t count_training_tasks(const struct muster_cluster_spec *spec)
 {
+    const char *name;
     uint32_t count = 0;
 
-    for (size_t i = 0; i < sizeof(training_jobs) / sizeof(training_jobs[0]); i++) {
-        const struct muster_cluster_job *job = muster_cluster_spec_job(spec, training_jobs[i]);
+    for (size_t i = 0; (name = muster_strategy_role_training_job(i)) != NULL; i++) {
+        const struct muster_cluster_job *job = muster_cluster_spec_job(spec, name);
 
         if (job != NULL)
             count += (uint32_t)job->task_count;
@@ -157,7 +154,7 @@ static bool tells_members_address(const struct muster_resolver *resolver)
 static void read_address(const struct muster_resolver *resolver,
                          const struct muster_cluster_spec *spec, struct muster_replica_place *place)
 {
-    const char *own = NULL;
+    const char *own = NULL, *name;
     uint32_t count = 0;
 
     if (!tells_members_address(resolver) ||
@@ -166,8 +163,8 @@ static void read_address(const struct muster_resolver *resolver,
         own == NULL || strlen(own) >= sizeof(place->address))
         return;
     snprintf(place->address, sizeof(place->address), "%s", own);
-    for (size_t i = 0; i < sizeof(training_jobs) / sizeof(training_jobs[0]); i++) {
-        const struct muster_cluster_job *job = muster_cluster_spec_job(spec, training_jobs[i]);
+    for (size_t i = 0; (name = muster_strategy_role_training_job(i)) != NULL; i++) {
+        const struct muster_cluster_job *job = muster_cluster_spec_job(spec, name);
 
         for (size_t task = 0; job != NULL && task < job->task_count; task++)
             count += job->tasks[task].address != NULL && strcmp(job->tasks[task].address, own) == 0;

@@ -7,6 +7,8 @@
 #include <muster/cluster_spec.h>
 #include <muster/status.h>
 
+#include <stddef.h>
+
 MUSTER_BEGIN
 
 struct muster_resolver;
@@ -52,6 +54,11 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_role_collective_lead
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_role_coordination_leader(
     const struct muster_strategy_role *role, const char **ret_leader,
     struct muster_error *ret_error);
+
+/** The jobs whose tasks train together, in the order in which their tasks are ranked: "chief", then "master", which is
+ * TensorFlow 1's name of the chief and which resolvers still tell, then "worker". `position` counts from 0; NULL behind
+ * the last one. Static text. */
+MUSTER_API const char *muster_strategy_role_training_job(size_t position);
 
 /* The task of an open strategy, from open on. */
 

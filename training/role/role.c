@@ -22,6 +22,15 @@ static const struct job_rule {
     [JOB_EVALUATOR] = {"evaluator", "/job:evaluator/replica:0/task:0", true},
 };
 
+/* By rank, as muster_member_compare orders members. */
+static const char *const training_jobs[] = {"chief", "master", "worker"};
+
+const char *muster_strategy_role_training_job(size_t position)
+{
+    return position < sizeof(training_jobs) / sizeof(training_jobs[0]) ? training_jobs[position]
+                                                                       : NULL;
+}
+
 /* JOB_COUNT: no job has this name. */
 static enum job job_find(const char *name)
 {

@@ -6,15 +6,13 @@
 
 #include <muster/address.h>
 #include <muster/resolver.h>
+#include <muster/strategy_role.h>
 
 #include <stdio.h>
 #include <string.h>
 
 #define ANSWER_WITHIN_NS (60 * MUSTER_NS_PER_S)
 #define REMEDY_BYTES     220
-
-/* As members are ranked: by job, then index. Others stand aside. */
-static const char *const training_jobs[] = {"chief", "master", "worker"};
 
 /* State and result of a query. */
 struct asking {
@@ -37,14 +35,16 @@ static void on_closed(struct muster_resolver *resolver)
     ((struct asking *)resolver->data)->is_closed = true;
 }
 
-/* The place among the tasks that train; `machines` of them. False: it is none of them. */
+/* The place among the tasks that train, ranked as members are: by job, then index; `machines` of them. False: it is none
+ * of them. */
 static bool find_rank(const struct muster_cluster_spec *spec, const char *type, int64_t id,
                       struct run_place *place)
 {
+    const char *name;
     bool is_found = false;
 
-    for (size_t i = 0; i < sizeof(training_jobs) / sizeof(training_jobs[0]); i++) {
-        const struct muster_cluster_job *job = muster_cluster_spec_job(spec, training_jobs[i]);
+    for (size_t i = 0; (name = muster_strategy_role_training_job(i)) != NULL; i++) {
+        const struct muster_cluster_job *job = muster_cluster_spec_job(spec, name);
 
         for (size_t k = 0; job != NULL && k < job->task_count; k++) {
             struct muster_endpoint first;

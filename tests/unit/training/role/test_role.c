@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include <muster/strategy_role.h>
+#include <muster/view.h>
 
 #define FULL                                                                                       \
     "{\"chief\":[\"c:1\"],\"worker\":[\"a:1\",\"b:1\"],\"ps\":[\"p:1\",\"q:1\"],"                  \
@@ -120,6 +121,24 @@ static void the_coordination_service_is_with_the_first_ps(void **state)
     }
 }
 
+static void the_jobs_that_train_are_named_by_rank(void **state)
+{
+    static const char *const jobs[] = {"chief", "master", "worker"};
+    struct muster_member before = {.task_type = "chief"};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        struct muster_member member = {.task_type = ""};
+
+        assert_string_equal(muster_strategy_role_training_job(i), jobs[i]);
+        (void)snprintf(member.task_type, sizeof(member.task_type), "%s", jobs[i]);
+        assert_true(i == 0 || muster_member_compare(&before, &member) < 0);
+        before = member;
+    }
+    assert_null(muster_strategy_role_training_job(3));
+    assert_null(muster_strategy_role_training_job(SIZE_MAX));
+}
+
 static void a_global_batch_is_divided_by_the_replicas(void **state)
 {
     struct muster_input_context context = {.num_replicas_in_sync = 3};
@@ -146,6 +165,7 @@ int main(void)
                                         test_env_tear_down),
         cmocka_unit_test_setup_teardown(the_coordination_service_is_with_the_first_ps,
                                         test_env_set_up, test_env_tear_down),
+        cmocka_unit_test(the_jobs_that_train_are_named_by_rank),
         cmocka_unit_test(a_global_batch_is_divided_by_the_replicas),
     };
 
