@@ -35,8 +35,8 @@ static void on_closed(struct muster_resolver *resolver)
     ((struct asking *)resolver->data)->is_closed = true;
 }
 
-/* The place among the tasks that train, ranked as members are: by job, then index; `machines` of them. False: it is none
- * of them. */
+/* The place among the tasks that train, ranked as members are: by job, then index; `machines` of
+ * them. False: it is none of them. */
 static bool find_rank(const struct muster_cluster_spec *spec, const char *type, int64_t id,
                       struct run_place *place)
 {
