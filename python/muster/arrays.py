@@ -1,6 +1,7 @@
 """What the parts of the package share: the memory of tensors of PyTorch, and the types that NumPy lacks."""
 
 import sys
+import warnings
 
 import numpy
 
@@ -34,4 +35,6 @@ def torch_of(tensor):
     import torch
     types = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16, "i32": torch.int32,
              "i64": torch.int64, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool}
-    return torch.frombuffer(tensor, dtype=types[tensor.dtype])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it may be read only, which PyTorch does not know
+        return torch.frombuffer(tensor, dtype=types[tensor.dtype])

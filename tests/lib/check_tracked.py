@@ -24,7 +24,7 @@ PLACES = {
     "proto/google/protobuf": ".proto LICENSE README.md",
     "tests": "CMakeLists.txt",
     "tests/bench": ".c publish_hosts",
-    "tests/bench/peers": ".c .h .py build-rpc params_table rpc_table table tfrecord_table",
+    "tests/bench/peers": ".c .h .py build-rpc params_table rpc_table table tfrecord_table torch_table",
     "tests/bench/peers/params": ".c .cc .h .py",
     "tests/bench/peers/rpc/**": ".c .cc .go .mod .rs .toml .lock",
     "tests/cluster": ".c",
