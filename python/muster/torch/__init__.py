@@ -4,6 +4,14 @@ import torch
 
 import muster.elastic
 
+def __getattr__(name):
+    """Import the backend only when a part of it is asked for."""
+    if name == "DistributedDataParallel":
+        from muster.torch.ddp import DistributedDataParallel
+        return DistributedDataParallel
+    raise AttributeError(f"module 'muster.torch' has no attribute {name!r}")
+
+
 _NAMES = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16"}
 
 
