@@ -30,7 +30,9 @@ enum muster_rc muster_strategy_wait(struct muster_strategy *strategy, bool (*is_
     }
     if (!is_done(strategy))
         begin_wait(strategy);
+    muster_expectation_start_wait(&strategy->expectation);
     rc = muster_runtime_wait(strategy->runtime, is_done, strategy, UINT64_MAX);
+    muster_expectation_stop_wait(&strategy->expectation);
     (void)rc; /* no deadline, and in the seat: it is done */
     strategy->interrupt.is_waiting = false;
     return strategy->state == MUSTER_STRATEGY_FAILED ? strategy->error.rc : MUSTER_OK;

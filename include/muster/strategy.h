@@ -18,8 +18,9 @@ struct muster_strategy;
 struct muster_strategy_options {
     const char
         *resolver; /* "slurm:", "static:…"; NULL: MUSTER_RESOLVER, or what the environment shows */
-    /* Asked instead of a URI, if there is one; its own loop is turned in open for the answer, so open is
-     * not called from a callback of that loop. Borrowed until close. */
+    /* Asked instead of a URI, if there is one, and watched until the first view: tasks that come or go change how many
+     * that view waits for. Its own loop is turned in open, in begin until the first view, and in close, so none of
+     * these is called from a callback of that loop. Borrowed until close. */
     struct muster_resolver *opened_resolver;
     const char *registry;      /* "host:port"; NULL: MUSTER_REGISTRY */
     const char *job;           /* NULL: MUSTER_JOB, else "default" */
