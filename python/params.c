@@ -33,17 +33,23 @@ static PyObject *raise_op(const struct muster_params_op *op, enum muster_rc rc)
     return muster_py_raise_error(&error, NULL);
 }
 
-PyObject *muster_py_params_wait(struct muster_py_params *self, struct muster_params_op *op,
-                                enum muster_rc rc)
+PyObject *muster_py_params_end(struct muster_py_params *self, const struct muster_params_op *op,
+                               enum muster_rc rc)
 {
-    if (rc == MUSTER_OK)
-        rc = muster_py_runtime_wait(&self->runtime, cancel_op, op);
     muster_py_runtime_leave(&self->runtime);
     if (rc != MUSTER_OK)
         return raise_op(op, rc);
     if (PyErr_Occurred()) /* a handler has raised when the answer was there */
         return NULL;
     Py_RETURN_NONE;
+}
+
+PyObject *muster_py_params_wait(struct muster_py_params *self, struct muster_params_op *op,
+                                enum muster_rc rc)
+{
+    if (rc == MUSTER_OK)
+        rc = muster_py_runtime_wait(&self->runtime, cancel_op, op);
+    return muster_py_params_end(self, op, rc);
 }
 
 static void on_told(struct muster_params *params, enum muster_rc rc)
@@ -282,6 +288,9 @@ static PyMethodDef params_methods[] = {
      "table(name, row_elements, *, …)\n--\n\nOpen a table, or make it."},
     {"tick", FAST(params_tick), METH_FASTCALL | METH_KEYWORDS,
      "tick(clock, weight=1.0, timeout=30)\n--\n\nThis source has completed so many steps."},
+    {"cut", FAST(muster_py_params_cut), METH_FASTCALL | METH_KEYWORDS,
+     "cut(folder, clock=0, timeout=30)\n--\n\nSave all tables to a folder that is there; `muster "
+     "params serve --restore` begins with it."},
     {"close", FAST(params_close), METH_FASTCALL | METH_KEYWORDS,
      "close(timeout=30)\n--\n\nWait until all pushes are acknowledged, and disconnect."},
     {NULL, NULL, 0, NULL},

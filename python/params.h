@@ -18,9 +18,14 @@ struct muster_py_params {
 /** Wait for what was started with rc, leave the call, and give None or raise. op->data is muster_py_params's. */
 PyObject *muster_py_params_wait(struct muster_py_params *self, struct muster_params_op *op,
                                 enum muster_rc rc);
+/** Leave the call, and give None or raise what rc says. */
+PyObject *muster_py_params_end(struct muster_py_params *self, const struct muster_params_op *op,
+                               enum muster_rc rc);
 void muster_py_params_on_done(struct muster_params_op *op, enum muster_rc rc);
-/** The method `table` of a client. */
+/** Methods of a client. */
 PyObject *muster_py_params_table(PyObject *self, PyObject *args, PyObject *keywords);
+PyObject *muster_py_params_cut(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                               PyObject *keywords);
 
 bool muster_py_add_params(PyObject *module);
 bool muster_py_add_params_table(PyObject *module);

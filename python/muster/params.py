@@ -10,6 +10,7 @@ call waits until the server has answered. A client reconnects by itself, and a p
 """
 
 import atexit
+import os
 import weakref
 
 import numpy
@@ -62,6 +63,11 @@ class Client(_muster.ParamsClient):
         "Rounds". admit_after, admit_share, ttl_clocks, rows_max and evict: which keys have rows.
         """
         return Table(super().table(name, row_elements, **words))
+
+    def cut(self, folder, clock=0, timeout=30):
+        """Save all tables to a folder that is there, while pushes go on; `muster params serve --restore FOLDER` begins
+        with it. clock: between the steps of workers that tick. Gives its number, clock, rows, bytes and more."""
+        return super().cut(os.fspath(folder), clock, timeout)
 
     def close(self, timeout=30):
         """Wait until all pushes are acknowledged, and disconnect. Tables of the client end with it."""

@@ -29,8 +29,8 @@ with muster.params.Client(sys.argv[1]) as client:
 class Server:
     """`muster params serve`: a keeper, the process that serves, and its spare."""
 
-    def __init__(self, log):
-        self.child = subprocess.Popen([conftest.MUSTER, "params", "serve", "--listen", "127.0.0.1:0", "--memory-max", "64M"],
+    def __init__(self, log, *words):
+        self.child = subprocess.Popen([conftest.MUSTER, "params", "serve", "--listen", "127.0.0.1:0", "--memory-max", "64M", *words],
                                       stdout=subprocess.PIPE, stderr=log, text=True)
         self.address = self.child.stdout.readline().split()[1]
 
@@ -216,6 +216,32 @@ def test_a_push_to_a_closed_round_says_so(server):
         assert late.pull([1], min_clock=2)[0, 0] == 6
         fast.tick(muster.params.CLOCK_DONE)
         slow.tick(muster.params.CLOCK_DONE)
+
+
+def test_a_cut_is_restored(client, tmp_path):
+    table = client.table("rows", 2)
+    table.push(KEYS, numpy.arange(8, dtype=numpy.float32))
+    (tmp_path / "cut").mkdir()
+
+    cut = client.cut(tmp_path / "cut")
+
+    table.push(KEYS, numpy.ones(8, numpy.float32))  # behind it
+    assert cut["rows"] == 4 and cut["tables"] == 1 and cut["servers"] == 1 and cut["number"] > 0, cut
+    with open(tmp_path / "restored.log", "w", encoding="utf-8") as log:
+        other = Server(log, "--restore", tmp_path / "cut")
+        with muster.params.Client(other.address) as restored:
+            assert restored.table("rows", 2).pull(KEYS).ravel().tolist() == list(range(8))
+        other.end()
+
+
+def test_a_cut_to_a_folder_that_is_not_there_is_refused(client, tmp_path):
+    client.table("rows", 2).push(KEYS, numpy.ones(8, numpy.float32))
+
+    with pytest.raises(muster.Error) as refused:
+        client.cut(tmp_path / "nowhere", timeout=5)
+
+    assert not isinstance(refused.value, muster.DeadlineExceeded) and "nowhere" in str(refused.value)
+    assert client.cut(tmp_path)["rows"] == 4
 
 
 def interrupt_when_it_waits():
