@@ -257,12 +257,16 @@ static void a_peer_that_does_not_end_but_sends_on_is_cut_off(void **state)
 {
     static const uint8_t block[32768];
     struct h2_stage *stage = h2_stage_greet(state);
+    uint64_t begin_ns = muster_loop_now_ns(stage->test.env.loop);
     unsigned sent = 0;
 
     send_goaway(stage);
     for (; stage->downs == 0 && sent < 100; sent++)
         h2_stage_feed_frame(stage, FRAME_DATA, 0, 1, block, sizeof(block));
-    assert_in_range(sent, 8, 9); /* 256 KiB are taken */
+    assert_true(sent <= 9);
+    if (muster_loop_now_ns(stage->test.env.loop) - begin_ns <
+        MUSTER_NS_PER_S)        /* it may have taken too long */
+        assert_true(sent >= 8); /* 256 KiB are taken */
     assert_string_equal(stage->down_text, "connection ended by GOAWAY");
 }
 

@@ -112,7 +112,7 @@ static void asked_start(struct rpc_fixture *fixture, struct asked *asked, const 
         .is_request_stream = true,
         .is_response_stream = true};
     const struct muster_call_options options = {.deadline_ns =
-                                                    rpc_fixture_after_ms(fixture, 10000)};
+                                                    rpc_fixture_after_ms(fixture, 60000)};
 
     method.path = path;
     asked->stub.on_message = on_answer;
