@@ -4,6 +4,7 @@
 #include "python/publication.h"
 #include "python/strategy.h"
 #include "python/tensor.h"
+#include "python/xla.h"
 
 #include <muster/muster.h>
 
@@ -24,7 +25,7 @@ PyMODINIT_FUNC PyInit__muster(void)
     if (!muster_py_calls_watch_forks() || !muster_py_add_errors(module) ||
         !muster_py_add_tensor(module) || !muster_py_add_strategy(module) ||
         !muster_py_add_params(module) || !muster_py_add_publisher(module) ||
-        !muster_py_add_reader(module) ||
+        !muster_py_add_reader(module) || !muster_py_add_xla(module) ||
         PyModule_AddStringConstant(module, "__version__", MUSTER_VERSION) != 0)
         Py_CLEAR(module);
     return module;

@@ -1,7 +1,8 @@
 /* The operations of a strategy: reductions, exchanges, barriers. */
 #include "python/strategy.h"
 
-static enum muster_rc run_all_reduce(struct muster_strategy *strategy, struct muster_py_call *call)
+enum muster_rc muster_py_run_all_reduce(struct muster_strategy *strategy,
+                                        struct muster_py_call *call)
 {
     struct muster_communication_options options;
 
@@ -22,7 +23,7 @@ PyObject *muster_py_strategy_all_reduce(PyObject *self, PyObject *const *args, P
     static const char *const names[] = {"tensors",        "op", "dtype", "timeout",
                                         "bytes_per_pack", NULL};
     PyObject *values[5];
-    struct muster_py_call call = {.run = run_all_reduce};
+    struct muster_py_call call = {.run = muster_py_run_all_reduce};
     struct muster_py_tensors tensors;
     const char *dtype;
 
@@ -36,8 +37,8 @@ PyObject *muster_py_strategy_all_reduce(PyObject *self, PyObject *const *args, P
     return muster_py_call_run_tensors(muster_py_strategy_of(self), &call, &tensors);
 }
 
-static enum muster_rc run_all_reduce_weighted(struct muster_strategy *strategy,
-                                              struct muster_py_call *call)
+enum muster_rc muster_py_run_all_reduce_weighted(struct muster_strategy *strategy,
+                                                 struct muster_py_call *call)
 {
     return muster_strategy_all_reduce_weighted(strategy, call->tensors, call->count, call->weight);
 }
@@ -47,7 +48,7 @@ PyObject *muster_py_strategy_all_reduce_weighted(PyObject *self, PyObject *const
 {
     static const char *const names[] = {"tensors", "weight", "dtype", NULL};
     PyObject *values[3];
-    struct muster_py_call call = {.run = run_all_reduce_weighted};
+    struct muster_py_call call = {.run = muster_py_run_all_reduce_weighted};
     struct muster_py_tensors tensors;
     const char *dtype;
 
@@ -59,7 +60,8 @@ PyObject *muster_py_strategy_all_reduce_weighted(PyObject *self, PyObject *const
     return muster_py_call_run_tensors(muster_py_strategy_of(self), &call, &tensors);
 }
 
-static enum muster_rc run_broadcast(struct muster_strategy *strategy, struct muster_py_call *call)
+enum muster_rc muster_py_run_broadcast(struct muster_strategy *strategy,
+                                       struct muster_py_call *call)
 {
     return muster_strategy_broadcast(strategy, call->tensors, call->root);
 }
@@ -74,7 +76,7 @@ PyObject *muster_py_strategy_broadcast(PyObject *self, PyObject *const *args, Py
 {
     static const char *const names[] = {"tensor", "root", "dtype", NULL};
     PyObject *values[3];
-    struct muster_py_call call = {.run = run_broadcast};
+    struct muster_py_call call = {.run = muster_py_run_broadcast};
     struct muster_py_tensors tensors;
     const char *dtype;
     uint64_t root;

@@ -372,11 +372,17 @@ static PyType_Spec strategy_spec = {
     .slots = strategy_slots,
 };
 
+static PyTypeObject *strategy_type;
+
+bool muster_py_strategy_is(PyObject *object)
+{
+    return PyObject_TypeCheck(object, strategy_type) != 0;
+}
+
 bool muster_py_add_strategy(PyObject *module)
 {
     PyObject *type = PyType_FromSpec(&strategy_spec);
-    bool is_right = type != NULL && PyModule_AddObjectRef(module, "Strategy", type) == 0;
 
-    Py_XDECREF(type);
-    return is_right;
+    strategy_type = (PyTypeObject *)type;
+    return type != NULL && PyModule_AddObjectRef(module, "Strategy", type) == 0;
 }

@@ -23,6 +23,7 @@ static inline struct muster_py_strategy *muster_py_strategy_of(PyObject *self)
     return (struct muster_py_strategy *)self;
 }
 
+bool muster_py_strategy_is(PyObject *object);
 bool muster_py_add_strategy(PyObject *module);
 
 /* --- Entering --- */
@@ -53,6 +54,14 @@ PyObject *muster_py_call_run(struct muster_py_strategy *self, struct muster_py_c
 /** The same with buffers, which it closes. */
 PyObject *muster_py_call_run_tensors(struct muster_py_strategy *self, struct muster_py_call *call,
                                      struct muster_py_tensors *tensors);
+
+/* operations.c: functions for `run` */
+enum muster_rc muster_py_run_all_reduce(struct muster_strategy *strategy,
+                                        struct muster_py_call *call);
+enum muster_rc muster_py_run_all_reduce_weighted(struct muster_strategy *strategy,
+                                                 struct muster_py_call *call);
+enum muster_rc muster_py_run_broadcast(struct muster_strategy *strategy,
+                                       struct muster_py_call *call);
 
 /* --- Memory --- */
 
