@@ -67,12 +67,14 @@ static struct muster_tensor tensor_of(const struct muster_xla_buffer *buffer)
     return tensor;
 }
 
-/* Results are not aliased to their arguments where the program still needs these. */
+/* The last argument and the last result are the token. Results are not aliased to their arguments where the
+ * program still needs these. */
 static void copy_arguments(const struct muster_xla_frame *frame, size_t arrays)
 {
-    for (size_t i = 0; i < arrays; i++) {
+    for (size_t i = 0; i <= arrays; i++) {
         struct muster_tensor to = tensor_of(frame->results.items[i]);
-        const void *from = frame->arguments.items[i]->data;
+        size_t source = i < arrays ? i : (size_t)frame->arguments.count - 1;
+        const void *from = frame->arguments.items[source]->data;
 
         if (to.data != from)
             memcpy(to.data, from, to.count * muster_dtype_bytes(to.dtype));
@@ -179,7 +181,7 @@ static struct muster_xla_error *handle_call(struct muster_xla_frame *frame)
                              .root = read_attribute(&frame->attributes, "root"),
                              .strategy = read_attribute(&frame->attributes, "strategy")};
     arrays = (size_t)frame->results.count - 1;
-    copy_arguments(frame, arrays + 1);
+    copy_arguments(frame, arrays);
     if (*(const uint32_t *)frame->results.items[arrays]->data != 0) /* the token of a rehearsal */
         return NULL;
     state = PyGILState_Ensure();

@@ -1,7 +1,7 @@
-"""The C part: python/strategy.c, tensor.c, params.c, params_table.c, publisher.c, reader.c, convert.c."""
+"""The C part: python/strategy.c, tensor.c, params.c, params_table.c, publisher.c, reader.c, xla.c, convert.c."""
 
 from collections.abc import Buffer, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 __version__: str
 
@@ -225,3 +225,7 @@ class Version:
     def number(self) -> int: ...
     @property
     def bytes(self) -> int: ...
+
+def xla_target() -> Any: ...
+def xla_number(strategy: Strategy, /) -> int: ...
+def xla_take_error() -> BaseException | None: ...

@@ -159,6 +159,7 @@ class Elastic(muster.elastic.Elastic):
     """The loop of a program whose state is a pytree: see muster.Elastic.
 
         elastic = muster.jax.Elastic({"weights": weights, "optimizer": optimizer.init(weights)})
+        elastic.rehearse(train, elastic.state, batch_of(1))
         for step in elastic.steps(1000):
             with step:
                 share = batch_of(step.step)[step.rank::step.size]
@@ -186,10 +187,13 @@ class Elastic(muster.elastic.Elastic):
         return Token(self.strategy)
 
     def rehearse(self, function, *arguments):
-        """What function(*arguments, token) gives when operations talk to nobody. Before the first step it compiles the
-        function, so that the others do not wait for that when this worker joins them."""
+        """Call function(*arguments, token), whose operations talk to nobody: it is compiled behind that. In the first
+        step the others would wait for it. `state` may be donated to it."""
+        if self._is_begun:
+            raise RuntimeError("rehearse() must be outside of `with step`")
         with errors():
-            return jax.block_until_ready(function(*arguments, Token(self.strategy, rehearsal=True)))
+            jax.block_until_ready(function(*arguments, Token(self.strategy, rehearsal=True)))
+        self._load_state()
 
     def begin(self):
         is_first = not self._has_state

@@ -23,7 +23,7 @@ def test_the_counter_is_the_one_of_the_examples():
 
 def test_the_weights_are_those_of_the_examples():
     """test_publication.py runs them."""
-    assert blocks(PAGE, "python")[4] == (conftest.SOURCE / "examples/python/weights.py").read_text(encoding="utf-8")
+    assert blocks(PAGE, "python")[5] == (conftest.SOURCE / "examples/python/weights.py").read_text(encoding="utf-8")
 
 
 def test_the_loop_of_the_page_trains(job):
@@ -35,7 +35,7 @@ def test_the_loop_of_the_page_trains(job):
 
 def test_the_rows_of_the_page_are_counted(server, tmp_path):
     program = tmp_path / "rows.py"
-    program.write_text(blocks(PAGE, "python")[3], encoding="utf-8")
+    program.write_text(blocks(PAGE, "python")[4], encoding="utf-8")
 
     outputs = [subprocess.run([sys.executable, program, server.address], capture_output=True, text=True, timeout=conftest.PATIENCE_S, check=False)
                for _ in range(2)]

@@ -31,7 +31,6 @@ def share_of(step, rank, size):
 zeros = numpy.full(4, numpy.float32(os.environ["RANK"]))  # all begin with rank 0's
 elastic = muster.jax.Elastic({"weights": zeros, "momentum": jnp.zeros(4, jnp.bfloat16).astype(jnp.float32), "updates": 0})
 elastic.rehearse(train, elastic.state, *share_of(1, 0, 1))
-elastic._load_state()  # rehearse may have been given it away
 say("opened")
 for step in elastic.steps(STEPS):
     with step:
@@ -69,3 +68,13 @@ def test_kills_change_nothing_that_the_state_can_tell(job, jit):
     assert len({tuple(words) for words in results.values()}) == 1 and 2 in results, results
     assert results[2][:2] == ["60", "60"] and "byte-identical" in run.text()
     assert [float(each) for each in results[2][2:]] == pytest.approx([1, 2, 3, 4], abs=0.1)
+
+
+def test_the_program_of_the_page_trains(job):
+    page = (conftest.SOURCE / "docs/python.md").read_text(encoding="utf-8")
+    text = next(block for block in re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S) if "muster.jax" in block)
+
+    run = job(text, 2, prelude="", env=CPU)
+
+    run.end()
+    assert "weights [1. 2. 3. 4.]" in run.text(), run.text()
