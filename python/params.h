@@ -22,6 +22,9 @@ PyObject *muster_py_params_wait(struct muster_py_params *self, struct muster_par
 PyObject *muster_py_params_end(struct muster_py_params *self, const struct muster_params_op *op,
                                enum muster_rc rc);
 void muster_py_params_on_done(struct muster_params_op *op, enum muster_rc rc);
+/** The arguments of the method `table`; names are borrowed from them. */
+bool muster_py_read_schema(PyObject *args, PyObject *keywords, struct muster_params_schema *schema,
+                           uint64_t *ret_timeout_ns);
 /** Methods of a client. */
 PyObject *muster_py_params_table(PyObject *self, PyObject *args, PyObject *keywords);
 PyObject *muster_py_params_cut(PyObject *self, PyObject *const *args, Py_ssize_t count,

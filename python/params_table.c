@@ -2,7 +2,6 @@
 #include "python/params.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #define SHORT_BYTES_MAX 65536u /* more bytes than these take longer than getting the GIL back */
 
@@ -195,6 +194,34 @@ static PyObject *table_push_pull(PyObject *self, PyObject *const *args, Py_ssize
     return table_run(self, &call, &tensors);
 }
 
+/* Reads the memory of a server of this host: True, or False where that cannot be. */
+static PyObject *table_peek(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                            PyObject *keywords)
+{
+    static const char *const names[] = {"keys", "values", NULL};
+    PyObject *values[2];
+    struct muster_py_params *client = client_of(table_of(self));
+    struct muster_error error = {.rc = MUSTER_UNAVAILABLE};
+    struct muster_py_tensors tensors;
+    struct table_call call;
+    bool has_entered;
+
+    if (!muster_py_read_arguments("peek", names, 2, args, count, keywords, values) ||
+        !open_rows(self, values[0], values[1], values[1], &tensors, &call))
+        return NULL;
+    has_entered = muster_py_runtime_enter(&client->runtime, tensors.bytes <= SHORT_BYTES_MAX);
+    if (has_entered) {
+        error.rc = muster_params_peek(table_of(self)->table, &call.rows);
+        muster_py_runtime_leave(&client->runtime);
+    }
+    muster_py_tensors_close(&tensors);
+    if (!has_entered)
+        return NULL;
+    if (error.rc == MUSTER_OK || error.rc == MUSTER_UNAVAILABLE)
+        return PyBool_FromLong(error.rc == MUSTER_OK);
+    return muster_py_raise_error(&error, NULL);
+}
+
 /* --- Tensors --- */
 
 static enum muster_rc start_push_range(struct muster_params_op *op, struct table_call *call,
@@ -306,116 +333,6 @@ static void table_dealloc(PyObject *self)
 
 /* --- Open --- */
 
-/* The words of a table's description, as they are read from Python. */
-struct schema_words {
-    const char *optimizer, *init, *evict;
-    PyObject *row_elements, *dtype, *init_seed, *round_quorum, *round_grace, *admit_after,
-        *admit_share, *ttl_clocks, *rows_max, *elements, *timeout;
-    int is_by_round, is_round_mean, is_round_carried;
-};
-
-static bool read_words(PyObject *args, PyObject *keywords, struct muster_params_schema *schema,
-                       struct schema_words *words)
-{
-    static const char *const names[] = {"name",
-                                        "row_elements",
-                                        "dtype",
-                                        "optimizer",
-                                        "learning_rate",
-                                        "beta1",
-                                        "beta2",
-                                        "epsilon",
-                                        "l1",
-                                        "l2",
-                                        "init",
-                                        "init_scale",
-                                        "init_seed",
-                                        "by_round",
-                                        "round_mean",
-                                        "round_quorum",
-                                        "round_grace",
-                                        "round_carried",
-                                        "admit_after",
-                                        "admit_share",
-                                        "ttl_clocks",
-                                        "rows_max",
-                                        "evict",
-                                        "elements",
-                                        "timeout",
-                                        NULL};
-
-    return PyArg_ParseTupleAndKeywords(
-               args, keywords, "sO|$OsffffffsfOppOOpOOOOsOO:table", (char **)(uintptr_t)names,
-               &schema->name, &words->row_elements, &words->dtype, &words->optimizer,
-               &schema->learning_rate, &schema->beta1, &schema->beta2, &schema->epsilon,
-               &schema->l1, &schema->l2, &words->init, &schema->init_scale, &words->init_seed,
-               &words->is_by_round, &words->is_round_mean, &words->round_quorum,
-               &words->round_grace, &words->is_round_carried, &words->admit_after,
-               &words->admit_share, &words->ttl_clocks, &words->rows_max, &words->evict,
-               &words->elements, &words->timeout) != 0;
-}
-
-static bool read_name(const char *name, const char *const *known, size_t count, const char *what,
-                      size_t *ret_number)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(name, known[i]) == 0) {
-            *ret_number = i;
-            return true;
-        }
-    PyErr_Format(PyExc_ValueError, "%s '%s' is not known", what, name);
-    return false;
-}
-
-static bool read_names(const struct schema_words *words, struct muster_params_schema *schema)
-{
-    static const char *const inits[] = {"zero", "constant", "uniform", "normal"};
-    static const char *const evictions[] = {"lru", "lfu"};
-    size_t init = 0, evict = 0;
-
-    if (words->optimizer != NULL &&
-        muster_params_optimizer_parse(words->optimizer, &schema->optimizer) != MUSTER_OK)
-        return PyErr_Format(PyExc_ValueError, "optimizer '%s' is not known", words->optimizer) !=
-               NULL;
-    if ((words->init != NULL &&
-         !read_name(words->init, inits, MUSTER_PARAMS_INIT_COUNT, "init", &init)) ||
-        (words->evict != NULL &&
-         !read_name(words->evict, evictions, MUSTER_PARAMS_EVICT_COUNT, "evict", &evict)))
-        return false;
-    schema->init = (enum muster_params_init)init;
-    schema->evict_by = (enum muster_params_evict)evict;
-    return true;
-}
-
-static bool read_schema(PyObject *args, PyObject *keywords, struct muster_params_schema *schema,
-                        uint64_t *ret_timeout_ns)
-{
-    struct schema_words words = {0};
-    uint64_t row_elements, quorum, admit_after, admit_share;
-
-    if (!read_words(args, keywords, schema, &words) || !read_names(&words, schema) ||
-        !muster_py_read_dtype(words.dtype, &schema->wire_dtype) ||
-        !muster_py_read_number(words.row_elements, 0, UINT32_MAX, &row_elements) ||
-        !muster_py_read_number(words.init_seed, 0, UINT64_MAX, &schema->init_seed) ||
-        !muster_py_read_number(words.round_quorum, 0, UINT32_MAX, &quorum) ||
-        !muster_py_read_seconds(words.round_grace, &schema->round_grace_ns) ||
-        !muster_py_read_number(words.admit_after, 0, UINT32_MAX, &admit_after) ||
-        !muster_py_read_number(words.admit_share, 0, UINT32_MAX, &admit_share) ||
-        !muster_py_read_number(words.ttl_clocks, 0, UINT64_MAX, &schema->ttl_clocks) ||
-        !muster_py_read_number(words.rows_max, 0, UINT64_MAX, &schema->rows_max) ||
-        !muster_py_read_number(words.elements, 0, UINT64_MAX, &schema->tensor_elements) ||
-        !muster_py_read_timeout(words.timeout, ret_timeout_ns))
-        return false;
-    schema->row_elements = (uint32_t)row_elements;
-    schema->round_quorum = (uint32_t)quorum;
-    schema->admit_after = (uint32_t)admit_after;
-    schema->admit_share = (uint32_t)admit_share;
-    schema->is_by_round = words.is_by_round != 0;
-    schema->is_round_mean = words.is_round_mean != 0;
-    schema->is_round_carried = words.is_round_carried != 0;
-    return true;
-}
-
 PyObject *muster_py_params_table(PyObject *self, PyObject *args, PyObject *keywords)
 {
     struct muster_py_params *client = (struct muster_py_params *)self;
@@ -425,7 +342,7 @@ PyObject *muster_py_params_table(PyObject *self, PyObject *args, PyObject *keywo
     uint64_t timeout_ns;
     PyObject *result;
 
-    if (!read_schema(args, keywords, &schema, &timeout_ns) ||
+    if (!muster_py_read_schema(args, keywords, &schema, &timeout_ns) ||
         !muster_py_runtime_enter(&client->runtime, true))
         return NULL;
     muster_py_runtime_expect(&client->runtime);
@@ -466,6 +383,9 @@ static PyMethodDef table_methods[] = {
     {"push_pull", FAST(table_push_pull), METH_FASTCALL | METH_KEYWORDS,
      "push_pull(keys, values, answer, timeout=30)\n--\n\nPush, and get the rows as they are behind "
      "the push; answer may be values."},
+    {"peek", FAST(table_peek), METH_FASTCALL | METH_KEYWORDS,
+     "peek(keys, values)\n--\n\nRead rows of a server of this host from its memory, without a "
+     "message. False: pull them."},
     {"push_range", FAST(table_push_range), METH_FASTCALL | METH_KEYWORDS,
      "push_range(values, offset=0, timeout=30)\n--\n\nPush to the elements of a tensor from offset "
      "on: whole blocks."},

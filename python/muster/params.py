@@ -119,6 +119,13 @@ class Table:
         self._table.push_pull(keys, memory, answer_memory, timeout)
         return answer
 
+    def peek(self, keys, values=None):
+        """Rows of servers of this host, read from their memory without a message, into values or a new array; with all
+        pushes of this client. None where that cannot be, the first time always: pull them."""
+        keys = _keys(keys)
+        values = self._empty(len(keys)) if values is None else values
+        return values if self._table.peek(keys, _array(values)) else None
+
     def push_range(self, values, offset=0, timeout=30):
         """Push to a tensor's elements from offset on: whole blocks, or up to its end."""
         self._table.push_range(_array(values), offset, timeout)

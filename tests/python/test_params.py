@@ -107,6 +107,24 @@ def test_a_tensor_is_pushed_and_pulled_by_ranges(client):
     assert tensor.pull_range(some, offset=3070) is some and (some == given[3070:3080]).all()
 
 
+def test_rows_are_read_from_the_memory_of_the_server(client):
+    table = client.table("rows", 2)
+    table.push(KEYS, numpy.arange(8, dtype=numpy.float32))
+
+    assert table.peek(KEYS) is None  # this asks for the memory
+    deadline = time.monotonic() + conftest.PATIENCE_S
+    while table.peek([0]) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+    assert table.peek(KEYS).ravel().tolist() == list(range(8))
+    table.push(KEYS, numpy.ones(8, numpy.float32))
+    values = numpy.empty((5, 2), numpy.float32)
+    assert table.peek([3, 2, 1, 0, 9], values) is values
+    assert values.ravel().tolist() == [7, 8, 5, 6, 3, 4, 1, 2, 0, 0]
+    assert client.table("halves", 2, dtype="f16").peek(KEYS) is None  # only f32 is there as it is
+
+
 WRONG = {
     "values of another type": (TypeError, "must be f32, got f64", lambda table: table.push(KEYS, numpy.ones(4))),
     "too few values": (ValueError, "takes 8, got 7", lambda table: table.push(KEYS, numpy.ones(7, numpy.float32))),
