@@ -49,6 +49,19 @@ class Large(Case):
                     self.assertEqual({got["value"] for got in every(members, f"get {name}")}, {1 if name != "none" else 0})
                 self.end(members)
 
+    def test_of_three_on_a_host_nobody_copies_its_own(self):
+        """The last one is given the values when the others have them, by way of 8 pieces of 4 MiB."""
+        def peak_mib(member):
+            with open(f"/proc/{member.child.pid}/status", encoding="ascii") as file:
+                return int(next(line for line in file if line.startswith("VmHWM")).split()[1]) >> 10
+        members = self.members(3, (("large", 12_000_001),))  # 92 MiB
+        before = [peak_mib(member) for member in members]
+        every(members, "begin")
+        self.assertEqual({got["value"] for got in every(members, "get large")}, {1})
+        growth = [peak_mib(member) - mib for member, mib in zip(members, before)]
+        self.assertLess(growth[2] - growth[1], 60)
+        self.end(members)
+
     def test_a_begin_that_takes_long_says_what_it_waits_for(self):
         members = self.members(2, (("total", 8),))
         members[0].tell("begin")

@@ -372,6 +372,8 @@ static struct muster_member member_of(uint32_t index, uint64_t from_step)
                                    .pid = 1,
                                    .from_step = from_step};
 
+    if (played.is_spread)
+        snprintf(member.host_key, sizeof(member.host_key), "host-%u", index);
     snprintf(member.task_type, sizeof(member.task_type), "%s", played.task_type);
     return member;
 }

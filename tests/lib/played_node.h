@@ -43,6 +43,7 @@ struct played_node {
     struct muster_view *view;                          /* shares; NULL: none yet */
     const char *task_type;                             /* of all members */
     struct muster_communication_options communication; /* of all views */
+    bool is_spread;                                    /* each member has a host of its own */
     bool is_without_group, is_changing, is_fetching;
     uint64_t fetched_bytes;
     const char *waits_for;                 /* what it stands still for, or NULL */

@@ -22,7 +22,8 @@ struct join_task {
     _Atomic uint64_t joined; /* the life has begun its first step, at … */
     uint64_t asked_ns;       /* … having asked at */
     uint64_t joined_ns;
-    uint64_t digest; /* of the state, at the end */
+    uint64_t first_begin_ns; /* of the first life: from opening to the return of begin */
+    uint64_t digest;         /* of the state, at the end */
     _Atomic uint64_t step_count;
     struct join_step steps[JOIN_RING];
 };
@@ -32,6 +33,7 @@ struct join_shared {
     uint64_t compute_ns, idle_ns;   /* of each step */
     bool is_named;                  /* the program names what it changes */
     uint32_t joiner;                /* this task is killed */
+    _Atomic uint32_t ready_count;   /* first lives with memory: they open together */
     _Atomic uint32_t is_held;       /* its new life waits before it asks to join */
     _Atomic uint32_t stop;
     struct join_task tasks[JOIN_TASKS_MAX];

@@ -78,6 +78,8 @@ static void note_joined(struct worker *worker)
         return;
     worker->is_joined = true;
     worker->task->joined_ns = join_now_ns();
+    if (atomic_load(&worker->task->joined) == 0)
+        worker->task->first_begin_ns = worker->task->joined_ns - worker->task->asked_ns;
     atomic_fetch_add(&worker->task->joined, 1);
 }
 
@@ -116,6 +118,19 @@ static enum muster_rc run_step(struct worker *worker)
     return rc;
 }
 
+/* No first life waits in its begin for another one's memory; a joiner waits to be let go. */
+static void await_turn(struct worker *worker)
+{
+    struct join_shared *shared = worker->shared;
+
+    if (atomic_load(&worker->task->joined) == 0)
+        atomic_fetch_add(&shared->ready_count, 1);
+    while (atomic_load(&shared->ready_count) <= shared->joiner)
+        nap_for(500000);
+    while (atomic_load(&shared->is_held) != 0 && worker->task == &shared->tasks[shared->joiner])
+        nap_for(500000);
+}
+
 static enum muster_rc run_steps(struct worker *worker, struct muster_error *ret_error)
 {
     struct join_shared *shared = worker->shared;
@@ -125,8 +140,7 @@ static enum muster_rc run_steps(struct worker *worker, struct muster_error *ret_
     /* Its pages are there, and its bytes are not those of the others. */
     memset(worker->state.data, (int)(getpid() % 255) + 1, shared->bytes);
     atomic_store(&worker->task->pid, (int64_t)getpid());
-    while (atomic_load(&shared->is_held) != 0 && worker->task == &shared->tasks[shared->joiner])
-        nap_for(500000);
+    await_turn(worker);
     worker->task->asked_ns = join_now_ns();
     rc = muster_strategy_open(NULL, &worker->strategy, ret_error);
     if (rc != MUSTER_OK)

@@ -21,6 +21,7 @@ static struct muster_strategy *open_one(void)
     tensors[1] =
         (struct muster_tensor){.data = bytes + (1 << 20), .count = 1 << 20, .dtype = MUSTER_F32};
     played_open();
+    played.is_spread = true;
     strategy = played_strategy();
     assert_int_equal(muster_strategy_register(strategy, "a", &tensors[0]), MUSTER_OK);
     assert_int_equal(muster_strategy_register(strategy, "b", &tensors[1]), MUSTER_OK);

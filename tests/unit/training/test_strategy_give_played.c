@@ -6,6 +6,7 @@
 
 #include "assertion_count.h"
 #include "played_node.h"
+#include "runtime/system/huge_memory.h"
 
 #define PIECE ((size_t)4 << 20)
 
@@ -89,6 +90,7 @@ static struct muster_strategy *open_giving(uint32_t of_members, uint32_t (*diffe
 {
     played_open();
     members = of_members;
+    played.is_spread = true;
     differing = differ;
     differing_word = 0;
     comparison_count = given_count = 0;
@@ -211,6 +213,9 @@ static void large_tensors_are_given_in_pieces(void **state)
 /* --- the giver dies --- */
 
 #define PARTS 20u
+/* Sizes of the record of a batch that is kept, and of the scratch in the first of two rounds. */
+#define KEPT_BYTES    (sizeof(void *) + 8 * 24 + 8 + sizeof(struct muster_huge_memory))
+#define SCRATCH_BYTES (8 * PIECE + MUSTER_HUGE_PAGE_BYTES)
 
 struct death {
     const char *name;
@@ -218,7 +223,8 @@ struct death {
     bool is_last_odd; /* the last one has registered another state */
     unsigned at;      /* it dies before so many broadcasts have ended */
     size_t refused_bytes;
-    bool is_whole; /* this one has all its own values then */
+    bool is_whole;  /* this one has all its own values then … */
+    bool is_filled; /* … or all of the giver's */
 };
 
 static const struct death *death;
@@ -241,8 +247,10 @@ static void die_once(struct played_op *op)
         uint32_t last = played.view->member_count - 1;
 
         if (played.view->epoch == 2) {
-            assert_int_equal(((const uint64_t *)op->tensor.data)[1], death->is_whole);
-            check_own(death->is_whole);
+            assert_int_equal(((const uint64_t *)op->tensor.data)[1],
+                             death->is_whole || death->is_filled);
+            if (!death->is_filled)
+                check_own(death->is_whole);
             for (uint32_t rank = 0; rank <= last; rank++)
                 words[2 * rank + 1] = 1; /* the others are whole */
         }
@@ -267,12 +275,12 @@ static void die_once(struct played_op *op)
 static void who_is_last_has_its_own_again_when_the_giver_dies(void **state)
 {
     static const struct death rows[] = {
-        {"the last one", 3, false, 0, 0, true},
-        {"the last one, late", 3, false, 11, 0, true},
-        {"the last one, at the end", 3, false, 19, 0, true},
-        {"one before the last", 7, false, 11, 0, false},
-        {"one before the last, which may not give", 7, true, 11, 0, true},
-        {"the last one, without memory", 3, false, 11, sizeof(void *) + 8 * 24 + 8 + 8, false},
+        {"the last one", 3, false, 0, 0, true, false},
+        {"the last one, late", 3, false, 11, 0, true, false},
+        {"the last one, at the end", 3, false, 19, 0, true, false},
+        {"one before the last", 7, false, 11, 0, false, false},
+        {"one before the last, which may not give", 7, true, 11, 0, true, false},
+        {"the last one, without memory", 3, false, 11, KEPT_BYTES, false, false},
     };
 
     (void)state;
@@ -290,6 +298,38 @@ static void who_is_last_has_its_own_again_when_the_giver_dies(void **state)
         assert_false(strategy->is_torn);
         if (rows[i].members == 3)
             check_own(rows[i].is_whole); /* alone now: it is the giver */
+        played_close_strategy(strategy);
+    }
+}
+
+/* Among three on a host: the last one that may give is given to when the others have all. */
+static void in_two_rounds_one_is_whole_whenever_the_giver_dies(void **state)
+{
+    static const struct death rows[] = {
+        {"the keeper, at the begin", 7, true, 0, 0, true, false},
+        {"the keeper, in the first round", 7, true, 19, 0, true, false},
+        {"the keeper, in the second", 7, true, 31, 0, false, false},
+        {"another one, in the first round", 7, false, 11, 0, false, false},
+        {"another one, at the end of it", 7, false, 19, 0, false, false},
+        {"another one, in the second", 7, false, 31, 0, false, true},
+        {"without a scratch, in the first", 7, true, 11, SCRATCH_BYTES, true, false},
+        {"without a scratch, in the second", 7, true, 31, SCRATCH_BYTES, true, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_strategy *strategy = open_giving(rows[i].members, all_differ);
+
+        print_message("%s\n", rows[i].name);
+        played.is_spread = false;
+        death = &rows[i];
+        broadcast_count = 0;
+        played.on_op = die_once;
+        played.refused_bytes = rows[i].refused_bytes;
+        register_parts(strategy, parts, PARTS);
+        assert_int_equal(played_try_begin(strategy), MUSTER_OK);
+        assert_true(broadcast_count > rows[i].at);
+        assert_false(strategy->is_torn);
         played_close_strategy(strategy);
     }
 }
@@ -351,7 +391,7 @@ static void the_giver_keeps_no_copy(void **state)
         played.on_op = count_blocks;
         register_parts(strategy, bytes, 20);
         assert_int_equal(played_try_begin(strategy), MUSTER_OK);
-        assert_int_equal(blocks_last - blocks_first, rows[i].is_keeper ? 2 : 0);
+        assert_int_equal(blocks_last - blocks_first, rows[i].is_keeper ? 4 : 0);
         played_close_strategy(strategy);
     }
 }
@@ -385,6 +425,7 @@ int main(void)
         cmocka_unit_test(what_is_alike_stays),
         cmocka_unit_test(large_tensors_are_given_in_pieces),
         cmocka_unit_test(who_is_last_has_its_own_again_when_the_giver_dies),
+        cmocka_unit_test(in_two_rounds_one_is_whole_whenever_the_giver_dies),
         cmocka_unit_test(who_was_torn_is_so_when_the_giver_dies),
         cmocka_unit_test(the_giver_keeps_no_copy),
         cmocka_unit_test(a_comparison_without_one_is_repeated),
