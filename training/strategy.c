@@ -416,7 +416,10 @@ static enum muster_rc begin_in_seat(struct muster_strategy *strategy)
         if (rc == MUSTER_ABORTED && strategy->state == MUSTER_STRATEGY_WAITING)
             rc = enter_step(strategy);
     }
-    return rc == MUSTER_OK ? muster_strategy_save_if_due(strategy) : rc;
+    if (rc != MUSTER_OK)
+        return rc;
+    muster_strategy_copies_prepare(strategy);
+    return muster_strategy_save_if_due(strategy);
 }
 
 enum muster_rc muster_strategy_begin(struct muster_strategy *strategy, uint64_t *ret_step,

@@ -291,7 +291,7 @@ static void strategy_free(struct muster_strategy *strategy)
     struct muster_env *env = strategy->env;
 
     MUSTER_ASSERT(strategy->node == NULL && strategy->ops_open == 0);
-    muster_strategy_saving_fini(strategy);
+    muster_strategy_copies_fini(strategy);
     muster_mem_free(env->mem, strategy->schedule.folder);
     muster_mem_free(env->mem, strategy->restore_folder);
     muster_mem_free(env->mem, strategy->micro_slots);

@@ -72,8 +72,8 @@ static void saving_end(struct muster_strategy *strategy, enum muster_rc rc, cons
         MUSTER_LOG(strategy->env, WARN, "checkpoint_abandoned", "step", result->step, "why", text);
     } else {
         MUSTER_LOG(strategy->env, INFO, "checkpoint_saved", "step", result->step, "ms",
-                   result->duration_ns / MUSTER_NS_PER_MS, "copied", result->copied_bytes,
-                   "stall_us", result->stall_ns / 1000);
+                   result->duration_ns / MUSTER_NS_PER_MS, "copied", result->copied_bytes, "new",
+                   result->new_bytes, "stall_us", result->stall_ns / 1000);
     }
     saving->last = *result;
     saving_move(saving, MUSTER_SAVING_NONE);
@@ -108,27 +108,6 @@ static void on_copied(void *data, enum muster_rc rc)
     strategy->saving.is_copier_busy = false;
     if (strategy->saving.must_look)
         muster_strategy_saving_note_loss(strategy);
-}
-
-static size_t copy_bytes_of(const struct muster_strategy *strategy,
-                            const struct muster_strategy_saving_start *start)
-{
-    uint64_t bytes = strategy->saving.checkpoint->shards[strategy->rank].bytes;
-
-    return (size_t)(start->copy_bytes_max != 0 && start->copy_bytes_max < bytes
-                        ? start->copy_bytes_max
-                        : bytes);
-}
-
-/* Room that is left of an earlier checkpoint is taken, also where it is larger. */
-static enum muster_rc copies_reserve(struct muster_strategy *strategy, size_t bytes)
-{
-    struct muster_huge_memory *copies = &strategy->saving.copies;
-
-    if (copies->capacity >= bytes)
-        return MUSTER_OK;
-    muster_huge_memory_close(copies);
-    return muster_huge_memory_open(strategy->env->mem, bytes, copies);
 }
 
 static bool is_detached(void *data)
@@ -166,12 +145,6 @@ void muster_strategy_saving_detach(struct muster_strategy *strategy)
         muster_timer_stop(&saving->detach_timer);
     }
     saving->running.stall_ns += muster_loop_clock_ns(strategy->env->loop) - begun_ns;
-}
-
-void muster_strategy_saving_fini(struct muster_strategy *strategy)
-{
-    MUSTER_ASSERT(strategy->saving.state == MUSTER_SAVING_NONE);
-    muster_huge_memory_close(&strategy->saving.copies);
 }
 
 /* --- The others' shards --- */
@@ -387,6 +360,7 @@ static enum muster_rc parts_open(struct muster_strategy *strategy,
 {
     struct muster_strategy_saving *saving = &strategy->saving;
     struct muster_mem *mem = strategy->env->mem;
+    size_t copy_bytes = muster_strategy_copies_bytes(strategy, start->copy_bytes_max);
     struct muster_checkpoint_tensor *described =
         muster_mem_alloc_zero(mem, strategy->tensor_count + 1, sizeof(*described));
     struct muster_tensor *tensors =
@@ -405,7 +379,7 @@ static enum muster_rc parts_open(struct muster_strategy *strategy,
                                    (uint32_t)strategy->tensor_count, strategy->size,
                                    &saving->checkpoint);
     if (rc == MUSTER_OK)
-        rc = copies_reserve(strategy, copy_bytes_of(strategy, start));
+        rc = muster_strategy_copies_reserve(strategy, copy_bytes);
     if (rc == MUSTER_OK)
         rc = muster_checkpoint_writer_new(
             &(struct muster_checkpoint_writer_options){.mem = mem,
@@ -415,9 +389,8 @@ static enum muster_rc parts_open(struct muster_strategy *strategy,
                                                        .tensor_count = strategy->tensor_count,
                                                        .shard = strategy->rank,
                                                        .shard_count = strategy->size,
-                                                       .copies = saving->copies.bytes,
-                                                       .copy_bytes =
-                                                           copy_bytes_of(strategy, start)},
+                                                       .copies = saving->copies.memory.bytes,
+                                                       .copy_bytes = copy_bytes},
             &saving->writer);
     muster_mem_free(mem, described);
     muster_mem_free(mem, tensors);
@@ -465,7 +438,10 @@ enum muster_rc muster_strategy_saving_start(struct muster_strategy *strategy,
     saving->checkpoint->name = start->name;
     saving->checkpoint->saved_wall_ns = start->wall_ns;
     saving->running = (struct muster_strategy_checkpoint_result){
-        .step = start->name.step, .bytes = saving->checkpoint->shards[strategy->rank].bytes};
+        .step = start->name.step,
+        .bytes = saving->checkpoint->shards[strategy->rank].bytes,
+        .new_bytes = muster_strategy_copies_new_bytes(
+            strategy, muster_strategy_copies_bytes(strategy, start->copy_bytes_max))};
     saving_move(saving, MUSTER_SAVING_WRITES);
     saving->is_copier_busy = true;
     muster_aside_keep_priority(saving->copier); /* update_begin may wait for it */

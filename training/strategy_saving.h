@@ -7,7 +7,7 @@
 #include <muster/strategy_checkpoint.h>
 #include <muster/view.h>
 
-#include "runtime/system/huge_memory.h"
+#include "training/strategy_copies.h"
 
 struct muster_aside;
 struct muster_checkpoint_writer;
@@ -45,7 +45,7 @@ struct muster_strategy_saving {
     uint64_t begun_ns, deadline_ns, look_interval_ns;
     uint64_t patience_ns; /* 0: up to the deadline */
     struct muster_timer look_timer, detach_timer;
-    struct muster_huge_memory copies; /* stays for the next one: its pages are there by then */
+    struct muster_strategy_copies copies;
     struct muster_strategy_look look;
     struct muster_strategy_look gone;  /* beside the writing; its thread is the copier's */
     bool is_copier_busy, must_look;    /* a member has gone since */
@@ -77,8 +77,6 @@ void muster_strategy_saving_note_loss(struct muster_strategy *strategy);
 /** Give it up; waits for a piece of a file that is being written. Without one it does nothing. */
 void muster_strategy_saving_abandon(struct muster_strategy *strategy, enum muster_rc rc,
                                     const char *text);
-/** At the end of the strategy: none is being written. */
-void muster_strategy_saving_fini(struct muster_strategy *strategy);
 /** For waits: none is being written. */
 bool muster_strategy_saving_is_over(void *data);
 

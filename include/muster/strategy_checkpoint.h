@@ -37,6 +37,14 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_checkpoint_start(
     struct muster_strategy *strategy, const struct muster_strategy_checkpoint_options *options);
 
 /**
+ * Checkpoints will be made by muster_strategy_checkpoint_start: from the next begin on a thread of low priority
+ * takes the memory for the copies from the system, so that the steps beside the first checkpoint need not; after a
+ * change of view, too. copy_bytes_max is that of the options. What MUSTER_CHECKPOINT_EVERY saves is prepared by itself.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_checkpoint_prepare(
+    struct muster_strategy *strategy, uint64_t copy_bytes_max);
+
+/**
  * Registered tensors change from here to commit. A program that calls it once must call it in each step, before
  * any change; a program that never does loses nothing but time in the steps that begin a checkpoint. Does nothing
  * without a checkpoint that is being written.
@@ -68,8 +76,10 @@ struct muster_strategy_checkpoint_result {
     char text[MUSTER_ERROR_TEXT_BYTES]; /* why it is not whole */
     uint64_t bytes;                     /* this member's part */
     uint64_t copied_bytes; /* those copied in update_begin: neither written nor copied before */
-    uint64_t stall_ns;     /* the program stood still for it */
-    uint64_t duration_ns;  /* until it was whole */
+    uint64_t
+        new_bytes;     /* of the memory for copies: the system had not given them before it began */
+    uint64_t stall_ns; /* the program stood still for it */
+    uint64_t duration_ns; /* until it was whole */
 };
 MUSTER_API void muster_strategy_checkpoint_result(
     struct muster_strategy *strategy, struct muster_strategy_checkpoint_result *ret_result);

@@ -1,5 +1,5 @@
 /* Large memory that the system backs by huge pages where it can: fewer faults when it is first touched, and fewer
- * places for a disk to read from. */
+ * places for a disk to read from. A thread can take its pages from the system before they are needed. */
 #ifndef MUSTER_RUNTIME_HUGE_MEMORY_H
 #define MUSTER_RUNTIME_HUGE_MEMORY_H
 
@@ -8,6 +8,8 @@
 
 #define MUSTER_HUGE_PAGE_BYTES ((size_t)2 << 20)
 
+struct muster_huge_memory_taker;
+
 /** All zero: none. */
 struct muster_huge_memory {
     uint8_t *bytes; /* at a multiple of a page; not set to anything */
@@ -15,12 +17,20 @@ struct muster_huge_memory {
     /* --- Private --- */
     struct muster_mem *mem;
     void *room;
+    struct muster_huge_memory_taker *taker;
 };
 
 /** Gives (muster_huge_memory_close). The system gives pages only as they are touched. Errors: RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_huge_memory_open(struct muster_mem *mem, size_t bytes,
                                                          struct muster_huge_memory *ret_memory);
-/** Idempotent. */
+/** Idempotent. It stops the thread of take_start, and waits for its end: for one huge page, at most. */
 void muster_huge_memory_close(struct muster_huge_memory *memory);
+
+/** A thread takes the pages one by one, from the first to the last, and rests between them: it has a low priority.
+ * What lies in them stays as it is, also while other threads write there. Without memory or a thread nothing happens:
+ * the pages are taken as they are touched. Once for each memory. */
+void muster_huge_memory_take_start(struct muster_huge_memory *memory);
+/** So many of the first bytes have been taken by the thread. */
+size_t muster_huge_memory_taken_bytes(const struct muster_huge_memory *memory);
 
 #endif

@@ -84,7 +84,7 @@ struct bench_checkpoint {
     struct muster_tensor state;
     uint64_t step;
     struct bench_samples plain_s, beside_s, stall_s, save_s;
-    double copied_bytes, part_bytes, restore_s;
+    double copied_bytes, new_bytes, part_bytes, restore_s;
     struct muster_error error;
 };
 
@@ -130,6 +130,8 @@ static enum muster_rc strategy_begin(struct bench_checkpoint *bench, bool is_res
     memset(bench->state.data, 1,
            (size_t)bench->state.count * sizeof(uint64_t)); /* its pages are there */
     rc = muster_strategy_register(bench->strategy, "state", &bench->state);
+    if (rc == MUSTER_OK && !is_restored)
+        rc = muster_strategy_checkpoint_prepare(bench->strategy, bench->settings->copy_max);
     if (rc == MUSTER_OK && is_restored)
         rc = muster_strategy_restore(bench->strategy, bench->settings->folder);
     return strategy_fail(bench, rc);
@@ -207,6 +209,7 @@ static enum muster_rc round_do(struct bench_checkpoint *bench)
     bench_samples_add(&bench->stall_s, (double)result.stall_ns * 1e-9);
     bench_samples_add(&bench->save_s, (double)result.duration_ns * 1e-9);
     bench->copied_bytes = (double)result.copied_bytes;
+    bench->new_bytes += (double)result.new_bytes;
     bench->part_bytes = (double)result.bytes;
     return rc;
 }
@@ -243,12 +246,12 @@ static void saved_print(struct bench_checkpoint *bench)
     printf("{\"bench\":\"checkpoint\",\"bytes\":%" PRIu64
            ",\"part_bytes\":%.0f,\"compute_ms\":%.1f,\"step_ms\":%.3f,\"compute_percent\":%.1f,"
            "\"beside_ms\":%.3f,\"beside_steps\":%zu,\"stalled_percent\":%.2f,\"stall_ms\":%.3f,"
-           "\"copied_bytes\":%.0f,\"save_s\":%.3f,\"save_bytes_per_s\":%.0f}\n",
+           "\"copied_bytes\":%.0f,\"new_bytes\":%.0f,\"save_s\":%.3f,\"save_bytes_per_s\":%.0f}\n",
            bench->settings->bytes, bench->part_bytes, (double)bench->settings->compute_ns * 1e-6,
            plain_s * 1e3, 100 * (double)bench->settings->compute_ns * 1e-9 / plain_s,
            beside_s * 1e3, bench->beside_s.count, 100 * (beside_s - plain_s) / plain_s,
-           bench_samples_quantile(&bench->stall_s, 0.5) * 1e3, bench->copied_bytes, save_s,
-           (double)bench->settings->bytes / save_s);
+           bench_samples_quantile(&bench->stall_s, 0.5) * 1e3, bench->copied_bytes,
+           bench->new_bytes, save_s, (double)bench->settings->bytes / save_s);
 }
 
 static void restored_print(const struct bench_checkpoint *bench)
