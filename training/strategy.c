@@ -137,6 +137,7 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
     enum muster_rc rc = muster_training_read_variables(env, &node, ret_error);
 
     node.communication = options->communication;
+    node.is_fixed_size = options->is_fixed_size;
     node.plan.is_reproducible = node.plan.is_reproducible || options->is_reproducible;
     if (rc == MUSTER_OK)
         rc = muster_replicas_configure(strategy, options, &node.replica_count, ret_error);

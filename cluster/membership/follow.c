@@ -301,10 +301,11 @@ static void tell_unreached(struct muster_membership *machine)
 /* A process whose options contradict those of the view does not ask to join: its node gives up. */
 static bool is_unfit(const struct muster_membership *machine)
 {
-    const struct muster_view_demands demands = {
-        .communication = machine->options.communication,
-        .is_reproducible = machine->options.plan.is_reproducible,
-        .data_protection = machine->options.data_protection};
+    const struct muster_view_demands demands = {.communication = machine->options.communication,
+                                                .is_reproducible =
+                                                    machine->options.plan.is_reproducible,
+                                                .data_protection = machine->options.data_protection,
+                                                .is_fixed_size = machine->options.is_fixed_size};
     struct muster_option_difference difference;
 
     return muster_view_differs(machine->view, &demands, &difference);

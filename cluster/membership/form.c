@@ -194,6 +194,7 @@ static void set_options(struct muster_membership *machine, struct muster_view *f
     fields->communication = first->communication;
     fields->plan.is_reproducible = first->asks_reproducible;
     fields->data_protection = first->data_protection;
+    fields->is_fixed_size = first->is_fixed_size;
 }
 
 /* Several candidates may make a view at once; the swap lets one of them win. All members have from_step 0:

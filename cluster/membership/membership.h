@@ -40,6 +40,7 @@ struct muster_membership_options {
         plan; /* zeros: defaults; they count in a first view that this process proposes */
     struct muster_communication_options communication;
     enum muster_data_protection data_protection; /* of this process */
+    bool is_fixed_size;                          /* likewise: it must be the view's */
     struct muster_suspicion_policy suspicion;
 };
 

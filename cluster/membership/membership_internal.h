@@ -24,6 +24,7 @@ struct membership_peer {
     struct muster_communication_options communication;
     bool asks_reproducible;
     enum muster_data_protection data_protection;
+    bool is_fixed_size;
     struct muster_suspicion suspicion;
     char death[48];    /* the cause of its death, for people; empty: not told */
     bool is_witnessed; /* this process has seen it die: told to the others until the view changes */

@@ -292,6 +292,7 @@ static void member_put(struct muster_membership *machine,
     peer->communication = record->communication;
     peer->asks_reproducible = record->is_reproducible;
     peer->data_protection = record->data_protection;
+    peer->is_fixed_size = record->is_fixed_size;
 }
 
 /* The key of a living process is gone because its lease ran out while it was cut off. That is no sign of

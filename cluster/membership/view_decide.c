@@ -473,6 +473,7 @@ enum muster_rc muster_view_decide(const struct muster_decide_input *input,
     decision.fields.plan = input->view->plan;
     decision.fields.communication = input->view->communication;
     decision.fields.data_protection = input->view->data_protection;
+    decision.fields.is_fixed_size = input->view->is_fixed_size;
     copy_reason(decision.fields.reason, input->reason);
     rc = muster_decide_members(&decision);
     if (rc == MUSTER_OK)

@@ -49,6 +49,10 @@ bool muster_view_differs(const struct muster_view *view, const struct muster_vie
         found = (struct muster_option_difference){.name = "data links (MUSTER_TLS_DATA)"};
         snprintf(found.asked, 32, "%s", protection_name(demands->data_protection));
         snprintf(found.agreed, 32, "%s", protection_name(view->data_protection));
+    } else if (demands->is_fixed_size != view->is_fixed_size) {
+        found = (struct muster_option_difference){.name = "is_fixed_size"};
+        snprintf(found.asked, 32, "%s", demands->is_fixed_size ? "true" : "false");
+        snprintf(found.agreed, 32, "%s", view->is_fixed_size ? "true" : "false");
     } else if (is_another(asked->implementation, agreed->implementation)) {
         found.name = "communication";
         snprintf(found.asked, 32, "%s", muster_communication_name(asked->implementation));

@@ -9,6 +9,7 @@ struct muster_view_demands {
     struct muster_communication_options communication; /* zeros: the view's values are taken */
     bool is_reproducible;                              /* false: the view's value is taken */
     enum muster_data_protection data_protection;       /* must be the view's */
+    bool is_fixed_size;                                /* so must this */
 };
 
 /** An option with the values of both sides, as text for people. */

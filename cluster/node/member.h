@@ -74,6 +74,7 @@ struct muster_node_options {
     /* Zeros: those of rank 0 count when the job begins (also plan.is_reproducible). What is set here and
      * not so there fails the node with INVALID_ARGUMENT, before it is admitted if it joins. */
     struct muster_communication_options communication;
+    bool is_fixed_size;       /* the loss of a member ends the others: it must be the same in all */
     uint64_t ahead_bytes_min; /* 0: 4 MiB; a smaller state is fetched after the admission only */
     const struct muster_node_events *events;
     void *data;

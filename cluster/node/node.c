@@ -140,6 +140,7 @@ static enum muster_rc make_machine(struct muster_node *node,
     machine.plan = options->plan;
     machine.communication = options->communication;
     machine.data_protection = node->demands.data_protection;
+    machine.is_fixed_size = node->demands.is_fixed_size;
     machine.is_force_new = options->is_force_new;
     machine.suspicion.evict_after_ns = options->evict_after_ns;
     machine.is_return = options->is_return;
@@ -184,6 +185,7 @@ static struct muster_node *node_new(const struct muster_node_options *options)
         options->ahead_bytes_min == 0 ? AHEAD_BYTES_MIN : options->ahead_bytes_min;
     node->demands.is_reproducible = options->plan.is_reproducible;
     node->demands.data_protection = data_protection_of(options->env);
+    node->demands.is_fixed_size = options->is_fixed_size;
     muster_list_init(&node->peers);
     muster_list_init(&node->unidentified);
     muster_list_init(&node->news);

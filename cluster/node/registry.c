@@ -107,7 +107,8 @@ static void put_key(struct muster_node *node)
     struct muster_member_record record = {.member = node->member,
                                           .communication = node->demands.communication,
                                           .is_reproducible = node->demands.is_reproducible,
-                                          .data_protection = node->demands.data_protection};
+                                          .data_protection = node->demands.data_protection,
+                                          .is_fixed_size = node->demands.is_fixed_size};
     struct muster_bytes value = {NULL, 0};
     void *bytes = NULL;
     enum muster_rc rc;

@@ -140,7 +140,7 @@ static uint64_t view_digest(const struct muster_view *view)
 
     seed = hash_plan(&view->plan, seed);
     seed = hash_communication(&view->communication, seed);
-    seed = hash_u64((uint64_t)view->data_protection, seed);
+    seed = hash_u64(((uint64_t)view->is_fixed_size << 32) | (uint64_t)view->data_protection, seed);
     seed = hash_u64(view->member_count, seed);
     for (uint32_t i = 0; i < view->member_count; i++)
         seed = hash_member(&view->members[i], seed);

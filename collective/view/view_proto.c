@@ -128,6 +128,7 @@ enum muster_rc muster_member_record_pack(const struct muster_member_record *reco
     message.communication = communication_to_message(&record->communication, &communication);
     message.is_reproducible = record->is_reproducible;
     message.data_protection = record->data_protection;
+    message.is_fixed_size = record->is_fixed_size;
     return muster_proto_pack(mem, &message, ret_bytes, ret_size);
 }
 
@@ -149,6 +150,7 @@ enum muster_rc muster_member_record_unpack(struct muster_mem *mem, const void *b
         ret_record->communication = communication_from_message(message->communication);
         ret_record->is_reproducible = message->is_reproducible;
         ret_record->data_protection = (enum muster_data_protection)message->data_protection;
+        ret_record->is_fixed_size = message->is_fixed_size != 0;
     }
     muster_proto_free(message);
     return rc;
@@ -283,6 +285,7 @@ static void fill_view(struct packing *packing, const struct muster_view *view)
     message->communication =
         communication_to_message(&view->communication, &packing->communication);
     message->data_protection = view->data_protection;
+    message->is_fixed_size = view->is_fixed_size;
     message->reason = (char *)(uintptr_t)view->reason;
     message->is_below_min = view->is_below_min;
     message->is_done = view->is_done;
@@ -417,6 +420,7 @@ static enum muster_rc read_view(struct muster_mem *mem, const Muster__View *mess
         return MUSTER_INVALID_ARGUMENT;
     fields->communication = communication_from_message(message->communication);
     fields->data_protection = (enum muster_data_protection)message->data_protection;
+    fields->is_fixed_size = message->is_fixed_size != 0;
     fields->members = muster_mem_alloc_zero(mem, message->n_members, sizeof(*fields->members));
     fields->verdicts = muster_mem_alloc_zero(mem, message->n_verdicts, sizeof(*fields->verdicts));
     if (fields->members == NULL || fields->verdicts == NULL)

@@ -13,6 +13,7 @@ struct muster_member_record {
     struct muster_communication_options communication;
     bool is_reproducible;
     enum muster_data_protection data_protection;
+    bool is_fixed_size;
 };
 
 /** Message Member of proto/membership.proto. Gives. */

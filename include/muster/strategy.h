@@ -33,7 +33,8 @@ struct muster_strategy_options {
         is_reproducible; /* so, too: the same bits of a sum whatever the timing (docs/collectives.md,
                              "Bits"); MUSTER_REPRODUCIBLE asks for the same */
     /* No healing, as TensorFlow: when a member dies, or leaves before the others have done their steps, their
-     * calls end with UNAVAILABLE, which names it, and only close is left. The same on all members. */
+     * calls end with UNAVAILABLE, which names it, and only close is left. The same on all members: begin refuses
+     * one that differs with INVALID_ARGUMENT, which names both sides. */
     bool is_fixed_size;
     /* Replicas of the model that this process computes side by side, one per device (muster/replicas.h).
      * Members may have different numbers. 0: MUSTER_REPLICAS, else 1. */

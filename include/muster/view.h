@@ -158,8 +158,7 @@ struct muster_member {
     char host_key[MUSTER_HOST_KEY_BYTES];
     int64_t pid;
     uint64_t started; /* muster_host_started of it; 0: not known */
-    uint32_t
-        machine; /* node rank + 1 of the launcher that started it; 0: none did, or not known */
+    uint32_t machine; /* node rank + 1 of the launcher that started it; 0: none did, or not known */
     uint64_t from_step;     /* first step this member takes part in; 0 = from the start */
     uint32_t replica_count; /* replicas of the model that it computes (replicas.h); 0: 1 */
 };
@@ -203,6 +202,7 @@ struct muster_view {
     struct muster_plan_parameters plan;
     struct muster_communication_options communication; /* for strategies */
     enum muster_data_protection data_protection;
+    bool is_fixed_size; /* the loss of a member ends the others (muster_strategy_options) */
     uint32_t member_count;
     struct muster_member
         *members; /* by (task_type, task_index); the position is the rank. None: all have left */

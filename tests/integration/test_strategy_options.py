@@ -16,6 +16,7 @@ ASKED = {  # option: what one side says at the other's expense, and how it is to
     "bytes_per_pack=1000": "bytes_per_pack 1000.* have agreed on none",
     "timeout_ms=2500": "timeout 2.5 s.* have agreed on none",
     "reproducible=1": "reproducible view.* have agreed on no",
+    "fixed=1": "is_fixed_size true.* have agreed on false",
 }
 
 
@@ -119,6 +120,18 @@ class Options(unittest.TestCase):
         newcomer = self.opened(2, 3, "bytes_per_pack=2000")
         self.assertRegex(newcomer.ask("begin"), "^INVALID_ARGUMENT .*worker:2 asks for bytes_per_pack 2000, "
                                                 "worker:0 and 1 more have agreed on 1000")
+        newcomer.ok("close")
+        every(members, "all_reduce 1 3")
+        self.assertEqual([got["epoch"] for got in every(members, "options")], [epoch, epoch])
+        self.end(*members, newcomer)
+
+    def test_a_joiner_that_would_heal_a_fixed_size_is_refused_before_the_members_change(self):
+        members = [self.opened(rank, 2, "fixed=1") for rank in range(2)]
+        every(members, "begin")
+        epoch = members[0].ok("options")["epoch"]
+        newcomer = self.opened(2, 3)
+        self.assertRegex(newcomer.ask("begin"), "^INVALID_ARGUMENT .*worker:2 asks for is_fixed_size false, "
+                                                "worker:0 and 1 more have agreed on true: give all the same$")
         newcomer.ok("close")
         every(members, "all_reduce 1 3")
         self.assertEqual([got["epoch"] for got in every(members, "options")], [epoch, epoch])

@@ -64,6 +64,7 @@ static struct muster_view *make_view(void)
     fields.done_step = 77;
     fields.begun_step = 81;
     fields.begin_epoch = 4;
+    fields.is_fixed_size = true;
     fields.is_stopping = true;
     fields.stop_step = 80;
     fields.is_state_lost = true;
@@ -111,6 +112,7 @@ static void a_view_comes_back_with_its_digest(void **state)
     assert_true(back->is_done && back->done_step == 77);
     assert_int_equal(back->begun_step, 81);
     assert_int_equal(back->begin_epoch, 4);
+    assert_true(back->is_fixed_size);
     assert_true(back->is_stopping && back->stop_step == 80);
     assert_true(back->is_state_lost);
     assert_string_equal(back->reason, view->reason);
@@ -250,7 +252,8 @@ static void a_record_comes_back_with_what_it_asks_for(void **state)
                                                 .begins_after = 9,
                                                 .communication = {MUSTER_COMMUNICATION_RING, 7, 8},
                                                 .is_reproducible = true,
-                                                .data_protection = MUSTER_DATA_AUTHENTICATED};
+                                                .data_protection = MUSTER_DATA_AUTHENTICATED,
+                                                .is_fixed_size = true};
 
     (void)state;
     assert_int_equal(pack_and_unpack(&record, &back), MUSTER_OK);
@@ -261,6 +264,7 @@ static void a_record_comes_back_with_what_it_asks_for(void **state)
     assert_int_equal(back.communication.timeout_ns, 8);
     assert_true(back.is_reproducible);
     assert_int_equal(back.data_protection, MUSTER_DATA_AUTHENTICATED);
+    assert_true(back.is_fixed_size);
 }
 
 /* Nobody could make a view of it. */

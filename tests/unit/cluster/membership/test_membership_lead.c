@@ -544,6 +544,7 @@ static void what_a_view_asks_for_goes_on_in_the_next(void **state)
                                  .job = "job",
                                  .plan = {.is_reproducible = true, .chunk_bytes = 65536},
                                  .data_protection = MUSTER_DATA_AUTHENTICATED,
+                                 .is_fixed_size = true,
                                  .communication = {.bytes_per_pack = 4096, .timeout_ns = 5},
                                  .is_done = true,
                                  .done_step = 3,
@@ -562,6 +563,7 @@ static void what_a_view_asks_for_goes_on_in_the_next(void **state)
                         sizeof(view->communication));
     assert_memory_equal(&stage.proposed->plan, &view->plan, sizeof(view->plan));
     assert_int_equal(stage.proposed->data_protection, MUSTER_DATA_AUTHENTICATED);
+    assert_true(stage.proposed->is_fixed_size);
     assert_true(stage.proposed->is_done);
     assert_int_equal(stage.proposed->done_step, 3);
     assert_int_equal(stage.proposed->begun_step, 9);

@@ -375,8 +375,8 @@ static void no_memory_is_told(void **state)
 
 static void the_first_in_rank_order_says_what_a_new_view_is_like(void **state)
 {
-    const struct muster_member_record first = {.is_reproducible = true,
-                                               .data_protection = MUSTER_DATA_ENCRYPTED};
+    const struct muster_member_record first = {
+        .is_reproducible = true, .data_protection = MUSTER_DATA_ENCRYPTED, .is_fixed_size = true};
 
     (void)state;
     member_stage_open(2, STAGE_FORMING, NULL);
@@ -386,6 +386,7 @@ static void the_first_in_rank_order_says_what_a_new_view_is_like(void **state)
 
     member_stage_check("formed", "cas:1(123)@0 ", IN(PROPOSING));
     assert_int_equal(stage.proposed->data_protection, MUSTER_DATA_ENCRYPTED);
+    assert_true(stage.proposed->is_fixed_size);
     assert_true(stage.proposed->plan.is_reproducible);
 }
 

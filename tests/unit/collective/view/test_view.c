@@ -116,7 +116,7 @@ static void digest_sees_every_field(void **state)
     struct muster_chunk_source source = {.first = 1, .count = 2, .rank = 1};
     struct muster_verdict verdict = {.op = {.step = 3}, .descriptor = 5, .chunk_count = 4};
     struct muster_view fields = make_fields(members, 2);
-    uint64_t digests[30], before;
+    uint64_t digests[32], before;
     size_t count = 0;
 
     digests[count++] = digest_of(*state, &fields);
@@ -144,6 +144,8 @@ static void digest_sees_every_field(void **state)
     fields.communication.timeout_ns = 1;
     digests[count++] = digest_of(*state, &fields);
     fields.data_protection = MUSTER_DATA_AUTHENTICATED;
+    digests[count++] = digest_of(*state, &fields);
+    fields.is_fixed_size = true;
     digests[count++] = digest_of(*state, &fields);
     fields.begin_epoch = 1;
     digests[count++] = digest_of(*state, &fields);
