@@ -70,6 +70,7 @@ BAD = {
     "HOST:PORT,…|embedded": ADDRESSES + ["127.0.0.1:1,,127.0.0.1:2", "ftp://127.0.0.1:1"],
     "TASK@step=S[,chunk=C]": ["", "0", "0@step=x", "0@step=-1", "0@step=1,chunk=x", "9@step=1", "0@step=1x", "ps:0@step=1"],
     "NAME": [""],
+    "MODULE,…": ["", ",", "a,", "1x", "a b", "a-b", ".a", "a..b"],
     "TEXT": [""],
     "FILE": [""],
     "OUT.json": [""],

@@ -34,6 +34,7 @@
 #include "run/task/descendants.h"
 #include "run/task/guard.h"
 #include "run/task/preempt.h"
+#include "run/task/preload.h"
 #include "run/task/ports.h"
 #include "run/task/task.h"
 #include "run/task/terminal.h"
@@ -303,7 +304,7 @@ static void start_clock(struct run *run)
 static bool has_started_any(const struct run *run)
 {
     for (uint32_t i = 0; i < run->task_count; i++)
-        if (run->tasks[i].worker_pid != 0)
+        if (run->tasks[i].worker_pid != 0 || run->tasks[i].state == RUN_TASK_WAITING)
             return true;
     return false;
 }
@@ -326,12 +327,14 @@ static void run_open_loop(struct run *run)
     run_sweep_open(run);
     start_clock(run);
     run_terminal_open(run);
+    run_preload_open(run);
     if (run->resume != NULL && run->resume->is_resumed)
         run_take_over(run);
     else
         start_all(run);
     if (run->state != RUN_STATE_DONE)
         muster_loop_run(run->env->loop);
+    run_preload_close(run);
     run_progress_stop(run);
     run_events_flush(run);
     run_weights_compare(run);
@@ -458,6 +461,7 @@ static const struct run_control control = {.on_exit = run_task_on_exit,
                                            .on_loss_told = run_task_on_loss_told,
                                            .on_preempted = run_preempt_on_stopped,
                                            .on_place_held = on_place_held,
+                                           .on_preloaded = run_task_on_preloaded,
                                            .on_changed = run_table_changed,
                                            .on_all_ended = run_finish,
                                            .end_all = run_task_end_all,

@@ -355,5 +355,5 @@ bool run_settings_check(struct run_settings *settings, int *ret_exit)
     if (settings->program[0] == NULL)
         return refuse_option(
             ret_exit, "a program must follow the options, got no program; write it behind '--'");
-    return true;
+    return run_preload_read(settings, ret_exit);
 }

@@ -37,6 +37,23 @@ static bool check_every(const char *text, struct muster_error *ret_error)
     return muster_checkpoint_every_parse(text, &steps, &ns, ret_error) == MUSTER_OK;
 }
 
+static bool check_preload(const char *text, struct muster_error *ret_error)
+{
+    for (const char *rest = text;; rest++) {
+        size_t length = strcspn(rest, ",");
+
+        if (!run_preload_is_module(rest, length)) {
+            snprintf(ret_error->text, sizeof(ret_error->text),
+                     "must be names of Python modules such as torch or numpy,torch, got '%.100s'",
+                     text);
+            return false;
+        }
+        rest += length;
+        if (*rest == '\0')
+            return true;
+    }
+}
+
 static const struct muster_option rows[] = {
     {.name = "nproc-per-node",
      .letter = 'n',
@@ -61,6 +78,14 @@ static const struct muster_option rows[] = {
      .choices = "worker|all",
      .fallback = "worker",
      .help = "Restart the worker that died, or, for programs that do not use muster, all workers."},
+    {.name = "preload",
+     ROW(preload),
+     .kind = MUSTER_OPTION_TEXT,
+     .check = check_preload,
+     .value = "MODULE,…",
+     .help = "For Python programs: one process imports these modules, and workers fork from it, at "
+             "the start and after each death. Its Python must have the package muster "
+             "(docs/python.md)."},
     {.name = "min-members",
      ROW(members_min),
      .kind = MUSTER_OPTION_NUMBER,
@@ -278,9 +303,10 @@ static const struct muster_option rows[] = {
      ROW(preemption_grace_ns),
      .kind = MUSTER_OPTION_DURATION,
      .unit = "s",
-     .help = "At SIGTERM the members of the job stop behind one step and save it, which may take "
-             "so long; the exit code is then 42, and the same command goes on from there. 0: they "
-             "are ended at once. By default 20 with --checkpoint-dir, else 0 (docs/preemption.md)."},
+     .help =
+         "At SIGTERM the members of the job stop behind one step and save it, which may take "
+         "so long; the exit code is then 42, and the same command goes on from there. 0: they "
+         "are ended at once. By default 20 with --checkpoint-dir, else 0 (docs/preemption.md)."},
     {.name = "force-new",
      ROW(is_force_new),
      .kind = MUSTER_OPTION_FLAG,

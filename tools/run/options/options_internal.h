@@ -8,4 +8,9 @@
  * standard error, *ret_exit says how to end. */
 bool run_settings_check(struct run_settings *settings, int *ret_exit);
 
+/** With --preload: settings->python from the program. False: as above. */
+bool run_preload_read(struct run_settings *settings, int *ret_exit);
+/** A dotted name of Python. */
+bool run_preload_is_module(const char *text, size_t length);
+
 #endif

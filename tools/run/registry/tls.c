@@ -148,17 +148,29 @@ void run_tls_show(const struct run_task *task, struct run_tls_shown *ret_shown)
     ret_shown->reload_ns = job_tls_reload_ns(tls->job);
 }
 
-bool run_tls_inherit(const struct run_task *task)
+bool run_tls_find_fds(const struct run_task *task, int *ret_cert, int *ret_authority)
 {
     const struct run_tls *tls = task->run->tls;
     const struct job_tls_file *cert;
 
-    if (tls == NULL)
+    if (tls == NULL) {
+        *ret_cert = RUN_TLS_FD;
+        *ret_authority = RUN_TLS_CA_FD;
         return run_worker_fds_have_tls();
+    }
     cert = tls->tasks[task - task->run->tasks];
-    if (cert->fd < 0)
+    *ret_cert = cert->fd;
+    *ret_authority = job_tls_authority(tls->job)->fd;
+    return cert->fd >= 0;
+}
+
+bool run_tls_inherit(const struct run_task *task)
+{
+    int cert, authority;
+
+    if (!run_tls_find_fds(task, &cert, &authority))
         return false;
-    dup2(cert->fd, RUN_TLS_FD);
-    dup2(job_tls_authority(tls->job)->fd, RUN_TLS_CA_FD);
+    dup2(cert, RUN_TLS_FD); /* to itself: it is passed on as it is */
+    dup2(authority, RUN_TLS_CA_FD);
     return true;
 }

@@ -21,6 +21,8 @@ struct run_tls_shown {
     uint64_t reload_ns;
 };
 void run_tls_show(const struct run_task *task, struct run_tls_shown *ret_shown);
+/** The descriptors of certificates that task gets, here. False: there are none. */
+bool run_tls_find_fds(const struct run_task *task, int *ret_cert, int *ret_authority);
 /** In the child of task: put certificates at RUN_TLS_FD and RUN_TLS_CA_FD, our own or those of a launcher above us,
  * of whose job our workers are members too. False: there are none. */
 bool run_tls_inherit(const struct run_task *task);

@@ -17,6 +17,8 @@ struct run_control {
     void (*on_preempted)(struct run_task *task);
     /** The registry shows this launcher as the holder of its place. */
     void (*on_place_held)(struct run *run, uint64_t launcher);
+    /** The modules of --preload have been imported, or will not be: tasks that wait for that may start. */
+    void (*on_preloaded)(struct run *run);
     /** A fact has changed that a successor of this launcher needs. */
     void (*on_changed)(struct run *run);
     /** No worker runs, and none is to be started. */

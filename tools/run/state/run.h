@@ -56,8 +56,9 @@ struct run {
     struct run_history *history; /* NULL: no status page */
     struct run_status *status;   /* NULL: no --status */
     struct run_publish *publish;
-    struct run_resume *resume; /* NULL: everything ends with this launcher */
-    struct run_table *table;   /* NULL: without resume */
+    struct run_preload *preload; /* NULL: workers are started directly */
+    struct run_resume *resume;   /* NULL: everything ends with this launcher */
+    struct run_table *table;     /* NULL: without resume */
     /* this process, and what its workers inherit */
     struct muster_fd_watch signal_watch;
     int guard_fd;

@@ -27,6 +27,15 @@ struct run_place {
                  8]; /* of this machine's task, with its port; "": not told */
 };
 
+/** With --preload: how the program's interpreter is called, and what it runs. */
+struct run_python {
+    char line[256];  /* the first line of a script, cut into words */
+    char *words[32]; /* the interpreter and its options */
+    size_t word_count;
+    const char *kind; /* script, module or code */
+    char **target;    /* it and its arguments, NULL at the end */
+};
+
 struct run_settings {
     /* as given */
     const char *resolver;
@@ -47,6 +56,7 @@ struct run_settings {
     const char *log_format;
     const char *status;      /* where to serve the pages; NULL: nowhere */
     const char *master_addr; /* NULL: not told */
+    const char *preload;     /* NULL: workers import for themselves */
     const char *resumable;
     const char *resume;
     struct muster_option_texts kill_texts;
@@ -63,7 +73,8 @@ struct run_settings {
     bool is_quiet;
     bool is_force_new;
     /* worked out */
-    char **program;        /* program and arguments, NULL at the end */
+    char **program; /* program and arguments, NULL at the end */
+    struct run_python python;
     uint32_t worker_count; /* on this machine */
     uint32_t nodes_min, nodes_max;
     uint32_t rank_first;

@@ -15,6 +15,7 @@
 #include "run/task/environment.h"
 #include "run/task/guard.h"
 #include "run/task/keeper.h"
+#include "run/task/preload.h"
 #include "run/task/terminal.h"
 
 #include <errno.h>
@@ -232,6 +233,14 @@ void run_child_adopt(struct run_task *task, pid_t keeper)
     child_watch(task, keeper);
 }
 
+static void child_follow(struct run_task *task, struct pipes *pipes, pid_t pid)
+{
+    run_guard_add(task->run, task, pid);
+    child_watch(task, pid);
+    open_streams(task, pipes->out[0], pipes->err[0], pipes->report[0]);
+    pipes->out[0] = pipes->err[0] = pipes->report[0] = -1;
+}
+
 /* The worker has been started by us. */
 static int child_welcome(struct run_task *task, struct pipes *pipes, pid_t pid)
 {
@@ -248,11 +257,22 @@ static int child_welcome(struct run_task *task, struct pipes *pipes, pid_t pid)
     task->worker_pid = (int)pid;
     if (task->run->resume != NULL)
         run_keeper_find(task, &task->worker_pid);
-    run_guard_add(task->run, task, pid);
-    child_watch(task, pid);
-    open_streams(task, pipes->out[0], pipes->err[0], pipes->report[0]);
-    pipes->out[0] = pipes->err[0] = pipes->report[0] = -1;
+    child_follow(task, pipes, pid);
     return 0;
+}
+
+/* A worker that has imported already. False: it must be started directly. */
+static bool child_start_preloaded(struct run_task *task, struct pipes *pipes, char **environment)
+{
+    const int fds[3] = {pipes->out[1], pipes->err[1], pipes->report[1]};
+    struct run_preloaded worker;
+
+    if (!run_preload_fork(task, environment, fds, &worker))
+        return false;
+    task->worker_pid = (int)worker.pid;
+    child_follow(task, pipes, worker.pid);
+    run_preload_let_go(&worker);
+    return true;
 }
 
 int run_child_start(struct run_task *task)
@@ -266,10 +286,13 @@ int run_child_start(struct run_task *task)
         failure = errno;
         goto out;
     }
+    if (child_start_preloaded(task, &pipes, environment))
+        goto close_pipes;
     pid = fork();
     if (pid == 0)
         become_child(task, &pipes, environment);
     failure = pid < 0 ? errno : child_welcome(task, &pipes, pid);
+close_pipes:
     pipes_close(&pipes);
 out:
     run_environment_free(environment);
@@ -306,6 +329,8 @@ void run_child_reap(struct run *run)
         if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
             return;
         task = task_of_pid(run, info.si_pid);
+        if (run_preload_on_child(run, info.si_pid))
+            continue;
         if (task == NULL) {
             waitpid(info.si_pid, NULL, WNOHANG);
             continue;

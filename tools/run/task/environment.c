@@ -42,6 +42,15 @@ static void add_variable(struct builder *builder, const char *name, const char *
     builder->own[builder->count++] = whole;
 }
 
+static void add_settings_of_libraries(struct builder *builder, const struct run_settings *settings)
+{
+    if (settings->worker_count > 1 && getenv("OMP_NUM_THREADS") == NULL)
+        add_variable(builder, "OMP_NUM_THREADS", "1");
+    if (getenv("PYTHONUNBUFFERED") == NULL)
+        add_variable(builder, "PYTHONUNBUFFERED",
+                     "1"); /* lines come when they are printed, not at the end */
+}
+
 static void add_torchrun(struct builder *builder, const struct run_task *task)
 {
     const struct run_settings *settings = &task->run->settings;
@@ -66,11 +75,6 @@ static void add_torchrun(struct builder *builder, const struct run_task *task)
     add_variable(builder, "TORCHELASTIC_MAX_RESTARTS", "%llu",
                  (unsigned long long)settings->restarts_max);
     add_variable(builder, "TORCHELASTIC_RUN_ID", "%s", settings->job_name);
-    if (settings->worker_count > 1 && getenv("OMP_NUM_THREADS") == NULL)
-        add_variable(builder, "OMP_NUM_THREADS", "1");
-    if (getenv("PYTHONUNBUFFERED") == NULL)
-        add_variable(builder, "PYTHONUNBUFFERED",
-                     "1"); /* lines come when they are printed, not at the end */
 }
 
 /* Rounded up, and never 0, which would mean the default. */
@@ -218,29 +222,45 @@ static bool is_replaced(const struct builder *builder, const char *entry)
     return false;
 }
 
-char **run_environment_new(const struct run_task *task)
+/* The inherited variables that the builder does not replace, and then its own. */
+static char **builder_finish(struct builder *builder)
 {
-    struct builder builder = {.count = 0};
     size_t inherited = 0;
     size_t count = 0;
     char **all;
 
+    while (environ[inherited] != NULL)
+        inherited++;
+    all = calloc(inherited + builder->count + 1, sizeof(all[0]));
+    if (all == NULL)
+        output_no_memory();
+    for (size_t i = 0; i < inherited; i++) {
+        if (!is_replaced(builder, environ[i]) && (all[count++] = strdup(environ[i])) == NULL)
+            output_no_memory();
+    }
+    memcpy(all + count, builder->own, builder->count * sizeof(all[0]));
+    return all;
+}
+
+char **run_environment_new(const struct run_task *task)
+{
+    struct builder builder = {.count = 0};
+
     add_torchrun(&builder, task);
+    add_settings_of_libraries(&builder, &task->run->settings);
     add_muster(&builder, task);
     add_trace(&builder, task);
     add_tls(&builder, task);
     builder.is_tls_replaced = task->run->tls != NULL;
-    while (environ[inherited] != NULL)
-        inherited++;
-    all = calloc(inherited + builder.count + 1, sizeof(all[0]));
-    if (all == NULL)
-        output_no_memory();
-    for (size_t i = 0; i < inherited; i++) {
-        if (!is_replaced(&builder, environ[i]) && (all[count++] = strdup(environ[i])) == NULL)
-            output_no_memory();
-    }
-    memcpy(all + count, builder.own, builder.count * sizeof(all[0]));
-    return all;
+    return builder_finish(&builder);
+}
+
+char **run_environment_new_plain(const struct run *run)
+{
+    struct builder builder = {.count = 0};
+
+    add_settings_of_libraries(&builder, &run->settings);
+    return builder_finish(&builder);
 }
 
 void run_environment_free(char **environment)

@@ -16,6 +16,7 @@
 #include "run/task/child.h"
 #include "run/task/collect.h"
 #include "run/task/ports.h"
+#include "run/task/preload.h"
 #include "run/task/restart.h"
 #include "run/task/terminal.h"
 
@@ -132,6 +133,8 @@ static void on_start_due(struct muster_timer *timer)
 {
     struct run_task *task = timer->data;
 
+    if (run_preload_is_pending(task->run))
+        return; /* run_task_on_preloaded starts it */
     task_start(task);
     run_check_done(task->run);
 }
@@ -162,9 +165,27 @@ void run_task_init(struct run_task *task, struct run *run, uint32_t local_rank)
 
 void run_task_start_all(struct run *run)
 {
-    for (uint32_t i = 0; i < run->task_count && run->state == RUN_STATE_RUNNING; i++)
-        task_start(&run->tasks[i]);
+    for (uint32_t i = 0; i < run->task_count && run->state == RUN_STATE_RUNNING; i++) {
+        if (run_preload_is_pending(run))
+            task_start_later(&run->tasks[i], 0);
+        else
+            task_start(&run->tasks[i]);
+    }
     run_check_done(run);
+}
+
+void run_task_on_preloaded(struct run *run)
+{
+    if (run->fatal_code != 0) {
+        run_task_end_all(run, SIGTERM);
+        run_check_done(run);
+    }
+    for (uint32_t i = 0; i < run->task_count && run->state == RUN_STATE_RUNNING; i++) {
+        struct run_task *task = &run->tasks[i];
+
+        if (task->state == RUN_TASK_WAITING && !muster_timer_is_started(&task->start_timer))
+            task_start_later(task, 0);
+    }
 }
 
 /* --- all end */

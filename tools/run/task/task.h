@@ -20,5 +20,7 @@ void run_task_signal_all(struct run *run, int signal);
 void run_task_start_again(struct run_task *task);
 void run_task_go_on_ending(struct run *run, bool is_gang_restart);
 void run_task_check(struct run *run);
+/** The modules of --preload have been imported, or will not be: the tasks that wait for that start. */
+void run_task_on_preloaded(struct run *run);
 
 #endif

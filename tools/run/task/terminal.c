@@ -19,11 +19,11 @@ static bool wants_logs(const struct run_settings *settings)
 
 void run_terminal_open(struct run *run)
 {
-    run->is_terminal_lent = run->settings.world_size == 1 && run->resume == NULL &&
-                            !wants_logs(&run->settings) && !run->output->is_log_json &&
-                            isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) &&
-                            isatty(STDERR_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp() &&
-                            tcgetattr(STDIN_FILENO, &modes) == 0;
+    run->is_terminal_lent =
+        run->settings.world_size == 1 && run->resume == NULL && run->settings.preload == NULL &&
+        !wants_logs(&run->settings) && !run->output->is_log_json && isatty(STDIN_FILENO) &&
+        isatty(STDOUT_FILENO) && isatty(STDERR_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp() &&
+        tcgetattr(STDIN_FILENO, &modes) == 0;
     if (run->is_terminal_lent)
         signal(SIGTTOU, SIG_IGN); /* we change the foreground group from behind */
 }

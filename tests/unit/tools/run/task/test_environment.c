@@ -378,6 +378,26 @@ static int clear_variables(void **state)
     return 0;
 }
 
+static void a_process_that_imports_for_all_has_no_place_in_the_job(void **state)
+{
+    struct stage stage;
+
+    (void)state;
+    stage_open(&stage);
+    setenv("MUSTER_KILL", "step=1", 1);
+    unsetenv("OMP_NUM_THREADS");
+
+    stage.environment = run_environment_new_plain(&stage.run);
+
+    assert_string_equal(value_of(&stage, "OMP_NUM_THREADS"), "1");
+    assert_non_null(value_of(&stage, "PATH"));
+    assert_null(value_of(&stage, "RANK"));
+    assert_null(value_of(&stage, "MUSTER_INCARNATION"));
+    assert_null(value_of(&stage, "MUSTER_KILL"));
+    stage_drop(&stage);
+    unsetenv("MUSTER_KILL");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -389,6 +409,7 @@ int main(void)
         cmocka_unit_test(the_address_of_a_resolver_is_that_of_one_worker),
         cmocka_unit_test(certificates_are_those_of_the_job),
         cmocka_unit_test(the_rest_is_passed_on),
+        cmocka_unit_test(a_process_that_imports_for_all_has_no_place_in_the_job),
     };
 
     return cmocka_run_group_tests_name("environment", tests, clear_variables, NULL);
