@@ -79,6 +79,7 @@ BAD = {
     "URL": ["", "nonsense", "127.0.0.1:1"],
     "ADDRESS": ["", "nonsense"],
     "URI": ["", "zoo:1", "nonsense"],
+    "TYPE:COUNT,…": ["", "GPU", "GPU:", ":1", "gpu:1", "GPU:x", "GPU:-1", "CPU:1,", "GPU:65", HUGE],
     "JSON": ["", "{", "[]", '{"worker": 1}'],
 }
 FLAG = ["", "x", "2"]

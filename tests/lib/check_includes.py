@@ -92,7 +92,7 @@ INNER = {
     "tools/jobs": "common",
     "tools/trace": "common",
     "tools/checkpoint": "common",
-    "tools/serve": "common",
+    "tools/serve": "common resolve",
     "tools/params": "common serve",
     "tools/bench": "common serve params",
     "tools/run/state": "common",

@@ -1,6 +1,6 @@
 /* muster server: one task of a TensorFlow cluster, as tf.distribute.Server is.
  *
- * The cluster comes from --cluster or MUSTER_CLUSTER; without it, it is one task on this machine.
+ * The cluster comes from --cluster or MUSTER_CLUSTER, or from a resolver; without it, it is one task on this machine.
  * service.c runs the command; this file has its options and how it is opened. */
 #include "common/command.h"
 #include "serve/serve.h"
@@ -10,13 +10,18 @@
 
 #include <muster/address.h>
 #include <muster/cluster_spec.h>
+#include <muster/log.h>
 #include <muster/server.h>
 
+#include "serve/server_place.h"
 #include "serve/service.h"
 #include "serve/service_tls.h"
 
 struct settings {
     const char *cluster;
+    const char *resolver;
+    const char *devices;
+    const char *status;
     const char *job;
     uint64_t task;
     uint64_t port;
@@ -60,6 +65,13 @@ static bool check_bind(const char *text, struct muster_error *ret_error)
     return false;
 }
 
+static bool check_devices(const char *text, struct muster_error *ret_error)
+{
+    struct server_place place = {.device_count = 0};
+
+    return server_place_add_devices(&place, text, ret_error) == MUSTER_OK;
+}
+
 static const struct muster_option rows[] = {
     {.name = "cluster",
      .letter = 'c',
@@ -70,6 +82,30 @@ static const struct muster_option rows[] = {
      .value = "JSON",
      .help = "The cluster: {\"worker\": [\"host:port\", …], …}. By default a job localhost of one "
              "task, on a free port."},
+    {.name = "resolver",
+     .letter = 'r',
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct settings, resolver),
+     .check = command_check_resolver,
+     .value = "URI",
+     .help = "Resolver that tells the cluster, this task and its accelerators, in place of "
+             "--cluster, --job and "
+             "--task: tf_config:, slurm:, kubernetes: … (docs/resolvers.md)."},
+    {.name = "devices",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct settings, devices),
+     .check = check_devices,
+     .value = "TYPE:COUNT,…",
+     .help = "Devices of this task, such as CPU:1,GPU:4. By default one CPU, with --resolver also "
+             "the accelerators "
+             "that it tells."},
+    {.name = "status",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct settings, status),
+     .check = command_check_listen,
+     .value = "HOST:PORT",
+     .help = "Serve /healthz and /metrics (Prometheus) there, over HTTP/1.1; told behind the ready "
+             "line."},
     {.name = "job",
      .letter = 'j',
      .kind = MUSTER_OPTION_TEXT,
@@ -119,7 +155,7 @@ static const struct muster_option rows[] = {
 
 const struct muster_options server_options = {
     .command = "muster server",
-    .usage = "[--cluster JSON] [--job NAME] [--task N]",
+    .usage = "[--cluster JSON | --resolver URI] [--job NAME] [--task N]",
     .about =
         "Serve one task of a cluster, as tf.distribute.Server does: its devices, the leader's "
         "part of collective groups, buffers, and with --coordination the coordination service. "
@@ -131,6 +167,7 @@ const struct muster_options server_options = {
 struct task_server {
     struct service service;
     struct muster_server *server;
+    struct server_place place;
     struct muster_address address;
     struct muster_rpc_server_options rpc;
     struct muster_authorization *authorization;
@@ -174,6 +211,8 @@ static enum muster_rc open_with(struct service *service, const struct muster_clu
         .task = settings->task == TASK_UNSAID ? NULL : &task,
         .port = (uint16_t)settings->port,
         .bind_host = settings->bind,
+        .devices = task_of(service)->place.devices,
+        .device_count = task_of(service)->place.device_count,
         .coordination = settings->coordination_tasks > 0 ? &coordination : NULL,
         .rpc = &task_of(service)->rpc,
     };
@@ -210,6 +249,17 @@ static const struct muster_address *address(struct service *service)
     return &task_of(service)->address;
 }
 
+static void tell_devices(struct service *service)
+{
+    const struct muster_server *server = task_of(service)->server;
+    const char *name;
+
+    MUSTER_LOG(service->env, INFO, "serving", "task", muster_server_name(server), "target",
+               muster_server_target(server));
+    for (size_t i = 0; (name = muster_server_device_name(server, i)) != NULL; i++)
+        MUSTER_LOG(service->env, INFO, "device", "name", name);
+}
+
 static void on_stopped(struct muster_server *server)
 {
     service_closed(muster_server_data(server));
@@ -232,8 +282,36 @@ static const struct service_kind kind = {.name = "server",
                                          .port_option = "--port",
                                          .open = open_server,
                                          .address = address,
+                                         .ready = tell_devices,
                                          .close = close_server,
                                          .clean = server_clean};
+
+/* Before there is a service: a platform may take its time. False: *ret_exit says why not. */
+static bool find_place(struct settings *settings, struct server_place *place, int *ret_exit)
+{
+    struct muster_error error = {.rc = MUSTER_OK};
+
+    if (settings->devices != NULL &&
+        server_place_add_devices(place, settings->devices, &error) != MUSTER_OK)
+        *ret_exit = command_fail("server", &error);
+    else if (settings->resolver == NULL)
+        return true;
+    else if (settings->cluster != NULL || settings->job != NULL || settings->task != TASK_UNSAID)
+        *ret_exit =
+            command_refuse(server_options.command,
+                           "--cluster, --job and --task must not be given with --resolver %s, "
+                           "which tells all three; leave them out (and MUSTER_CLUSTER)",
+                           settings->resolver);
+    else if (server_place_ask(place, settings->resolver, &error) != MUSTER_OK)
+        *ret_exit = command_fail("server", &error);
+    else {
+        settings->cluster = place->cluster;
+        settings->job = place->job;
+        settings->task = (uint64_t)place->task;
+        return true;
+    }
+    return false;
+}
 
 int command_server(int argc, char **argv)
 {
@@ -244,5 +322,9 @@ int command_server(int argc, char **argv)
     if (!command_parse_all(&server_options, argc, argv, &settings, &code) ||
         !service_tls_check(server_options.command, &settings.tls, &code))
         return code;
-    return service_run(&own.service, settings.log_level, settings.log_format);
+    own.service.status = settings.status;
+    if (find_place(&settings, &own.place, &code))
+        code = service_run(&own.service, settings.log_level, settings.log_format);
+    server_place_fini(&own.place);
+    return code;
 }

@@ -2,7 +2,7 @@
 #include "run/options/options.h"
 
 #include "common/command.h"
-#include "resolve/resolver_env.h"
+#include "resolve/ask.h"
 
 #include <muster/address.h>
 #include <muster/resolver.h>
@@ -11,29 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ANSWER_WITHIN_NS (60 * MUSTER_NS_PER_S)
-#define REMEDY_BYTES     220
-
-/* State and result of a query. */
-struct asking {
-    struct muster_error error;
-    bool is_done;
-    bool is_closed;
-};
-
-static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
-{
-    struct asking *asking = resolve->data;
-
-    if (rc != MUSTER_OK)
-        asking->error = resolve->error;
-    asking->is_done = true;
-}
-
-static void on_closed(struct muster_resolver *resolver)
-{
-    ((struct asking *)resolver->data)->is_closed = true;
-}
+#define REMEDY_BYTES 220
 
 /* The place among the tasks that train, ranked as members are: by job, then index; `machines` of
  * them. False: it is none of them. */
@@ -80,10 +58,17 @@ static enum muster_rc tell_no_task(const char *uri, const struct muster_cluster_
                             task, muster_resolver_task_remedy(uri, spec, sizeof(remedy), remedy));
 }
 
-static enum muster_rc read_place(struct muster_resolver *resolver, const char *uri,
-                                 const struct muster_cluster_spec *spec, struct run_place *place,
+struct finding {
+    const char *uri;
+    struct run_place place;
+};
+
+static enum muster_rc read_place(void *data, struct muster_resolver *resolver,
+                                 const struct muster_cluster_spec *spec,
                                  struct muster_error *ret_error)
 {
+    struct finding *finding = data;
+    struct run_place *place = &finding->place;
     char *type = NULL;
     bool has_id = false;
     bool has_size = false;
@@ -96,7 +81,7 @@ static enum muster_rc read_place(struct muster_resolver *resolver, const char *u
     if (rc == MUSTER_OK)
         rc = muster_resolver_world_size(resolver, &has_size, &size, ret_error);
     if (rc == MUSTER_OK && (!find_rank(spec, type, id, place) || !has_id) && !(has_size && has_id))
-        rc = tell_no_task(uri, spec, type, has_id ? &id : NULL, ret_error);
+        rc = tell_no_task(finding->uri, spec, type, has_id ? &id : NULL, ret_error);
     if (rc == MUSTER_OK && has_size) {
         place->machines = size;
         place->rank = (uint32_t)id;
@@ -105,54 +90,16 @@ static enum muster_rc read_place(struct muster_resolver *resolver, const char *u
     return rc;
 }
 
-static enum muster_rc ask_in(struct muster_env *env, const char *uri, struct run_place *place,
-                             struct muster_error *ret_error)
-{
-    struct asking asking = {.is_done = false};
-    struct muster_resolve resolve = {
-        .data = &asking,
-        .what = MUSTER_RESOLVE_CLUSTER_SPEC,
-        .deadline_ns = muster_loop_after_ns(env->loop, ANSWER_WITHIN_NS),
-    };
-    struct muster_resolver *resolver = NULL;
-    enum muster_rc rc = muster_resolver_open(env, uri, NULL, &resolver, ret_error);
-
-    if (rc != MUSTER_OK)
-        return rc;
-    resolver->data = &asking;
-    rc = muster_resolve_start(&resolve, resolver, on_answer);
-    while (rc == MUSTER_OK && !asking.is_done)
-        muster_loop_turn(env->loop, UINT64_MAX);
-    if (rc == MUSTER_OK)
-        rc = asking.error.rc;
-    if (rc == MUSTER_OK)
-        rc = read_place(resolver, uri, resolve.cluster_spec, place, ret_error);
-    else
-        *ret_error = asking.error;
-    muster_cluster_spec_unref(rc == MUSTER_OK || asking.error.rc == MUSTER_OK ? resolve.cluster_spec
-                                                                              : NULL);
-    muster_resolver_close(resolver, on_closed);
-    while (!asking.is_closed)
-        muster_loop_turn(env->loop, UINT64_MAX);
-    return rc;
-}
-
 static bool find_place(const char *uri, struct run_place *ret_place, int *ret_exit)
 {
-    struct run_place place = {.machines = 0};
-    struct muster_env *env = NULL;
+    struct finding finding = {.uri = uri};
     struct muster_error error = {0};
-    enum muster_rc rc = resolver_env_open(&env, &error);
 
-    if (rc == MUSTER_OK) {
-        rc = ask_in(env, uri, &place, &error);
-        resolver_env_close(env);
-    }
-    if (rc != MUSTER_OK) {
+    if (resolve_ask(uri, read_place, &finding, &error) != MUSTER_OK) {
         *ret_exit = command_fail("run", &error);
         return false;
     }
-    *ret_place = place;
+    *ret_place = finding.place;
     return true;
 }
 
