@@ -78,3 +78,159 @@ def test_the_program_of_the_page_trains(job):
 
     run.end()
     assert "weights [1. 2. 3. 4.]" in run.text(), run.text()
+
+
+def test_operations_give_what_the_members_have(job):
+    run = job("""
+ALL = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint32", "uint64", "int8", "uint8")
+jax.config.update("jax_enable_x64", True)
+rank = int(os.environ["RANK"])
+strategy = muster.Strategy()
+token = muster.jax.Token(strategy)
+
+@muster.jax.jit
+def several(tree, bits, token):
+    total, token = muster.jax.all_reduce(tree, token)
+    most, token = muster.jax.all_reduce(tree, token, "max")
+    mean, token = muster.jax.pmean(tree["float32"], token)
+    weighted, token = muster.jax.pmean(tree["float64"], token, weight=1 + 2 * tree["int32"][0, 0])
+    first, token = muster.jax.broadcast((tree, bits), token, root=1)
+    both, token = muster.jax.all_reduce([bits], token, "and")
+    return total, most, mean, weighted, first, both[0], token
+
+tree = {name: jnp.full((2, 3), rank, name) for name in ALL} | {"none": jnp.zeros((0, 2)), "one": jnp.float32(rank)}
+strategy.begin()
+total, most, mean, weighted, first, both, token = several(tree, jnp.array([rank, 1], bool), token)
+total2, token = muster.jax.all_reduce(tree["one"], token)  # also outside of jit
+strategy.commit()
+for name in ALL:
+    assert total[name].dtype == name and total[name].shape == (2, 3) and (total[name] == 3).all(), (name, total[name])
+    assert (most[name] == 2).all() and (first[0][name] == 1).all() and (tree[name] == rank).all(), name
+assert total["none"].shape == (0, 2) and total["one"] == 3 and total["one"].shape == () and total2 == 3
+assert (mean == 1).all() and jnp.allclose(weighted, (3 + 2 * 5) / 9) and both.tolist() == [False, True] and first[1].all(), (mean, weighted, both)
+say("right", strategy.rank)
+strategy.close()
+""", 3, prelude=PRELUDE, env=CPU)
+
+    run.end()
+    assert len([1 for _, _, words in run.said() if words[0] == "right"]) == 3, run.text()
+
+
+def test_arguments_are_checked_when_the_function_is_compiled(job):
+    run = job("""
+strategy = muster.Strategy()
+token = muster.jax.Token(strategy)
+x = jnp.ones(3)
+
+def refused(what, function, *arguments):
+    try:
+        muster.jax.jit(function)(*arguments)
+    except (TypeError, ValueError) as error:
+        assert what in str(error), (what, error)
+        say("refused")
+
+refused("['a']['b'] must be of float32", lambda x, t: muster.jax.all_reduce({"a": {"b": x}}, t), x.astype(complex), token)
+refused("must be of floating numbers, got int32", muster.jax.pmean, x.astype(int), token)
+refused("token must be a muster.jax.Token, got DynamicJaxprTracer", muster.jax.pmean, x, x)
+refused("op must be one of sum, mean", lambda x, t: muster.jax.all_reduce(x, t, "plus"), x, token)
+refused("root must be a rank", lambda x, t: muster.jax.broadcast(x, t, x), x, token)
+refused("weight must be one whole number, got float32 of shape (3,)", lambda x, t: muster.jax.pmean(x, t, x), x, token)
+refused("strategy must be a muster.Strategy", lambda x: muster.jax.Token(x), x)
+strategy.begin(), strategy.commit(), strategy.close()
+try:
+    muster.jax.Elastic({"key": jax.random.key(0)})
+except TypeError as error:
+    say("refused", error)
+""", 1, prelude=PRELUDE, env=CPU)
+
+    run.end()
+    assert [words[0] for _, _, words in run.said()] == ["refused"] * 8, run.text()
+
+
+def test_exceptions_come_out_as_themselves(job):
+    run = job("""
+rank = int(os.environ["RANK"])
+strategy = muster.Strategy()
+token = muster.jax.Token(strategy)
+plain = jax.jit(muster.jax.all_reduce)
+
+def seen(function):
+    try:
+        function()
+    except Exception as error:
+        say(type(error).__name__, error)
+
+seen(lambda: muster.jax.jit(muster.jax.all_reduce)(jnp.ones(3), token))  # before begin
+strategy.begin()
+with muster.jax.errors():
+    jax.block_until_ready(plain(jnp.ones(3), token))  # none
+seen(lambda: muster.jax.jit(muster.jax.all_reduce)(jnp.ones(3 + rank), token))  # of different shapes
+seen(lambda: jax.block_until_ready(plain(jnp.ones(3), token)))  # JAX's error
+def ours():
+    with muster.jax.errors():
+        jax.block_until_ready(plain(jnp.ones(3), token))
+seen(ours)
+def theirs():
+    with muster.jax.errors():
+        raise jax.errors.JaxRuntimeError("INTERNAL: of somebody else")
+seen(theirs)
+strategy.close()
+""", 2, "--max-restarts", "0", prelude=PRELUDE, env=CPU)
+
+    run.child.wait(conftest.PATIENCE_S)
+    for task in (0, 1):
+        classes = [words[0] for _, _, words in run.said(task)]
+        assert classes == ["FailedPrecondition", "Mismatch", "JaxRuntimeError", "FailedPrecondition", "JaxRuntimeError"], run.text()
+
+
+def test_a_token_orders_operations_that_do_not_depend_on_one_another(job):
+    """Ranks trace them with different work before each, so that XLA is free to run them in different orders."""
+    run = job("""
+rank = int(os.environ["RANK"])
+strategy = muster.Strategy()
+
+@muster.jax.jit
+def step(x, token):
+    results = []
+    for i in range(8):
+        work = x[:i + 1]
+        for _ in range(20 if i % 2 == rank else 0):
+            work = jnp.sin(work @ jnp.ones((i + 1, i + 1))) * 0 + 1
+        result, token = muster.jax.all_reduce(work, token)
+        results.append(result)
+    return results, token
+
+token = muster.jax.Token(strategy)
+for _ in range(50):
+    strategy.begin()
+    results, token = step(jnp.ones(8), token)
+    assert all((result == 2).all() for result in results), results
+    strategy.commit()
+say("right")
+strategy.close()
+""", 2, prelude=PRELUDE, env=CPU)
+
+    run.end()
+    assert [words for _, _, words in run.said()] == [["right"], ["right"]], run.text()
+
+
+def test_a_state_of_another_shape_is_refused(job):
+    run = job("""
+elastic = muster.jax.Elastic({"a": jnp.zeros(2), "b": jnp.zeros(3, jnp.bfloat16)})
+def commit(state):
+    try:
+        for step in elastic.steps(2):
+            with step:
+                step.state = state
+    except ValueError as error:
+        say("refused", error)
+if os.environ["CASE"] == "shape":
+    commit({"a": jnp.zeros(3), "b": jnp.zeros(3, jnp.bfloat16)})
+else:
+    commit({"a": jnp.zeros(2)})
+""", 1, "--max-restarts", "0", prelude=PRELUDE, env=CPU | {"CASE": "shape"})
+    other = job((run.folder / "program.py").read_text(), 1, "--max-restarts", "0", prelude="", env=CPU | {"CASE": "tree"})
+
+    run.child.wait(conftest.PATIENCE_S), other.child.wait(conftest.PATIENCE_S)
+    assert "state['a'] must stay float32 of shape (2,), got float32 of shape (3,)" in " ".join(run.said()[0][2]), run.text()
+    assert "must stay a PyTreeDef" in " ".join(other.said()[0][2]), other.text()
