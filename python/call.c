@@ -97,11 +97,18 @@ void muster_py_calls_unlock(struct muster_py_calls *calls)
     PyThread_release_lock(calls->lock);
 }
 
+void muster_py_calls_end_other(struct muster_py_calls *calls)
+{
+    if (calls->owner != 0 && !muster_py_calls_is_inside(calls))
+        atomic_store_explicit(&calls->is_ended, true, memory_order_relaxed);
+}
+
 /* --- The GIL, signals --- */
 
 void muster_py_calls_enter(struct muster_py_calls *calls, bool is_short)
 {
     calls->has_waited = false;
+    atomic_store_explicit(&calls->is_ended, false, memory_order_relaxed);
     calls->released = is_short && !calls->is_slow ? NULL : PyEval_SaveThread();
 }
 
@@ -126,6 +133,8 @@ bool muster_py_calls_look(void *data)
     bool is_interrupted = false;
 
     calls->has_waited = true;
+    if (atomic_load_explicit(&calls->is_ended, memory_order_relaxed))
+        return true;
     if (calls->released != NULL && !is_main_thread())
         return false;
     if (calls->released != NULL)

@@ -6,14 +6,18 @@
 
 #include <pythread.h>
 
-/** All of it is read and written with the GIL, but `released` and `has_waited`: they are the running call's. */
+#include <stdatomic.h>
+
+/** All of it is read and written with the GIL, but `released` and `has_waited`, which are the running call's, and
+ * `is_ended`, which it reads. */
 struct muster_py_calls {
     PyThread_type_lock lock; /* of the call that runs */
     unsigned long owner;     /* the thread of that call; 0: none */
     unsigned fork_count;     /* when it was opened */
     PyThreadState *released; /* the running call is without the GIL */
     bool has_waited;         /* so was the running call, by look */
-    bool is_slow;            /* the last call has waited: the next one gives the GIL back at once */
+    atomic_bool is_ended; /* by another thread, with the GIL: the running call must end; relaxed */
+    bool is_slow;         /* the last call has waited: the next one gives the GIL back at once */
 };
 
 /** Before the first object. */
@@ -36,6 +40,8 @@ bool muster_py_calls_lock(struct muster_py_calls *calls);
 /** The same without waiting, and without an exception. */
 bool muster_py_calls_try_lock(struct muster_py_calls *calls);
 void muster_py_calls_unlock(struct muster_py_calls *calls);
+/** A call of another thread ends, if one waits: the main thread has left a compiled program that still runs. */
+void muster_py_calls_end_other(struct muster_py_calls *calls);
 
 /** Around the function of the library, within the lock. A short one keeps the GIL until it waits. */
 void muster_py_calls_enter(struct muster_py_calls *calls, bool is_short);

@@ -94,6 +94,7 @@ static PyObject *strategy_abandon(PyObject *self, PyObject *const *args, Py_ssiz
     if (!muster_py_read_arguments("abandon", names, 0, args, count, keywords, values) ||
         !muster_py_read_text(values[0], &call.text))
         return NULL;
+    muster_py_calls_end_other(&muster_py_strategy_of(self)->calls);
     return muster_py_call_run(muster_py_strategy_of(self), &call);
 }
 

@@ -1,6 +1,7 @@
 """muster.jax: operations inside of compiled functions, and the loop over a pytree, while workers die."""
 # Needs: jax
 import re
+import signal
 
 import conftest
 import pytest
@@ -234,3 +235,37 @@ else:
     run.child.wait(conftest.PATIENCE_S), other.child.wait(conftest.PATIENCE_S)
     assert "state['a'] must stay float32 of shape (2,), got float32 of shape (3,)" in " ".join(run.said()[0][2]), run.text()
     assert "must stay a PyTreeDef" in " ".join(other.said()[0][2]), other.text()
+
+
+def test_an_interrupt_ends_a_compiled_function_that_waits(job):
+    """JAX raises it in the main thread; the operation waits in one of XLA's, and the others must not wait for it."""
+    run = job("""
+import signal
+def work(x, token):
+    for _ in range(4):
+        x = jnp.sin(x @ x)
+    return muster.jax.all_reduce(x, token)[0]
+compiled = jax.jit(work)
+elastic = muster.jax.Elastic({})
+elastic.rehearse(compiled, jnp.ones((512, 512)))
+say("opened")
+for step in elastic.steps(3):
+    with step:
+        if step.task == 1 and step.step == 2 and is_first:
+            say("waits")
+            wait_for("go")
+        say("calls", step.step)
+        jax.block_until_ready(compiled(jnp.ones((512, 512)), step.token))
+        now = step.step
+    say("step", now)
+elastic.close()
+""", 2, prelude=PRELUDE, env=CPU)
+    run.wait_said("waits", 1)
+    run.wait_said("calls", 0, 2)
+
+    run.kill(0, signal.SIGINT)
+    run.wait_until(lambda: "KeyboardInterrupt" in run.text(), "the traceback")
+    run.wait_until(lambda: len({pid for _, pid, _ in run.said(0)}) == 2, "it is back")
+    run.touch("go")
+
+    run.end()
