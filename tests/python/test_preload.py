@@ -40,6 +40,7 @@ def run(folder, *words, n=1, options=(), preload="heavy", **more):
     """What `muster run` has printed, when it has ended. The shell says its own number, which exec keeps."""
     (folder / "heavy.py").write_text(HEAVY, encoding="utf-8")
     clean = {k: v for k, v in os.environ.items() if not re.match(r"MUSTER_(?!BINARY_DIR|SOURCE_DIR)|TF_CONFIG|RANK$|WORLD_SIZE", k)}
+    clean["PYTHONPATH"] = f"{os.environ['PYTHONPATH']}:{folder}"
     preloads = ["--preload", preload] if preload else []
     command = ["sh", "-c", 'LAUNCHER=$$ exec "$@"', "sh", MUSTER, "run", "-n", str(n), "--max-restarts", "0", *preloads, *options, "--", *words]
     done = subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, timeout=PATIENCE_S, check=False, **more)
@@ -80,7 +81,6 @@ def test_a_worker_is_as_if_it_had_been_started_directly(tmp_path, form):
     script.chmod(0o755)
     words = {"script": [sys.executable, "sub/show.py"], "module": [sys.executable, "-m", "sub.show"], "code": [sys.executable, "-c", SHOW],
              "options": [sys.executable, "-W", "error", "-Xdev", "-u", "sub/show.py"], "first line": ["sub/show.py"]}[form]
-    os.environ["PYTHONPATH"] = f"{tmp_path}:{os.environ['PYTHONPATH'].removeprefix(str(tmp_path) + ':')}"
 
     direct = run(tmp_path, *words, "--lr", "1 2", preload=None)
     forked = run(tmp_path, *words, "--lr", "1 2")
@@ -137,6 +137,20 @@ def test_without_that_process_workers_start_directly(job, tmp_path):
 
     assert "was lost (killed by SIGKILL)" in run.text()
     assert any(words[0] == "imported" and words[1] == words[2] for _, _, words in run.said(1))  # by the worker itself
+
+
+def test_a_process_that_does_not_answer_is_given_up(job, tmp_path):
+    run = start_loop(job, tmp_path)
+    os.kill(preload_pid(run), signal.SIGSTOP)
+    run.kill(1)
+    run.wait_said("imported", 1, 2)
+    run.wait_until(lambda: run.said(1)[-1][2][0] == "step", "a step of the new life")
+    run.stop()
+
+    summary = run.end()
+
+    assert "was lost (killed by SIGKILL)" in run.text() and summary["restarts"] == 1
+    assert any(words[0] == "imported" and words[1] == words[2] for _, _, words in run.said(1))
 
 
 def test_a_process_killed_while_it_imports_holds_up_nobody(tmp_path):
