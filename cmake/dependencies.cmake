@@ -22,4 +22,7 @@ foreach(symbol nghttp2_option_set_stream_reset_rate_limit nghttp2_option_set_max
                         "(apt-get update && apt-get install --only-upgrade libnghttp2-dev)")
   endif()
 endforeach()
+# Libraries for x86-64 have it, unless their distribution has left it out.
+set(CMAKE_REQUIRED_LIBRARIES PkgConfig::xxhash)
+check_symbol_exists(XXH3_128bits_dispatch xxh_x86dispatch.h HAVE_XXH3_128bits_dispatch)
 unset(CMAKE_REQUIRED_LIBRARIES)

@@ -134,7 +134,7 @@ THIRD_PARTY = [
     (r"event2/", r"runtime/loop/loop_libevent\w*\.[ch]|net/page/http_server_libevent\.c|examples/embed/embed_libevent\.c"),
     (r"uv\.h", r"examples/embed/embed_libuv\.c"),
     (r"jansson", r"runtime/value/json_jansson\.c"),
-    (r"xxhash", r"runtime/value/hash_xxhash\.c"),
+    (r"xxhash|xxh_x86dispatch", r"runtime/value/hash_xxhash\.c"),
     (r"(google/)?protobuf-c/", r"proto/.*|[\w/]+_(proto|service)\.[ch]"),
     (r"plugin\.pb-c\.h", r"tools/protoc_gen_muster/.*"),
     (r"proto/\w+\.(pb-c|muster)\.h", r"proto/.*|[\w/]+_(proto|service)\.[ch]"),
