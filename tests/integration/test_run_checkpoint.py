@@ -144,6 +144,25 @@ class RunCheckpoint(unittest.TestCase):
         self.assertEqual(self.show("list").returncode, 2)
         self.assertEqual(self.show("gather", self.checkpoints).returncode, 2)
 
+    def test_a_directory_that_cannot_be_used_is_refused_before_a_worker_starts(self):
+        pathlib.Path(self.checkpoints).touch()
+        for folder, why in ((self.checkpoints, "Not a directory"), ("/proc/nothing", "No such file or directory")):
+            done = subprocess.run([MUSTER, "run", "--checkpoint-dir", folder, "--", "echo", "started"], env=CLEAN, text=True,
+                                  capture_output=True, timeout=PATIENCE_S)
+            self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+            self.assertIn(f"cannot make the directory {folder}: {why} (choose another --checkpoint-dir)", done.stderr)
+
+    def test_the_end_says_whether_the_last_step_is_saved(self):
+        told = self.finish(self.start("--checkpoint-dir", self.checkpoints, "--checkpoint-every", "1h", steps="5"))[1]
+        self.assertIn(f"step 5 is saved in {self.checkpoints}", told)
+        for name in os.listdir(self.checkpoints):
+            os.remove(os.path.join(self.checkpoints, name))
+        full = ["bash", "-c", f"ulimit -f 1; trap '' XFSZ; exec {STEPPER} 5 {COUNT}"]
+        run = subprocess.run([MUSTER, "run", "-n", "2", "--checkpoint-dir", self.checkpoints, "--", *full], env=CLEAN, text=True,
+                             capture_output=True, timeout=PATIENCE_S)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertIn(f"step 5 is not saved: there is no whole checkpoint in {self.checkpoints}", run.stderr)
+
     def test_options_that_make_no_sense_are_refused(self):
         for words, text in ((["--checkpoint-every", "5"], "--checkpoint-every needs --checkpoint-dir"),
                             (["--checkpoint-dir", "/tmp", "--checkpoint-every", "often"], "must be a number of steps (100) or a time"),

@@ -8,6 +8,7 @@
 #include "common/command.h"
 #include "common/output.h"
 #include "run/claim/claim.h"
+#include "run/options/folders.h"
 #include "run/options/options.h"
 #include "run/output/log.h"
 #include "run/output/output.h"
@@ -131,68 +132,6 @@ static void raise_descriptor_limit(struct run *run)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* Make the directory, and those above it. */
-static bool make_path(char *path)
-{
-    struct stat status;
-
-    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(path, 0777);
-        *slash = '/';
-    }
-    if (mkdir(path, 0777) != 0 && errno != EEXIST)
-        return false;
-    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
-        return true;
-    errno = ENOTDIR;
-    return false;
-}
-
-/* A worker may change its directory, so it gets the absolute path. */
-static bool open_trace_dir(struct run *run)
-{
-    const char *name = run->settings.trace_dir;
-    char path[PATH_MAX];
-
-    if (name == NULL)
-        return true;
-    if (snprintf(path, sizeof(path), "%s", name) >= (int)sizeof(path))
-        return run_fail("--trace must be a path of at most %zu bytes, got one of %zu",
-                        sizeof(path) - 1, strlen(name));
-    if (make_path(path) && realpath(path, run->trace_dir) != NULL)
-        return true;
-    run_log_error("cannot make the directory %s: %s (choose another --trace)", name,
-                  strerror(errno));
-    return false;
-}
-
-static bool open_log_dir(struct run *run)
-{
-    const struct run_settings *settings = &run->settings;
-    const char *temporary = getenv("TMPDIR");
-
-    if (settings->log_dir != NULL) {
-        if (strlen(settings->log_dir) >= sizeof(run->log_dir))
-            return run_fail("--log-dir must be a path of at most %zu bytes, got one of %zu",
-                            sizeof(run->log_dir) - 1, strlen(settings->log_dir));
-        strcpy(run->log_dir, settings->log_dir);
-        if (make_path(run->log_dir))
-            return true;
-        run_log_error("cannot make the directory %s: %s (choose another --log-dir)", run->log_dir,
-                      strerror(errno));
-        return false;
-    }
-    if (settings->tee == NULL && settings->redirects == NULL)
-        return true;
-    snprintf(run->log_dir, sizeof(run->log_dir), "%s/muster-run-XXXXXX",
-             temporary != NULL ? temporary : "/tmp");
-    if (mkdtemp(run->log_dir) == NULL)
-        return run_fail("cannot make the directory %.150s: %s (name one with --log-dir)",
-                        run->log_dir, strerror(errno));
-    return true;
-}
-
 /* Ports that were free just now: MASTER_PORT, and those of the cluster in TF_CONFIG. */
 static bool open_ports(struct run *run)
 {
@@ -279,11 +218,11 @@ static bool open_places(struct run *run)
     run_table_open(run);
     if (run->resume != NULL && !run_spool_open(run))
         return run_fail("the directory of --resumable cannot be watched: %s", strerror(errno));
-    if (!open_trace_dir(run))
+    if (!run_trace_dir_open(run))
         return false;
     return (run->resume != NULL && run->resume->is_resumed) ||
-           (run_listen_has_ports(&run->settings, &run->exit_code) && open_log_dir(run) &&
-            open_ports(run));
+           (run_listen_has_ports(&run->settings, &run->exit_code) && run_log_dir_open(run) &&
+            run_checkpoint_dir_open(run) && open_ports(run));
 }
 
 /* The run began when its first launcher did: a successor counts from there, by the wall clock, as

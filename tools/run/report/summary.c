@@ -10,6 +10,7 @@
 #include "run/output/output.h"
 #include "run/report/anew.h"
 #include "run/report/preemption.h"
+#include "run/report/saved.h"
 #include "run/state/outcome.h"
 
 #include <errno.h>
@@ -141,6 +142,7 @@ static void tell_training(struct run *run, const struct run_outcome *outcome)
     run_tell(run, "%s, %llu step%s lost%s, %llu survivor%s restarted", kills,
              (unsigned long long)outcome->steps_lost, plural_of(outcome->steps_lost), slowest,
              (unsigned long long)run->survivors_restarted, plural_of(run->survivors_restarted));
+    run_saved_tell(run, outcome->steps);
     if (!outcome->is_different)
         tell_weights(run, outcome);
 }

@@ -1,5 +1,6 @@
 /* How a run ended, for people and as JSON. */
 #include "tools/run/report/preemption.c"
+#include "tools/run/report/saved.c"
 #include "tools/run/report/summary.c"
 #include "tools/run/state/outcome.c"
 
@@ -287,6 +288,18 @@ static void a_run_that_was_stopped_tells_its_steps(void **state)
     assert_string_equal(told, "ended by SIGTERM after 7 steps in 2.5 s\n");
 }
 
+static void a_run_that_saved_nothing_says_so(void **state)
+{
+    struct scene *scene = *state;
+
+    put_results(scene, 7);
+    scene->run.settings.checkpoint_dir = "/nonexistent";
+    run_summary_print(&scene->run);
+
+    assert_non_null(
+        strstr(told, "step 7 is not saved: there is no whole checkpoint in /nonexistent\n"));
+}
+
 static void a_preempted_run_tells_where_it_goes_on(void **state)
 {
     static const char *const rows[][2] = {{"preempted", "{\"step\":7,\"saved\":true}"}};
@@ -341,6 +354,7 @@ int main(void)
         CASE(the_first_failure_is_reported_whole),
         CASE(people_are_told_steps_and_seconds),
         CASE(a_run_that_was_stopped_tells_its_steps),
+        CASE(a_run_that_saved_nothing_says_so),
         CASE(a_preempted_run_tells_where_it_goes_on),
         CASE(a_preempted_run_without_a_directory_says_that_nothing_is_saved),
         CASE(a_summary_that_cannot_be_written_is_told),
