@@ -177,6 +177,21 @@ class Secret(unittest.TestCase):
         Program(self, *words[:-2], self.path("second"), "--tls-secret", self.make_secret("another"), "--job", "j").end(DENIED)
         self.assertTrue(os.path.exists(self.path("backup")))
 
+    def test_status_shows_the_job_to_who_has_the_secret(self):
+        registry = "https://" + self.serve()
+        launchers = [self.launch(rank, registry, "-q") for rank in range(2)]
+        for launcher in launchers:
+            launcher.end()
+        for words in (("status",), ("top", "--count", "1")):
+            said = Program(self, *words, "--registry", registry, "--tls-secret", self.secret, "--job", "j").end()
+            self.assertIn("j: ended, step 60,", said)
+            said = Program(self, *words, "--registry", registry, "--tls-secret", self.make_secret("another"), "--job", "j").end(DENIED)
+            self.assertIn("its issuer CN=j is not trusted", said)
+            said = Program(self, *words, "--registry", registry, "--job", "j").end(DENIED)
+            self.assertIn("or give --tls-secret and --job", said)
+            said = Program(self, *words, "--registry", registry, "--tls-secret", self.secret).end(USAGE)
+            self.assertIn("--tls-secret FILE and --job NAME must both be given", said)
+
     def test_a_killed_launcher_is_resumed(self):
         """The successor's certificates serve a worker's next life, which joins members with those of the one before."""
         directory, hurry = self.path("run"), self.path("hurry")

@@ -16,7 +16,7 @@ static void source_free(struct source *source)
 static enum muster_rc source_open(struct jobs *jobs, const char *endpoint, pid_t launcher,
                                   struct muster_error *ret_error)
 {
-    struct muster_registry_options options = {.endpoints = endpoint};
+    struct muster_registry_options options = {.endpoints = endpoint, .tls = jobs->tls};
     struct source *source = calloc(1, sizeof(*source));
     enum muster_rc rc;
 
@@ -87,6 +87,7 @@ enum muster_rc jobs_open(const struct jobs_options *options, struct jobs **ret_j
     jobs->env = options->env;
     jobs->registry = options->registry;
     jobs->job = options->job;
+    jobs->tls = options->tls;
     jobs->records = calloc(RECORDS_MAX, sizeof(jobs->records[0]));
     if (jobs->records == NULL)
         rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");

@@ -14,9 +14,10 @@ struct jobs_options {
     struct muster_env *env;
     const char *registry; /* NULL: the embedded registries of this user's launchers on this host */
     const char *job;      /* NULL: all */
+    struct muster_tls *tls; /* NULL: the files that MUSTER_REGISTRY_CA_FILE and others name */
 };
 
-/** Borrows options' texts. Gives. */
+/** Borrows options' texts, and tls. Gives. */
 MUSTER_MUST_CHECK enum muster_rc jobs_open(const struct jobs_options *options,
                                            struct jobs **ret_jobs, struct muster_error *ret_error);
 /** Turns the loop. */

@@ -33,6 +33,7 @@ struct record {
 struct jobs {
     struct muster_env *env;
     const char *registry, *job;
+    struct muster_tls *tls;
     struct source *sources[LOCAL_JOBS_MAX];
     size_t source_count;
     /* of the present read */

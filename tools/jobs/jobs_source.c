@@ -352,9 +352,12 @@ enum muster_rc jobs_source_explain(const struct jobs *jobs, const struct source 
                           ? refusal->text
                           : muster_endpoint_cause(jobs->op.error.text, source->endpoint);
 
-    if (refusal != NULL && refusal->rc == MUSTER_FAILED_PRECONDITION)
+    if (refusal != NULL && (refusal->rc == MUSTER_FAILED_PRECONDITION || jobs->tls != NULL))
         return muster_error_set(ret_error, rc, "%s", refusal->text);
-    if (refusal != NULL && source->launcher != 0)
+    if (refusal != NULL && source->launcher == 0)
+        return muster_error_set(ret_error, rc, "%.206s; or give --tls-secret and --job",
+                                refusal->text);
+    if (refusal != NULL)
         return muster_error_set(ret_error, rc,
                                 "the registry of 'muster run' (pid %ld) at %s admits its own job "
                                 "only (--tls auto): watch that job by its --status page, or let it "
@@ -367,7 +370,6 @@ enum muster_rc jobs_source_explain(const struct jobs *jobs, const struct source 
                                 "another one with --registry",
                                 source->endpoint, why[0] != '\0' ? " (" : "", why,
                                 why[0] != '\0' ? ")" : "");
-    return muster_error_set(ret_error, rc, "the registry at %s: %.120s%s", source->endpoint,
-                            why[0] != '\0' ? why : muster_rc_text(rc),
-                            refusal != NULL ? " (MUSTER_REGISTRY_CA_FILE, docs/tls.md)" : "");
+    return muster_error_set(ret_error, rc, "the registry at %s: %.120s", source->endpoint,
+                            why[0] != '\0' ? why : muster_rc_text(rc));
 }

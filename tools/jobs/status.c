@@ -2,6 +2,7 @@
 #include "jobs/status.h"
 
 #include "common/command.h"
+#include "common/job_tls.h"
 #include "jobs/jobs.h"
 #include "common/output.h"
 
@@ -28,6 +29,28 @@ bool status_check_registry(const char *text, struct muster_error *ret_error)
     return strcmp(text, "local") == 0 || command_check_registry(text, ret_error);
 }
 
+bool status_check(const struct muster_options *options, const struct status_settings *settings,
+                  int *ret_exit)
+{
+    return settings->tls_secret == NULL ||
+           job_tls_check(options->command, settings->tls_secret, settings->job, ret_exit);
+}
+
+/* The job's registry admits whoever can derive its authority. */
+static enum muster_rc status_tls_open(const struct status_settings *settings,
+                                      struct status_stand *stand, struct muster_error *ret_error)
+{
+    static const struct job_tls_role role = {.who = "operator", .peers = "registry"};
+    const struct job_tls_options options = {.env = stand->env,
+                                            .job = settings->job,
+                                            .secret_file = settings->tls_secret,
+                                            .life_ns = JOB_TLS_LIFE_NS};
+
+    if (settings->tls_secret == NULL)
+        return MUSTER_OK;
+    return job_tls_open_role(&options, &role, &stand->job_tls, &stand->tls, ret_error);
+}
+
 enum muster_rc status_open(const struct status_settings *settings, struct status_stand *stand,
                            struct muster_error *ret_error)
 {
@@ -42,13 +65,19 @@ enum muster_rc status_open(const struct status_settings *settings, struct status
         rc = muster_net_system_open(stand->env, &stand->env->net);
     if (rc != MUSTER_OK)
         return muster_error_set(ret_error, rc, "no event loop: %s", muster_rc_text(rc));
+    rc = status_tls_open(settings, stand, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
     options.env = stand->env;
+    options.tls = stand->tls;
     return jobs_open(&options, &stand->jobs, ret_error);
 }
 
 void status_close(struct status_stand *stand)
 {
     jobs_close(stand->jobs);
+    muster_tls_close(stand->tls);
+    job_tls_close(stand->job_tls, false);
     if (stand->env == NULL)
         return;
     if (stand->env->net != NULL)
@@ -82,7 +111,8 @@ int command_status(int argc, char **argv)
     struct status_stand stand;
     int code = EXIT_OK;
 
-    if (!command_parse_all(&status_options, argc, argv, &settings, &code))
+    if (!command_parse_all(&status_options, argc, argv, &settings, &code) ||
+        !status_check(&status_options, &settings, &code))
         return code;
     if (status_open(&settings, &stand, &error) != MUSTER_OK ||
         jobs_read(stand.jobs, &root, &error) != MUSTER_OK)

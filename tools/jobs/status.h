@@ -7,10 +7,12 @@
 #include <muster/options.h>
 #include <muster/status.h>
 
+struct job_tls;
 struct jobs;
+struct muster_tls;
 
 struct status_settings {
-    const char *registry, *job;
+    const char *registry, *job, *tls_secret;
     bool is_json;
     uint64_t interval_ns, count; /* of top */
 };
@@ -31,16 +33,27 @@ struct status_settings {
          .kind = MUSTER_OPTION_TEXT,                                                               \
          .value = "NAME",                                                                          \
          .help = "Show only this job."},                                                           \
+        {.name = "tls-secret",                                                                     \
+         ROW(tls_secret),                                                                          \
+         .kind = MUSTER_OPTION_TEXT,                                                               \
+         .value = "FILE",                                                                          \
+         .help = "For a job of 'muster run --tls auto --tls-secret FILE': the same file. Needs "   \
+                 "--job."},                                                                        \
     {                                                                                              \
         .name = "json", ROW(is_json), .kind = MUSTER_OPTION_FLAG,                                  \
         .help = "Print one JSON object per line instead of text."                                  \
     }
 
+/** --tls-secret has its --job. False: told, *ret_exit says how to end. */
+bool status_check(const struct muster_options *options, const struct status_settings *settings,
+                  int *ret_exit);
 bool status_check_registry(const char *text, struct muster_error *ret_error);
 
 struct status_stand {
     struct muster_env *env;
     struct jobs *jobs;
+    struct job_tls *job_tls; /* of --tls-secret */
+    struct muster_tls *tls;
 };
 /** Close it also after a failure. */
 MUSTER_MUST_CHECK enum muster_rc status_open(const struct status_settings *settings,

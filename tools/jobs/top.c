@@ -295,7 +295,8 @@ int command_top(int argc, char **argv)
     struct top top = {.signals.fd = -1};
     int code = EXIT_OK;
 
-    if (!command_parse_all(&top_options, argc, argv, &top.settings, &code))
+    if (!command_parse_all(&top_options, argc, argv, &top.settings, &code) ||
+        !status_check(&top_options, &top.settings, &code))
         return code;
     top.is_screen = !top.settings.is_json && isatty(STDOUT_FILENO) != 0;
     top.has_keys = top.is_screen && isatty(STDIN_FILENO) != 0;
