@@ -48,9 +48,11 @@ static void check_connection(struct muster_node *node)
         return;
     node->registry.is_up = is_up;
     if (is_up)
-        MUSTER_LOG(node->env, DEBUG, "registry_up");
+        MUSTER_LOG(node->env, DEBUG, "registry_up", "job", node->job, "registry",
+                   node->registry.endpoints);
     else
-        MUSTER_LOG(node->env, WARN, "registry_down");
+        MUSTER_LOG(node->env, WARN, "registry_down", "job", node->job, "registry",
+                   node->registry.endpoints);
     muster_node_feed_kind(node, is_up ? MUSTER_EVENT_REGISTRY_UP : MUSTER_EVENT_REGISTRY_DOWN);
 }
 

@@ -84,13 +84,13 @@ static enum muster_rc check_protection(const struct muster_peer_link *link,
 static enum muster_rc check_hello(const struct muster_peer_link *link,
                                   struct muster_error *ret_error)
 {
-    char text[MUSTER_INCARNATION_TEXT_BYTES];
+    char text[MUSTER_INCARNATION_TEXT_BYTES], address[MUSTER_ADDRESS_TEXT_BYTES];
 
     if (strcmp(link->self.job, link->peer.job) != 0)
         return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
-                                "jobs differ: \"%s\" here, \"%s\" at peer %s", link->self.job,
+                                "jobs differ: \"%s\" here, \"%s\" at peer %.100s", link->self.job,
                                 link->peer.job,
-                                muster_incarnation_format(&link->peer.incarnation, text));
+                                muster_address_format(muster_stream_peer(link->stream), address));
     if (muster_incarnation_is_equal(&link->self.incarnation, &link->peer.incarnation))
         return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION, "process %s has met itself",
                                 muster_incarnation_format(&link->peer.incarnation, text));

@@ -200,7 +200,8 @@ static enum muster_rc use_roots(struct muster_tls_context *context,
     if (!is_whole || count == 0)
         return refuse_material(context, ret_error, material->ca_name,
                                "holds no certificate in PEM to trust");
-    (void)snprintf(context->ca_name, sizeof(context->ca_name), "%s", material->ca_name);
+    (void)snprintf(context->ca_name, sizeof(context->ca_name), "%s",
+                   material->is_ca_text ? "the roots that were given" : material->ca_name);
     return MUSTER_OK;
 }
 

@@ -105,6 +105,7 @@ static enum muster_rc context_of(const struct muster_tls *tls, const struct load
         .cert_name = name_of(tls->options.cert_file, "cert_pem"),
         .key_name = name_of(tls->options.key_file, "key_pem"),
         .ca_name = name_of(tls->options.ca_file, "ca_pem"),
+        .is_ca_text = tls->options.ca_file == NULL,
         .version_min = tls->options.version_min,
     };
 

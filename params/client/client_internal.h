@@ -56,6 +56,7 @@ struct muster_params_way {
     bool leads;          /* a shard of the map */
     uint64_t slot;       /* of the source */
     uint64_t since_ns;   /* when it was made, or open the last time */
+    uint64_t told_ns;    /* when the log was told that it is not reached */
     /* Messages that are not answered, in the order of their numbers. */
     struct muster_list pushes;
     struct muster_list requests; /* others than pushes */

@@ -10,6 +10,8 @@
 #include "runtime/value/backoff.h"
 
 #define CONNECT_TIMEOUT_NS (5 * MUSTER_NS_PER_S)
+#define TELL_AFTER_NS      (2 * MUSTER_NS_PER_S)  /* a server that is not reached for so long … */
+#define TELL_AGAIN_NS      (10 * MUSTER_NS_PER_S) /* … is logged, and each time after that */
 
 /* A server that dies is back within milliseconds, so the first attempts follow closely. */
 static const struct muster_backoff reconnect = {.first_ns = MUSTER_NS_PER_MS / 5,
@@ -57,6 +59,20 @@ void muster_params_way_hang_up(struct muster_params_way *way)
     link_drop(way);
 }
 
+/* Operations wait without a word, so the log says for whom. */
+static void way_tell_unreached(struct muster_params_way *way)
+{
+    struct muster_env *env = way->params->env;
+    uint64_t now_ns = muster_loop_now_ns(env->loop);
+
+    if (now_ns - way->since_ns < TELL_AFTER_NS ||
+        (way->told_ns > way->since_ns && now_ns - way->told_ns < TELL_AGAIN_NS))
+        return;
+    way->told_ns = now_ns;
+    MUSTER_LOG(env, WARN, "waits_for_params_server", "server", way->server, "reason",
+               way->error.text, "seconds", (now_ns - way->since_ns) / MUSTER_NS_PER_S);
+}
+
 void muster_params_way_break(struct muster_params_way *way, const struct muster_error *error)
 {
     struct muster_params *params = way->params;
@@ -70,6 +86,7 @@ void muster_params_way_break(struct muster_params_way *way, const struct muster_
         params->error = *error;
     if (way->state == MUSTER_PARAMS_WAY_OPEN)
         way->since_ns = muster_loop_now_ns(params->env->loop);
+    way_tell_unreached(way);
     link_drop(way);
     way_move(way, MUSTER_PARAMS_WAY_PAUSED);
     muster_timer_start(&way->retry, params->env->loop,

@@ -47,7 +47,7 @@ class Leases(LauncherCase, unittest.TestCase):
 
     def test_a_launcher_that_does_not_come_is_named(self):
         first = self.launch(1, nodes="3", slow=True)
-        first.hear("waits for the launchers of node rank 0, 2: job one has 3 machines")
+        first.hear("waiting for the launchers of node rank 0, 2: job one has 3 machines; start them with the same --job and --registry")
 
     def test_force_new_gives_up_members_of_a_host_that_is_gone(self):
         """Nobody can tell of them: they have no launcher, and are of another host."""

@@ -37,8 +37,10 @@ static void on_absent(struct muster_timer *timer)
             length += (size_t)snprintf(ranks + length, sizeof(ranks) - length, "%s%u",
                                        length > 0 ? ", " : "", rank);
     if (length > 0)
-        run_tell(run, "waits for the launchers of node rank %s: job %s has %u machines", ranks,
-                 run->settings.job_name, run->settings.nodes_max);
+        run_tell(run,
+                 "waiting for the launchers of node rank %s: job %s has %u machines; start them "
+                 "with the same --job and --registry",
+                 ranks, run->settings.job_name, run->settings.nodes_max);
     muster_timer_start(timer, run->env->loop, run_claim_after(claim, ABSENT_AGAIN_NS));
 }
 

@@ -143,7 +143,8 @@ static void on_silence(struct muster_timer *timer)
         run_tell(registry->run, "the registry at %s answers", registry->endpoint);
     else if (!is_up && !registry->is_silence_told)
         run_tell(registry->run,
-                 "the registry at %s does not answer%s: is 'muster registry' running there?",
+                 "the registry at %s does not answer%s: is 'muster registry' running there, and "
+                 "does its --listen name an address that this machine reaches?",
                  registry->endpoint, registry->absence);
     registry->is_silence_told = !is_up;
     if (!is_up)
@@ -162,12 +163,12 @@ static bool registry_meet(struct run_registry *registry, struct muster_error *re
     if (muster_registry_refusal(registry->client) == NULL)
         return true;
     *ret_error = *muster_registry_refusal(registry->client);
-    if (run_tls_registry(registry->run) != NULL)
-        run_tell(
-            registry->run,
-            "the registry must be one of job %s, with the same --tls-secret (compare the files "
-            "by sha256sum), or name whom to trust in MUSTER_REGISTRY_CA_FILE",
-            registry->run->settings.job_name);
+    if (run_tls_registry(registry->run) != NULL && ret_error->rc != MUSTER_FAILED_PRECONDITION)
+        run_tell(registry->run,
+                 "the registry must be that of job %s, started with the same --tls-secret (compare "
+                 "--job, and the files with sha256sum); for a registry with certificates of its "
+                 "own set MUSTER_REGISTRY_CA_FILE",
+                 registry->run->settings.job_name);
     return false;
 }
 
@@ -189,8 +190,8 @@ bool run_registry_open(struct run *run, struct muster_error *ret_error)
         return false;
     if (run->tls != NULL && strstr(registry->endpoint, "https://") == NULL)
         run_tell(run,
-                 "the registry at %s is spoken to in plain text: only the links between members "
-                 "are under TLS; name it https://",
+                 "the connection to the registry at %s is plain text: TLS covers only the links "
+                 "between members; write https:// in --registry to encrypt both",
                  registry->endpoint);
     options.endpoints = registry->endpoint;
     if (muster_registry_open(run->env, &options, &registry->client, ret_error) != MUSTER_OK)

@@ -154,8 +154,8 @@ static void tell_same(struct run *run, uint32_t same, uint32_t results)
     if (same > 1)
         run_tell(run, "weights byte-identical on %u machines that have ended", same);
     else if (!run->is_different_elsewhere && run->progress.members > results)
-        run_tell(run, "no other machine has left its weights yet: the launcher that ends last "
-                      "compares them");
+        run_tell(run, "the weights of the other machines are not known yet: the launcher that ends "
+                      "last compares them");
 }
 
 void run_weights_compare(struct run *run)

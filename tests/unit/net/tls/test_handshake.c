@@ -53,7 +53,7 @@ static const struct row rows[] = {
     {.name = "another authority",
      .trust = TRUST_OTHER,
      .client_rc = MUSTER_UNAUTHENTICATED,
-     .client_text = "its issuer CN=authority is not trusted by ca_pem",
+     .client_text = "its issuer CN=authority is not trusted by the roots that were given",
      .server_rc = MUSTER_UNAUTHENTICATED,
      .server_text = "does not trust the issuer of our certificate"},
     {.name = "a client with a certificate", .show = SHOW_OURS, .is_demanded = true},

@@ -79,10 +79,82 @@ static void a_client_of_another_job_is_refused(void **state)
     assert_int_equal(params_outcome_await(&stand.test.env, &call), MUSTER_FAILED_PRECONDITION);
 
     assert_non_null(strstr(muster_params_error(params)->text, "other"));
+    assert_non_null(strstr(muster_params_error(params)->text, stand.address));
     assert_int_equal(params_stand_stats(&stand).sources, 0);
     call.is_done = false;
     muster_params_close(params, params_stand_deadline(&stand), params_on_client);
     assert_int_equal(params_outcome_await(&stand.test.env, &call), MUSTER_OK);
+    params_stand_close(&stand);
+}
+
+/* --- A server that is not reached --- */
+
+static unsigned lost_count, told_count;
+
+static void count_events(struct muster_log *log, enum muster_log_level level, uint64_t wall_ns,
+                         const char *event, const struct muster_field *fields, size_t count)
+{
+    (void)log;
+    (void)level;
+    (void)wall_ns;
+    (void)fields;
+    (void)count;
+    lost_count += strcmp(event, "params_link_lost") == 0;
+    told_count += strcmp(event, "waits_for_params_server") == 0;
+}
+
+static bool has_lost(void *data)
+{
+    return lost_count >= *(unsigned *)data;
+}
+
+/* As if so much time had passed without a connection. */
+static void ways_age(struct muster_params *params, uint64_t age_ns)
+{
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        way->since_ns -= age_ns;
+        way->told_ns -= way->told_ns > age_ns ? age_ns : 0;
+    }
+}
+
+static void a_server_that_is_not_reached_is_told_now_and_then(void **state)
+{
+    static const struct {
+        uint64_t pass_ns;
+        unsigned told;
+    } rows[] = {{0, 0},
+                {2 * MUSTER_NS_PER_S, 1},
+                {7 * MUSTER_NS_PER_S, 1},
+                {4 * MUSTER_NS_PER_S, 2}};
+    static const struct muster_log_ops log_ops = {.write = count_events};
+    struct muster_log log = {.ops = &log_ops, .level_max = MUSTER_LOG_DEBUG};
+    struct params_stand stand;
+    struct params_outcome call = {.is_done = false};
+    struct muster_params_options options = {.data = &call, .connect_deadline_ns = UINT64_MAX};
+    struct muster_params *params;
+    struct muster_error error;
+
+    (void)state;
+    params_stand_open(&stand, SHARDS);
+    stand.test.env.log = &log;
+    params_stand_kill(&stand); /* nobody listens at its address */
+    options.server = stand.address;
+    assert_int_equal(
+        muster_params_open(&stand.test.env, &options, params_on_client, &params, &error),
+        MUSTER_OK);
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        unsigned enough = lost_count + 3;
+
+        ways_age(params, rows[i].pass_ns);
+        test_env_run_until(&stand.test.env, has_lost, &enough);
+        if (told_count != rows[i].told)
+            fail_msg("row %zu: told %u times", i, told_count);
+    }
+
+    muster_params_close(params, params_stand_deadline(&stand), params_on_client);
+    test_env_run_until(&stand.test.env, test_env_is_true, &call.is_done);
+    stand.test.env.log = NULL;
     params_stand_close(&stand);
 }
 
@@ -422,6 +494,7 @@ int main(void)
         cmocka_unit_test(a_final_refusal_ends_the_opening),
         cmocka_unit_test(a_refusal_that_may_pass_is_followed_by_another_attempt),
         cmocka_unit_test(a_client_of_another_job_is_refused),
+        cmocka_unit_test(a_server_that_is_not_reached_is_told_now_and_then),
         cmocka_unit_test(a_malformed_opening_is_refused_for_good),
         cmocka_unit_test(a_map_for_which_there_is_no_room_costs_the_link),
         cmocka_unit_test(a_malformed_answer_costs_the_link_and_no_operation),

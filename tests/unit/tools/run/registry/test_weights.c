@@ -92,7 +92,9 @@ static void others_that_are_expected_are_told(void **state)
     } rows[] = {
         {2, 2, false, 2, "weights byte-identical on 2 machines that have ended"},
         {1, 2, false, 1,
-         "no other machine has left its weights yet: the launcher that ends last compares them"},
+         "the weights of the other machines are not known yet: the launcher that ends last "
+         "compares "
+         "them"},
         {1, 2, true, 1, ""},
         {1, 4, false, 1, ""}, /* all members are of this machine */
         {0, 4, false, 1, ""},
