@@ -320,7 +320,7 @@ static PyMethodDef strategy_methods[] = {
      "restore(folder)\n--\n\nA new job begins with the newest whole checkpoint there. Before the "
      "first begin, on all members."},
     {"preempt", FAST(muster_py_strategy_preempt), METH_FASTCALL | METH_KEYWORDS,
-     "preempt(cause=None)\n--\n\nAsk all members to stop behind one step, because this machine "
+     "preempt(cause=None)\n--\n\nAsk all members to stop after the same step, because this machine "
      "will be taken away."},
     {"report", FAST(muster_py_strategy_report), METH_FASTCALL | METH_KEYWORDS,
      "report(name, value)\n--\n\nA number for the launcher's progress line, with the next commit."},
@@ -348,7 +348,7 @@ static PyGetSetDef strategy_attributes[] = {
     {"digest", strategy_get_digest, NULL,
      "16 hexadecimal digits of the hash of all registered arrays.", NULL},
     {"preempted", strategy_get_preempted, NULL,
-     "Whether the job stops: begin raises Cancelled behind its last step.", NULL},
+     "Whether the job stops: begin raises Cancelled after its last step.", NULL},
     {"step", strategy_get_step, NULL, "The step that was begun last; 0 before the first begin.",
      NULL},
     {"restored", strategy_get_restored, NULL, "Whether begin has replaced the registered arrays.",

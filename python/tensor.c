@@ -107,7 +107,7 @@ static PyType_Slot tensor_slots[] = {
     {Py_sq_length, SLOT(tensor_length)},
     {Py_tp_doc, SLOT("Memory that the other processes of the host map: numpy.asarray(tensor), "
                      "torch.frombuffer(tensor). "
-                     "It lives as long as its last user, also behind close.")},
+                     "It lives as long as its last user, also after close.")},
     {0, NULL},
 };
 

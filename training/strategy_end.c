@@ -239,7 +239,7 @@ static void abandon_in_step(struct muster_strategy *strategy)
     char text[MUSTER_ERROR_TEXT_BYTES + 80];
 
     if (strategy->ops_rc != MUSTER_OK)
-        snprintf(text, sizeof(text), "closed in step %llu behind a failed operation: %s",
+        snprintf(text, sizeof(text), "closed in step %llu after a failed operation: %s",
                  (unsigned long long)strategy->step, strategy->error.text);
     else
         snprintf(text, sizeof(text), "closed in step %llu before its commit",

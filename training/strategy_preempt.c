@@ -63,11 +63,11 @@ static void tell_stop(struct muster_strategy *strategy)
 
     if (folder != NULL && step > 0)
         muster_error_set(&strategy->error, MUSTER_CANCELLED,
-                         "preempted: stopped behind step %llu, which is saved in %.120s", step,
+                         "preempted: stopped after step %llu, which is saved in %.120s", step,
                          folder);
     else
         muster_error_set(&strategy->error, MUSTER_CANCELLED,
-                         "preempted: stopped behind step %llu; %s", step,
+                         "preempted: stopped after step %llu; %s", step,
                          step > 0 ? "nothing is saved: no checkpoint directory is set"
                                   : "there is nothing to save");
     MUSTER_LOG(strategy->env, INFO, "stopped", "step", strategy->committed_step, "saved",

@@ -94,7 +94,7 @@ enum muster_rc muster_registry_endpoints_check(const char *endpoints,
                                 "(\"HOST:PORT,...\"), got none");
     if (endpoints[length - 1] == ',')
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "bad registry endpoints '%.150s': nothing behind the last comma; "
+                                "bad registry endpoints '%.150s': nothing after the last comma; "
                                 "remove it",
                                 endpoints);
     while (*at != '\0') {

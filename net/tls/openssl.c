@@ -165,7 +165,7 @@ static enum muster_rc use_cert(struct muster_tls_context *context,
         context->is_starved = true;
     if (key == NULL)
         return refuse_material(context, ret_error, material->key_name,
-                               "holds no private key in PEM, or one behind a pass phrase");
+                               "holds no private key in PEM, or one with a pass phrase");
     fits = SSL_CTX_use_PrivateKey(context->ssl, key) == 1;
     EVP_PKEY_free(key);
     if (!fits || SSL_CTX_check_private_key(context->ssl) != 1) {

@@ -145,7 +145,7 @@ static enum muster_rc read_option(const struct muster_uri_table *table, char *op
                                 table->scheme, option, value);
     if (!muster_uri_decode(value))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%s: %s=%s: '%%' needs two hexadecimal digits behind it",
+                                "%s: %s=%s: '%%' must be followed by two hexadecimal digits",
                                 table->scheme, option, value);
     for (size_t i = 0; i < table->row_count; i++) {
         if (strcmp(table->rows[i].name, option) == 0)

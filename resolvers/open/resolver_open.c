@@ -219,7 +219,7 @@ char *muster_resolver_task_remedy(const char *uri, const struct muster_cluster_s
 
     snprintf(ret_text, bytes, "%s%s%stask_type=%s&task_id=%" PRId32 "%s",
              is_short ? "as in " : "put ", is_short ? uri : "", separator, type, index,
-             is_short ? "" : " behind its URI");
+             is_short ? "" : " after its URI");
     return ret_text;
 }
 

@@ -112,7 +112,7 @@ class Preemption(unittest.TestCase):
         codes = [task["exit_code"] for task in summary["tasks"]]
         self.assertEqual(len(codes) - codes.count(PREEMPTED), killed, codes)
         self.assertEqual(tasks or len(codes), len(codes))
-        self.assertIn(f"preempted behind step {step}, which is saved in {self.checkpoints}", run.said())
+        self.assertIn(f"preempted after step {step}, which is saved in {self.checkpoints}", run.said())
         if not killed:
             self.assertNotIn(" left at step", run.said())  # all members leave, so the log does not name each of them
         return step
@@ -137,7 +137,7 @@ class Signals(Preemption):
         step = self.stopped(run)
 
         self.assertLess(step, int(STEPS))
-        self.assertEqual(run.said().count(f"stopped behind step {step}, which is saved in {self.checkpoints}"), 2)
+        self.assertEqual(run.said().count(f"stopped after step {step}, which is saved in {self.checkpoints}"), 2)
         self.goes_on(step, *words)
 
     def test_digits_has_the_weights_of_an_undisturbed_run(self):
@@ -159,7 +159,7 @@ class Signals(Preemption):
         run.signal(signal.SIGUSR1)
         step = self.stopped(run)
 
-        self.assertIn("SIGUSR1: the members stop behind one step", run.said())
+        self.assertIn("SIGUSR1: the members stop after the same step", run.said())
         self.goes_on(step, *words)
 
     def test_sigusr1_before_the_job_has_begun_is_passed_on_and_stops_the_job_that_begins(self):
@@ -217,7 +217,7 @@ class Signals(Preemption):
     def test_a_second_sigterm_ends_the_workers_at_once(self):
         run = self.start_stuck("--preemption-grace", "900")
         run.signal(signal.SIGTERM)
-        run.wait_for(lambda: "the members stop behind one step" in run.said(), "the stop")
+        run.wait_for(lambda: "the members stop after the same step" in run.said(), "the stop")
         while run.child.poll() is None:  # sooner than a second later it is the same wish
             run.signal(signal.SIGTERM)
         self.assertIsNone(run.end(128 + signal.SIGTERM)["preempted"])
@@ -240,7 +240,7 @@ class Faults(Preemption):
             self.assertEqual(len(pids), 3)
             os.kill(pids[victim], signal.SIGSTOP)  # so that the stop cannot be over before it dies
             run.signal(signal.SIGTERM)
-            run.wait_for(lambda: "the members stop behind one step" in run.said(), "the stop")
+            run.wait_for(lambda: "the members stop after the same step" in run.said(), "the stop")
             os.kill(pids[victim], signal.SIGKILL)
             step = self.stopped(run, killed=1)
         self.goes_on(step, *words)
@@ -326,7 +326,7 @@ class Launchers(Preemption):
         (pid,) = workers(run.child.pid)
         os.kill(pid, signal.SIGSTOP)
         run.signal(signal.SIGTERM)
-        run.wait_for(lambda: "the members stop behind one step" in run.said(), "the stop")
+        run.wait_for(lambda: "the members stop after the same step" in run.said(), "the stop")
         late = self.start_slowly(*second)
         late.wait_for(lambda: workers(late.child.pid), "its worker")
         os.kill(pid, signal.SIGCONT)
@@ -353,7 +353,7 @@ class Launchers(Preemption):
         run.child = subprocess.Popen([MUSTER, "run", "--resume", place], env=CLEAN, cwd=SOURCE, stdout=run.errors, stderr=run.errors)
         self.addCleanup(run.child.wait)
         self.addCleanup(run.child.kill)
-        run.wait_for(lambda: run.said().count("the members stop behind one step") == 2, "the successor")
+        run.wait_for(lambda: run.said().count("the members stop after the same step") == 2, "the successor")
         os.kill(held, signal.SIGCONT)
         self.stopped(run)
 
@@ -389,7 +389,7 @@ class Alone(Preemption):
         pair[1][0].send_signal(number)
         said = [self.end(each, PREEMPTED) for each in pair]
         step = self.saved_steps()[-1]
-        self.assertTrue(all(f"stopped behind step {step}, which is saved" in each for each in said), said)
+        self.assertTrue(all(f"stopped after step {step}, which is saved" in each for each in said), said)
 
         pathlib.Path(self.hurry).touch()
         again = [self.end(each, 0) for each in [self.worker(address, rank, MUSTER_LOG_LEVEL="info") for rank in range(2)]]

@@ -130,7 +130,7 @@ class Batch(unittest.TestCase):
         self.wait_for(job, " gap ")
         self.signal_step(number)
         self.assertEqual(job.wait(timeout=PATIENCE_S), 42, self.said())
-        saved = [int(step) for step in re.findall(r"preempted behind step (\d+), which is saved", self.said())]
+        saved = [int(step) for step in re.findall(r"preempted after step (\d+), which is saved", self.said())]
         self.assertEqual(len(saved), 2, self.said())  # each launcher has come to its end
         self.assertEqual(saved[0], saved[1])
         self.assertEqual(self.requeued(), ["requeue 4711"])

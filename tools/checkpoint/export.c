@@ -29,8 +29,8 @@ static const struct muster_option import_rows[] = {
      .value = "STEP",
      .min = 1,
      .max = UINT64_MAX - 1,
-     .help = "The step of the checkpoint, behind which a job begins; the one that an exported file "
-             "names by default."},
+     .help = "Step of the checkpoint; a job begins with the step after it. By default the step in "
+             "the metadata of the file, which exported files have."},
 };
 
 const struct muster_options checkpoint_export_options = {

@@ -58,7 +58,7 @@ static void on_notice(struct run *run)
         return; /* the run does what is asked for */
     if (run_preempt_ask(run, "SIGUSR1")) {
         run_log(run, MUSTER_LOG_WARN, "preempted", RUN_FIELDS(MUSTER_FIELD("signal", SIGUSR1)),
-                "SIGUSR1: the members stop behind one step, and save it");
+                "SIGUSR1: the members stop after the same step, and save it");
         return;
     }
     run_preempt_key_open(run,

@@ -104,8 +104,8 @@ static const struct muster_option rows[] = {
      .offset = offsetof(struct settings, status),
      .check = command_check_listen,
      .value = "HOST:PORT",
-     .help = "Serve /healthz and /metrics (Prometheus) there, over HTTP/1.1; told behind the ready "
-             "line."},
+     .help = "Serve /healthz and /metrics (Prometheus) there, over HTTP/1.1; the address is "
+             "printed after the ready line."},
     COMMAND_LOG_ROW(struct settings, "info"),
     COMMAND_LOG_FORMAT_ROW(struct settings),
 };

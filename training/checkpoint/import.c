@@ -192,9 +192,10 @@ enum muster_rc muster_checkpoint_import(struct muster_mem *mem,
                                 muster_rc_text(rc));
     rc = source_describe(mem, &source, options->folder, &checkpoint, ret_error);
     if (rc == MUSTER_OK && options->step == 0 && checkpoint->name.step == 0)
-        rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                              "%s: its metadata have no step: name one, the job begins behind it",
-                              options->path);
+        rc = muster_error_set(
+            ret_error, MUSTER_INVALID_ARGUMENT,
+            "%s: its metadata have no step: name one; the job begins with the step after it",
+            options->path);
     if (rc == MUSTER_OK) {
         checkpoint->saved_wall_ns = options->saved_wall_ns;
         if (options->step != 0)

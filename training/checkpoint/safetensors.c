@@ -194,7 +194,7 @@ static enum muster_rc places_check(const struct safetensor *tensors, size_t coun
                                 at, data_bytes);
     if (at < data_bytes)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%" PRIu64 " bytes lie behind the last tensor", data_bytes - at);
+                                "%" PRIu64 " bytes follow the last tensor", data_bytes - at);
     return MUSTER_OK;
 }
 

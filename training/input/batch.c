@@ -86,7 +86,7 @@ enum muster_rc muster_input_batch_size(const struct muster_input_stage *stages, 
     }
     if (!is_batched)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "the elements must be batched; add a batch stage behind the last "
+                                "the elements must be batched; add a batch stage after the last "
                                 "one that makes single elements");
     *ret_size = size;
     return MUSTER_OK;

@@ -146,14 +146,14 @@ static enum muster_rc check_job(const char *text, struct muster_error *ret_error
     if (strchr(text, '&') != NULL)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "'%.100s' is not of the form job=address,address: options stand "
-                                "behind a '?', as in static:worker=a:1?task_type=worker&task_id=0",
+                                "after a '?', as in static:worker=a:1?task_type=worker&task_id=0",
                                 text);
     for (size_t i = 0; i < option_table.row_count; i++) {
         const char *name = option_rows[i].name;
 
         if (strlen(name) == length && memcmp(name, text, length) == 0)
             return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                    "%s is an option, not a job: options stand behind a '?', as in "
+                                    "%s is an option, not a job: options come after a '?', as in "
                                     "static:worker=a:1?task_type=worker&task_id=0",
                                     name);
     }

@@ -111,11 +111,10 @@ static enum muster_rc read_enclosed(struct union_parsing *parsing, char *text, b
     char *behind = text + (muster_uri_find(text, "?") - text);
 
     if (behind[-1] != PARENS_CLOSED || (*behind == '?' && !is_last))
-        return muster_error_set(
-            parsing->error, MUSTER_INVALID_ARGUMENT,
-            "union: expected '|' behind the parentheses of '%.100s'; options of "
-            "the union stand at its end",
-            text);
+        return muster_error_set(parsing->error, MUSTER_INVALID_ARGUMENT,
+                                "union: expected '|' after the parentheses of '%.100s'; options of "
+                                "the union stand at its end",
+                                text);
     if (*behind == '?')
         muster_text_add_string(&parsing->options, behind + 1);
     behind[-1] = '\0';

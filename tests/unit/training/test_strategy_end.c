@@ -152,7 +152,7 @@ static void the_others_go_on_without_who_closes_or_abandons(void **state)
         {"before commit", close_before_commit,
          ABANDONED "1,\"reason\":\"closed in step 1 before its commit\"}", RESULT},
         {"behind a failure", close_behind_a_failure,
-         ABANDONED "1,\"reason\":\"closed in step 1 behind a failed operation: all_reduce of "
+         ABANDONED "1,\"reason\":\"closed in step 1 after a failed operation: all_reduce of "
                    "tensor 0: ",
          RESULT},
         {"a failure overcome", close_behind_a_failure_that_was_overcome, RESULT, ABANDONED},

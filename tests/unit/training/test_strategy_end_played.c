@@ -168,10 +168,10 @@ static void who_closes_leaves_as_it_stands(void **state)
          "{\"report\":\"abandoned\",\"step\":2,\"reason\":\"closed in step 2 before its commit\"}",
          NULL},
         {"behind a failure", stand_behind_a_failure,
-         "leave within 0 s\ndump: abandoned: closed in step 1 behind a failed operation: "
+         "leave within 0 s\ndump: abandoned: closed in step 1 after a failed operation: "
          "all_reduce: "
          "deadline exceeded\n" CLOSED,
-         "{\"report\":\"abandoned\",\"step\":1,\"reason\":\"closed in step 1 behind a failed "
+         "{\"report\":\"abandoned\",\"step\":1,\"reason\":\"closed in step 1 after a failed "
          "operation: all_reduce: deadline exceeded\"}",
          NULL},
         {"behind a failure, begun again", stand_behind_a_failure_begun_again,

@@ -136,7 +136,7 @@ static void be_preempted(unsigned rank, void *data)
         expect_text(&member, "/dev/null/folder");
     } else {
         JOB_CHECK(member.rc == MUSTER_CANCELLED);
-        expect_text(&member, "preempted: stopped behind step ");
+        expect_text(&member, "preempted: stopped after step ");
         JOB_CHECK(muster_strategy_begin(member.strategy, &step, NULL) == MUSTER_CANCELLED);
     }
     muster_strategy_close(member.strategy);

@@ -36,7 +36,7 @@ static void begin_goes_on_up_to_the_step_and_then_says_so_again_and_again(void *
     for (int i = 0; i < 2; i++)
         played_expect_error(strategy, muster_strategy_begin(strategy, &step, NULL),
                             MUSTER_CANCELLED,
-                            "preempted: stopped behind step 2; nothing is saved: no checkpoint "
+                            "preempted: stopped after step 2; nothing is saved: no checkpoint "
                             "directory is set");
     assert_int_equal(played_count_told("preempted"), 1);
 }

@@ -354,6 +354,6 @@ bool run_settings_check(struct run_settings *settings, int *ret_exit)
     }
     if (settings->program[0] == NULL)
         return refuse_option(
-            ret_exit, "a program must follow the options, got no program; write it behind '--'");
+            ret_exit, "a program must follow the options, got no program; write it after '--'");
     return run_preload_read(settings, ret_exit);
 }

@@ -303,10 +303,10 @@ static const struct muster_option rows[] = {
      ROW(preemption_grace_ns),
      .kind = MUSTER_OPTION_DURATION,
      .unit = "s",
-     .help =
-         "At SIGTERM the members of the job stop behind one step and save it, which may take "
-         "so long; the exit code is then 42, and the same command goes on from there. 0: they "
-         "are ended at once. By default 20 with --checkpoint-dir, else 0 (docs/preemption.md)."},
+     .help = "At SIGTERM the members of the job stop after the same step and save their state; "
+             "this is how long that may take. The exit code is then 42, and the same command goes "
+             "on from there. 0: the members are ended at once. By default 20 with "
+             "--checkpoint-dir, else 0 (docs/preemption.md)."},
     {.name = "force-new",
      ROW(is_force_new),
      .kind = MUSTER_OPTION_FLAG,

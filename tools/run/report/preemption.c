@@ -26,10 +26,10 @@ bool run_preemption_tell(struct run *run)
     if (task->is_saved && folder != NULL)
         run_tell(
             run,
-            "preempted behind step %llu, which is saved in %s: the same command goes on from there",
+            "preempted after step %llu, which is saved in %s: the same command goes on from there",
             (unsigned long long)task->step, folder);
     else
-        run_tell(run, "preempted behind step %llu, of which nothing is saved",
+        run_tell(run, "preempted after step %llu; nothing is saved",
                  (unsigned long long)task->step);
     return true;
 }

@@ -49,7 +49,8 @@ bool run_preempt_begin(struct run *run, int signal)
     if (!run_preempt_ask(run, cause))
         return false;
     run_log(run, MUSTER_LOG_WARN, "preempted", RUN_FIELDS(MUSTER_FIELD("signal", signal)),
-            "%s: the members stop behind one step and save it, within %.0f s; once more ends them "
+            "%s: the members stop after the same step and save it, within %.0f s; a second one "
+            "ends them "
             "at once",
             cause, (double)run->settings.preemption_grace_ns / (double)MUSTER_NS_PER_S);
     muster_timer_init(&run->preemption_timer, on_grace_over, run);

@@ -193,7 +193,7 @@ static void bad_endpoints_are_named(void **state)
     } rows[] = {
         {NULL, "got none"},
         {"", "got none"},
-        {"host:1,", "nothing behind the last comma"},
+        {"host:1,", "nothing after the last comma"},
         {",host:1", "bad registry endpoint at ',host:1'"},
         {"no-port", "no-port"},
         {"user:secret@host:1", "names no user"},

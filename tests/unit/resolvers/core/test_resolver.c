@@ -226,7 +226,7 @@ static void unknown_schemes_are_named_with_those_that_exist(void **state)
         {"static:w=a:1?zoo=1", MUSTER_INVALID_ARGUMENT, "there is no option 'zoo'"},
         {"static:{\"w\":[\"a\"]}?zoo=1", MUSTER_INVALID_ARGUMENT, "there is no option 'zoo'"},
         {"static:w=a:1?task_id=x", MUSTER_INVALID_ARGUMENT, "task_id must be a whole number"},
-        {"static:w=a:1&task_id=0", MUSTER_INVALID_ARGUMENT, "behind a '?'"},
+        {"static:w=a:1&task_id=0", MUSTER_INVALID_ARGUMENT, "after a '?'"},
         {"static:w=a:1;task_type=w", MUSTER_INVALID_ARGUMENT, "task_type is an option"},
         {"tf_config:task_type=w?task_id=0", MUSTER_INVALID_ARGUMENT, "joined by '&'"},
     };
@@ -267,7 +267,7 @@ static void a_remedy_names_the_task_behind_its_uri(void **state)
         {"static:w="
          "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
          "aaaaaaaaaaaa",
-         "{\"w\":[\"a\"]}", "put ?task_type=w&task_id=0 behind its URI"},
+         "{\"w\":[\"a\"]}", "put ?task_type=w&task_id=0 after its URI"},
     };
     struct world world;
     (void)state;

@@ -101,7 +101,7 @@ static void a_header_that_lies_is_refused(void **state)
         {"{" U8("a", "[4]", "[0,4]") "}", 3, MUSTER_DATA_LOSS,
          "it is cut short: its tensors have 4 bytes, and 3 follow its header"},
         {"{" U8("a", "[4]", "[0,4]") "}", 6, MUSTER_INVALID_ARGUMENT,
-         "2 bytes lie behind the last tensor"},
+         "2 bytes follow the last tensor"},
         {"{\"__metadata__\":[]}", 0, MUSTER_INVALID_ARGUMENT, "__metadata__ must be an object"},
         {"{\"__metadata__\":{\"step\":7}}", 0, MUSTER_INVALID_ARGUMENT,
          "__metadata__ must be an object of strings"},

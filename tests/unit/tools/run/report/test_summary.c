@@ -316,7 +316,7 @@ static void a_preempted_run_tells_where_it_goes_on(void **state)
     run_summary_print(&scene->run);
     assert_true(run_summary_write(&scene->run));
 
-    assert_string_equal(told, "preempted behind step 7, which is saved in /data/job: the same "
+    assert_string_equal(told, "preempted after step 7, which is saved in /data/job: the same "
                               "command goes on from there\n");
     check_json(rows, 1);
 }
@@ -328,7 +328,7 @@ static void a_preempted_run_without_a_directory_says_that_nothing_is_saved(void 
     scene->tasks[0].is_preempted = true;
     scene->tasks[0].step = 7;
     run_summary_print(&scene->run);
-    assert_string_equal(told, "preempted behind step 7, of which nothing is saved\n");
+    assert_string_equal(told, "preempted after step 7; nothing is saved\n");
 }
 
 static void a_summary_that_cannot_be_written_is_told(void **state)
