@@ -123,8 +123,8 @@ static enum muster_rc find_role(struct muster_resolver *resolver,
     if (rc == MUSTER_OK)
         return MUSTER_OK;
     return muster_error_set(ret_error, rc,
-                            "this process is said to be task %s:%lld (%s), but %s; correct "
-                            "what the resolver '%s' reads",
+                            "this process is task %s:%lld (%s), but %s; correct what the "
+                            "resolver '%s' reads",
                             role->task_type, (long long)role->task_id,
                             muster_resolver_source(resolver, MUSTER_FACT_TASK_ID), error.text,
                             muster_resolver_name(resolver));

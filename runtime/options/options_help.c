@@ -117,6 +117,14 @@ static const char *or_dash(const char *text)
     return text == NULL || *text == '\0' ? "-" : text;
 }
 
+/* printf counts bytes; bytes that continue a character take no column. */
+static int width_of(const char *text, int columns)
+{
+    for (; *text != '\0'; text++)
+        columns += ((unsigned char)*text & 0xc0) == 0x80;
+    return columns;
+}
+
 enum muster_rc muster_options_table(const struct muster_options *const *commands,
                                     size_t command_count, struct muster_mem *mem, char **ret_text,
                                     size_t *ret_bytes)
@@ -140,8 +148,8 @@ enum muster_rc muster_options_table(const struct muster_options *const *commands
             else
                 muster_text_add(&words, "-", 1);
             if (!words.is_failed)
-                muster_text_add_format(&page, "  %-34s %-30s %-12s %s\n", words.bytes,
-                                       or_dash(row->variable), or_dash(row->fallback),
+                muster_text_add_format(&page, "  %-*s %-30s %-12s %s\n", width_of(words.bytes, 34),
+                                       words.bytes, or_dash(row->variable), or_dash(row->fallback),
                                        or_dash(row->unit));
         }
     }

@@ -105,7 +105,7 @@ static const struct row rows[] = {
           {"TF_CONFIG", TWO}),
     REFUSED("who does not train", "static:worker=b:1;ps=a:1?task_type=ps&task_id=0",
             MUSTER_INVALID_ARGUMENT,
-            "this process is said to be task ps:0 (set by the caller), but the task is ps:0, and a ps does "
+            "this process is task ps:0 (set by the caller), but the task is ps:0, and a ps does "
             "not train: open strategies in chief, worker and evaluator tasks; correct what the "
             "resolver 'static' reads",
             {NULL, NULL}),
@@ -139,15 +139,14 @@ static const struct row rows[] = {
             "it, or "
             "unset it)",
             {"TF_CONFIG", "{\"cluster\":"}),
-    REFUSED(
-        "task index outside the cluster", NULL, MUSTER_NOT_FOUND,
-        "this process is said to be task worker:1 (TF_CONFIG.task), but job 'worker' has no task 1 "
-        "(it has 1 in all); name one that is there, or start it; correct what the resolver "
-        "'tf_config' reads",
-        {"TF_CONFIG", CLUSTER("\"worker\":[\"b:1\"]")}),
+    REFUSED("task index outside the cluster", NULL, MUSTER_NOT_FOUND,
+            "this process is task worker:1 (TF_CONFIG.task), but job 'worker' has no task 1 "
+            "(it has 1 in all); name one that is there, or start it; correct what the resolver "
+            "'tf_config' reads",
+            {"TF_CONFIG", CLUSTER("\"worker\":[\"b:1\"]")}),
     REFUSED(
         "unknown job", NULL, MUSTER_NOT_FOUND,
-        "this process is said to be task worker:1 (TF_CONFIG.task), but the cluster has no job "
+        "this process is task worker:1 (TF_CONFIG.task), but the cluster has no job "
         "'worker'; name one of its jobs, or start it; correct what the resolver 'tf_config' reads",
         {"TF_CONFIG", CLUSTER("\"chief\":[\"b:1\"]")}),
     REFUSED(

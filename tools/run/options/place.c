@@ -52,10 +52,16 @@ static enum muster_rc tell_no_task(const char *uri, const struct muster_cluster_
     if (type != NULL)
         snprintf(task, sizeof(task), id != NULL ? "%.40s:%lld" : "%.40s", type,
                  (long long)(id != NULL ? *id : 0));
+    if (spec->job_count == 0)
+        return muster_error_set(ret_error, MUSTER_NOT_FOUND,
+                                "--resolver '%.60s': there is no cluster; set what it reads "
+                                "(docs/resolvers.md), or give --nnodes and --node-rank",
+                                uri);
     return muster_error_set(ret_error, MUSTER_NOT_FOUND,
-                            "this must be one of the tasks that train, the resolver says %s; name "
-                            "it, %s",
-                            task, muster_resolver_task_remedy(uri, spec, sizeof(remedy), remedy));
+                            "--resolver '%.60s': this machine must be one of the tasks that train, "
+                            "got %s; name its task, %s",
+                            uri, task,
+                            muster_resolver_task_remedy(uri, spec, sizeof(remedy), remedy));
 }
 
 struct finding {
@@ -112,7 +118,7 @@ bool run_place_read(struct run_settings *settings, int *ret_exit)
     if (settings->nodes_text != NULL || settings->node_rank != RUN_NODE_RANK_UNSET) {
         *ret_exit = command_refuse(
             RUN_COMMAND,
-            "--nnodes and --node-rank must not be given with --resolver %s, which tells both; "
+            "--nnodes and --node-rank must not be given with --resolver %s, which gives both; "
             "leave out --nnodes and --node-rank",
             settings->resolver);
         return false;

@@ -130,7 +130,11 @@ static void the_table_has_one_line_per_option(void **state)
 {
     static const struct muster_option few[] = {
         {.name = "job", .letter = 'j', .variable = "MUSTER_JOB", .kind = MUSTER_OPTION_TEXT},
-        {.name = "count", .kind = MUSTER_OPTION_NUMBER, .fallback = "1", .unit = "tasks"},
+        {.name = "count",
+         .kind = MUSTER_OPTION_NUMBER,
+         .value = "N,…",
+         .fallback = "1",
+         .unit = "tasks"},
         {.variable = "MUSTER_ONLY", .kind = MUSTER_OPTION_TEXT, .fallback = "", .unit = ""},
     };
     const struct muster_options one = {.command = "one", .rows = few, .row_count = 3};
@@ -140,7 +144,7 @@ static void the_table_has_one_line_per_option(void **state)
         "one\n"
         "  option                             variable                       default      unit\n"
         "  -j, --job TEXT                     MUSTER_JOB                     -            -\n"
-        "  --count N                          -                              1            tasks\n"
+        "  --count N,…                        -                              1            tasks\n"
         "  -                                  MUSTER_ONLY                    -            -\n"
         "\n"
         "muster bare\n"
