@@ -247,16 +247,58 @@ static bool dtype_of_format(const Py_buffer *buffer, enum muster_dtype *ret_dtyp
     return (size_t)buffer->itemsize == muster_dtype_bytes(*ret_dtype);
 }
 
+bool muster_py_check_array(PyObject *object)
+{
+    PyObject *type;
+
+    if (PyObject_CheckBuffer(object))
+        return true;
+    type = PyType_GetName(Py_TYPE(object));
+    if (type != NULL)
+        PyErr_Format(PyExc_TypeError,
+                     "an array must have the buffer protocol (NumPy's, array.array, memoryview; "
+                     "of a PyTorch tensor take tensor.numpy()), got %U",
+                     type);
+    Py_XDECREF(type);
+    return false;
+}
+
+/* The exporter's text ("underlying buffer is not C-contiguous") does not say what to do. Other texts stay. */
+static void layout_explain(PyObject *object, Py_buffer *buffer)
+{
+    PyObject *class, *error, *traceback;
+
+    PyErr_Fetch(&class, &error, &traceback);
+    if (PyObject_GetBuffer(object, buffer, PyBUF_FULL_RO) != 0) {
+        PyErr_Restore(class, error, traceback); /* no layout would do */
+        return;
+    }
+    if (PyBuffer_IsContiguous(buffer, 'C') != 0) {
+        PyErr_Restore(class, error, traceback);
+    } else {
+        PyErr_SetString(PyExc_BufferError, "an array must be contiguous in C order; "
+                                           "numpy.ascontiguousarray makes such a copy of it");
+        Py_XDECREF(class);
+        Py_XDECREF(error);
+        Py_XDECREF(traceback);
+    }
+    PyBuffer_Release(buffer);
+}
+
 /* dtype: another name for elements of the same size ("bf16", which the buffer protocol lacks), or NULL. */
 static bool tensor_open(PyObject *object, const char *dtype, bool is_written, Py_buffer *buffer,
                         struct muster_tensor *ret_tensor)
 {
     enum muster_dtype type;
 
+    if (!muster_py_check_array(object))
+        return false;
     if (PyObject_GetBuffer(object, buffer,
                            PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (is_written ? PyBUF_WRITABLE : 0)) !=
-        0)
+        0) {
+        layout_explain(object, buffer);
         return false;
+    }
     if (dtype == NULL && muster_py_tensor_find(object, ret_tensor))
         return true;
     if (dtype != NULL

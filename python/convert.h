@@ -44,6 +44,9 @@ bool muster_py_read_dtype(PyObject *value, enum muster_dtype *ret_dtype);
 
 /* --- Tensors: buffers of other objects --- */
 
+/** The object has the buffer protocol. */
+bool muster_py_check_array(PyObject *object);
+
 #define MUSTER_PY_FEW_TENSORS 8 /* a call with so many takes no memory */
 
 /** The buffers of one call. */

@@ -26,6 +26,8 @@ PyObject *muster_py_strategy_register(PyObject *self, PyObject *const *args, Py_
         return NULL;
     if (call.text == NULL)
         return muster_py_raise(PyExc_TypeError, "a name must be a string, got None");
+    if (!muster_py_check_array(values[1]))
+        return NULL;
     view = PyMemoryView_FromObject(values[1]);
     if (view != NULL && muster_py_tensors_add(&tensors, view, dtype, true))
         result = muster_py_call_run_tensors(muster_py_strategy_of(self), &call, &tensors);

@@ -82,6 +82,22 @@ def test_what_is_no_array_is_refused(strategy, array, error):
         strategy.all_reduce(array)
 
 
+@pytest.mark.parametrize("array, text", [
+    ([1.0, 2.0], "an array must have the buffer protocol .*, got (list|float)"),  # a list is one of arrays
+    (numpy.zeros((4, 4))[:, 1], "an array must be contiguous in C order; numpy.ascontiguousarray makes such a copy of it"),
+    (b"read only", "not writable"),
+])
+def test_a_wrong_array_is_named_with_what_to_do(array, text):
+    with muster.Strategy() as strategy:
+        with pytest.raises((TypeError, BufferError), match=text):
+            strategy.register("wrong", array)
+        strategy.register("right", numpy.zeros(1))
+        strategy.begin()
+        with pytest.raises((TypeError, BufferError), match=text):
+            strategy.all_reduce(array)
+        strategy.commit()
+
+
 @pytest.mark.parametrize("words, more, error", [
     ((), {}, TypeError),
     ((numpy.zeros(1),), {"opp": "sum"}, TypeError),
