@@ -131,6 +131,19 @@ bool muster_membership_is_candidate(const struct muster_membership *machine, con
     return false;
 }
 
+const struct membership_peer *muster_membership_rival_find(const struct muster_membership *machine)
+{
+    for (size_t i = 0; i < machine->peer_count; i++) {
+        const struct membership_peer *peer = &machine->peers[i];
+
+        if (is_beginner(machine, peer) &&
+            !muster_membership_is_self(machine, &peer->member.incarnation) &&
+            muster_member_compare(&peer->member, &machine->options.self) == 0)
+            return peer;
+    }
+    return NULL;
+}
+
 void muster_membership_set_expected(struct muster_membership *machine, uint32_t count)
 {
     machine->options.expected_count = count == 0 ? 1 : count;

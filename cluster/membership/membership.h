@@ -197,6 +197,8 @@ void muster_membership_set_work(struct muster_membership *machine,
 bool muster_membership_is_holding(const struct muster_membership *machine);
 /** True when a change of view is blocked; text then names, for the log, what it waits for. */
 bool muster_membership_waits_for(const struct muster_membership *machine, char *text, size_t room);
+/** Another process lives that has registered the task of this one: text names it, for the log. */
+bool muster_membership_has_rival(const struct muster_membership *machine, char *text, size_t room);
 /** Describe the wait of a process that is not a member yet, in words for the log, into text; never empty. */
 void muster_membership_start_waits_for(const struct muster_membership *machine, char *text,
                                        size_t room);

@@ -270,6 +270,8 @@ void muster_membership_proposal_fini(struct muster_membership *machine);
 
 /* form.c */
 void muster_membership_settle_forming(struct muster_membership *machine);
+/** Another process that lives and has registered the task of this one; NULL: none. */
+const struct membership_peer *muster_membership_rival_find(const struct muster_membership *machine);
 /** All members of the last view are confirmed dead, by the launcher or the system (or is_force_new is set). */
 bool muster_membership_is_view_dead(const struct muster_membership *machine);
 /** Fail when the job is over: no member of the last view lives, their work was done, and this process knew

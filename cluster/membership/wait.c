@@ -181,6 +181,16 @@ static void describe_joining(const struct muster_membership *machine, char *text
     }
 }
 
+bool muster_membership_has_rival(const struct muster_membership *machine, char *text, size_t room)
+{
+    const struct membership_peer *rival = muster_membership_rival_find(machine);
+
+    text[0] = '\0';
+    if (rival != NULL)
+        add_place(rival, text, 0, room);
+    return rival != NULL;
+}
+
 void muster_membership_start_waits_for(const struct muster_membership *machine, char *text,
                                        size_t room)
 {

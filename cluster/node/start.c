@@ -50,13 +50,16 @@ static void name_missing(const struct muster_node *node, char *text, size_t room
 static void name_start_wait(const struct muster_node *node, char *text, size_t room)
 {
     enum muster_membership_state state = muster_membership_state(node->machine);
-    char missing[200];
+    char missing[120], rival[200];
+    bool has_rival = muster_membership_has_rival(node->machine, rival, sizeof(rival));
 
     name_missing(node, missing, sizeof(missing));
     if (!node->registry.is_up)
         snprintf(text, room, "the registry at %s", node->registry.endpoints);
     else if (state == MUSTER_MEMBERSHIP_FORMING && missing[0] != '\0')
-        snprintf(text, room, "tasks that are not registered: %s", missing);
+        snprintf(text, room, "tasks that are not registered: %s%s%s%s", missing,
+                 has_rival ? "; " : "", rival,
+                 has_rival ? " has the task of this process, too: give each its own" : "");
     else
         muster_membership_start_waits_for(node->machine, text, room);
 }

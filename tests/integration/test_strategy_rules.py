@@ -99,6 +99,21 @@ class EarlyChanges(Case):
 
 
 class Waits(Case):
+    def test_two_processes_of_one_task_are_named(self):
+        twins = [self.job.puppet(0, 2, MUSTER_JOB="twins") for _ in range(2)]
+        for twin in twins:
+            twin.ok("open")
+            twin.ok("register total 8 1")
+            twin.tell("begin")
+        words = 'for="tasks that are not registered: worker:1; worker:0 at 127.0.0.1:{} (pid {}) has the task of this process, too: give each its own"'
+        words = re.compile(re.escape(words).replace(r"\{\}", r"\d+"))
+        for twin in twins:
+            while not any(words.search(line) for line in twin.errors):
+                self.assertFalse(twin.has_answered())
+                time.sleep(0.02)
+        for twin in twins:
+            twin.kill()
+
     def test_who_waits_for_tasks_says_so_in_one_line_of_a_kind(self):
         first = self.job.puppet(0, 2, MUSTER_JOB="late")
         first.ok("open")

@@ -341,6 +341,26 @@ static void it_says_what_its_start_waits_for(void **state)
     }
 }
 
+static void another_process_of_its_task_is_named(void **state)
+{
+    struct muster_member_record record = {.member = member_stage_member(4)};
+    char text[200];
+
+    (void)state;
+    record.member.task_index = 0;
+    member_stage_open(1, STAGE_FORMING, NULL);
+    assert_false(muster_membership_has_rival(stage.machine, text, sizeof(text)));
+    assert_string_equal(text, "");
+
+    member_stage_step(STAGE_EVENT(MEMBER_PUT, .record = &record, .revision = 20));
+    assert_true(muster_membership_has_rival(stage.machine, text, sizeof(text)));
+    assert_string_equal(text, "worker:0 at none (pid 104)");
+
+    member_stage_die(4);
+    assert_false(muster_membership_has_rival(stage.machine, text, sizeof(text)));
+    member_stage_close();
+}
+
 static void no_memory_is_told(void **state)
 {
     const struct muster_membership_event event =
@@ -619,6 +639,7 @@ int main(void)
         STAGE_CASE(a_joiner_has_the_state_when_it_shows_it_as_a_member),
         STAGE_CASE(who_waits_for_another_to_lead_says_nothing),
         cmocka_unit_test(it_says_what_its_start_waits_for),
+        cmocka_unit_test(another_process_of_its_task_is_named),
         STAGE_CASE(no_memory_is_told),
         STAGE_CASE(the_first_in_rank_order_says_what_a_new_view_is_like),
         STAGE_CASE(who_leaves_is_not_told_that_the_job_is_over),
