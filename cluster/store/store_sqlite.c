@@ -88,12 +88,34 @@ static enum muster_rc rc_from_sqlite(int code)
     }
 }
 
+/* The folder of path; true also where it has no room for a name. */
+static bool folder_allows(const char *path, int mode)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[PATH_MAX];
+
+    if (slash == NULL)
+        return access(".", mode) == 0;
+    return snprintf(folder, sizeof(folder), "%.*s/", (int)(slash - path), path) >=
+               (int)sizeof(folder) ||
+           access(folder, mode) == 0;
+}
+
 static enum muster_rc open_error(struct muster_registry_store *store, const char *path, int code,
                                  struct muster_error *ret_error)
 {
     enum muster_rc rc = rc_from_sqlite(code);
     int sys = store->db != NULL ? sqlite3_system_errno(store->db) : 0;
 
+    /* SQLite looks for the file once more when it could not make it, and finds none. */
+    if (sys == ENOENT && !folder_allows(path, F_OK))
+        return muster_error_set(ret_error, MUSTER_NOT_FOUND,
+                                "cannot open registry file %.150s: its folder does not exist",
+                                path);
+    if (sys == ENOENT && !folder_allows(path, W_OK))
+        return muster_error_set(ret_error, MUSTER_PERMISSION_DENIED,
+                                "cannot make registry file %.150s: its folder cannot be written to",
+                                path);
     if (sys != 0) /* the file could not be opened, or read or written */
         return muster_error_set_sys(ret_error, muster_rc_from_errno(sys), sys,
                                     "cannot open registry file %s", path);

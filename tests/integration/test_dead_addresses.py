@@ -121,6 +121,20 @@ class Addresses(unittest.TestCase):
             done = self.run_filled(words, user=NOBODY, group=NOBODY, extra_groups=[])
             self.assertIn(f"ports below 1024 need the capability CAP_NET_BIND_SERVICE; choose a {option} from 1024 on", done.stderr)
 
+    @unittest.skipIf(os.geteuid() != 0, "only the superuser can become somebody else")
+    def test_a_file_that_may_not_be_opened_is_not_taken_for_a_port(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            with open(os.path.join(folder, "theirs.db"), "w", opener=lambda path, flags: os.open(path, flags, 0o600)):
+                pass
+            for name, why, code in (("theirs.db", "cannot open registry file {}: Permission denied", 5),
+                                    ("new.db", "cannot make registry file {}: its folder cannot be written to", 5),
+                                    ("none/new.db", "cannot open registry file {}: its folder does not exist", 3)):
+                path = os.path.join(folder, name)
+                done = subprocess.run([MUSTER, "registry", "--listen", "127.0.0.1:0", "--data", path], user=NOBODY, group=NOBODY, extra_groups=[],
+                                      env=CLEAN, text=True, capture_output=True, timeout=PATIENCE_S)
+                self.assertEqual((done.returncode, done.stderr), (code, f"muster registry: {why.format(path)}\n"))
+
     def test_a_text_that_is_not_an_address(self):
         self.check(*((words, option) for wrong in ("127.0.0.1:99999", "127.0.0.1", "127.0.0.1:x", "256.1.1.1:1")
                      for words, option in ((("registry", "--listen", wrong), "--listen: "), (("registry", "--status", wrong), "--status: "),

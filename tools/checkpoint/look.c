@@ -212,7 +212,10 @@ int checkpoint_verify(int argc, char **argv)
     }
     muster_mem_free(muster_mem_system(), entries);
     if (!is_found) {
-        (void)muster_error_set(&error, MUSTER_NOT_FOUND, "%s has no such checkpoint", folder);
+        (void)muster_error_set(
+            &error, MUSTER_NOT_FOUND,
+            "%s has no such checkpoint; 'muster checkpoint list %s' shows what it has", folder,
+            folder);
         return command_fail("checkpoint verify", &error);
     }
     if (!output_flush())

@@ -122,7 +122,8 @@ void service_tell_listen(const char *name, const char *address_option, const cha
                 "muster %s: %s must name an address of this machine ('ip address' lists them), "
                 "127.0.0.1 for this machine alone, or 0.0.0.0 for every interface\n",
                 name, address_option);
-    else if (error->sys == EACCES && strstr(error->text, "unix:") == NULL)
+    else if (error->sys == EACCES && strncmp(error->text, "listen on ", 10) == 0 &&
+             strstr(error->text, "unix:") == NULL)
         fprintf(stderr,
                 "muster %s: ports below 1024 need the capability CAP_NET_BIND_SERVICE; choose a %s "
                 "from 1024 on (port 0 takes a free one), or grant it\n",
