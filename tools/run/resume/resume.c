@@ -54,8 +54,9 @@ static bool resume_find_dir(struct run_resume *resume, const char *option, const
     if (is_good)
         strcpy(resume->dir, whole);
     else
-        resume_refuse(ret_exit, EXIT_BAD_INPUT, "%s %s must be a directory with a short path: %s",
-                      option, dir, strerror(whole == NULL ? errno : ENAMETOOLONG));
+        resume_refuse(ret_exit, EXIT_BAD_INPUT,
+                      "%s %s: %s; it must be a directory of 'muster run --resumable DIR'", option,
+                      dir, strerror(whole == NULL ? errno : ENAMETOOLONG));
     free(whole);
     return is_good;
 }
