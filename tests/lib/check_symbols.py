@@ -23,6 +23,7 @@ RULES = [
     ("time", r"clock_gettime|clock_nanosleep|nanosleep|gettimeofday|time|usleep|sleep|timerfd_\w+|times|clock|alarm",
      {"runtime/loop/loop_libevent.c": "timerfd_create", "runtime/loop/loop_libevent_work.c": r"clock_gettime|timerfd_settime", "runtime/system/host_system.c": "clock_gettime",
       "params/server/seat/seat_system.c": "clock_gettime",
+      "runtime/system/huge_memory.c": "clock_gettime",
       "runtime/system/recorder_system.c": "clock_gettime",
       "runtime/driver/driver_seat.c": "nanosleep", "runtime/system/process_system.c": "nanosleep"}),
     ("sockets", r"socket|socketpair|connect|bind|listen|accept4?|send|sendto|sendmsg|sendmmsg|recv|recvfrom|recvmsg|"
