@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "params/server/seat/ahead_system.h"
+#include "runtime/loop/time_slice.h"
 #include "runtime/system/host_share.h"
 #include "runtime/system/memory_anchor.h"
 
@@ -249,7 +250,7 @@ enum muster_rc muster_params_seat_take(struct muster_params_seat *seat,
         int sys;
 
         if (seat->options.has_anchor)
-            (void)muster_memory_anchor_start();
+            (void)muster_memory_anchor_start(seat->memory, seat->bytes);
         sys = seat_wait(seat);
 
         if (sys == EOWNERDEAD)
@@ -257,6 +258,8 @@ enum muster_rc muster_params_seat_take(struct muster_params_seat *seat,
         if (sys != 0)
             return muster_error_set_sys(ret_error, MUSTER_FAILED_PRECONDITION, sys,
                                         "the lock of the seat cannot be taken");
+        /* Beside this thread run others that compute: the one that is ahead, the end of the last holder, cuts. */
+        muster_time_slice_shorten();
     }
     rc = muster_params_region_recover(&seat->region, seat->region_memory, seat->region_bytes, &cut,
                                       ret_error);

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -379,6 +380,57 @@ static void a_seat_that_is_freed_goes_to_the_next_process_at_once(void **state)
     muster_params_seat_free(seat);
 }
 
+/* The first version of the kernel's struct sched_attr, which only new libcs have. */
+struct scheduling {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime_ns, deadline_ns, period_ns;
+};
+
+static uint64_t slice_ns(void)
+{
+    struct scheduling scheduling;
+
+    return syscall(SYS_sched_getattr, 0, &scheduling, sizeof(scheduling), 0) == 0
+               ? scheduling.runtime_ns
+               : 0;
+}
+
+/* Tells the slice before it has the seat as 'l', where it is longer than 100 us, and the slice behind as 's', where
+ * it is as long. */
+static int slices_tell(struct muster_params_seat *seat, int reports)
+{
+    const struct sched_param plain = {.sched_priority = 0};
+    struct muster_error error;
+    char told[2];
+
+    (void)sched_setscheduler(0, SCHED_OTHER, &plain);
+    (void)setpriority(PRIO_PROCESS, 0, 0);
+    told[0] = slice_ns() > 100000 && sched_getscheduler(0) == SCHED_OTHER ? 'l' : '-';
+    if (muster_params_seat_take(seat, &error) != MUSTER_OK)
+        return 1;
+    told[1] = slice_ns() == 100000 ? 's' : '-';
+    return write(reports, told, sizeof(told)) == sizeof(told) ? 0 : 1;
+}
+
+/* Else threads that compute keep the processor for milliseconds while messages wait. */
+static void the_holder_runs_as_soon_as_it_is_woken(void **state)
+{
+    struct muster_params_seat *seat = seat_new();
+    struct child holder = child_start(seat, slices_tell);
+    bool has_slices = child_hear(&holder) == 'l';
+    char told = child_hear(&holder);
+
+    (void)state;
+    assert_int_equal(child_end(&holder), 0);
+    muster_params_seat_free(seat);
+    if (!has_slices)
+        skip(); /* a kernel before Linux 6.12 */
+    assert_int_equal(told, 's');
+}
+
 /* --- Memory of the caller --- */
 
 static void memory_of_the_caller_is_cut_once(void **state)
@@ -438,6 +490,7 @@ int main(void)
         cmocka_unit_test(the_next_process_has_mapped_what_its_holder_uses),
         cmocka_unit_test(a_seat_of_another_version_is_refused_each_time),
         cmocka_unit_test(a_seat_that_is_freed_goes_to_the_next_process_at_once),
+        cmocka_unit_test(the_holder_runs_as_soon_as_it_is_woken),
         cmocka_unit_test(memory_of_the_caller_is_cut_once),
         cmocka_unit_test(the_file_of_a_seat_can_be_read_and_not_written),
     };
