@@ -5,9 +5,10 @@
 #include <muster/base.h>
 #include <muster/log.h>
 
-/* Looks in a row that must miss an announcement, until it is gone for good: a member that ends alone takes its own
- * back for a moment only (muster_shm_hold). */
-#define LOOKS_MISSING_MAX 64u
+/* An announcement that is missing for this part of the grace period (100 ms of 2 s) is gone for good. A member that
+ * ends alone takes its own back for a moment only (muster_shm_hold), but it may lose its processor in that moment. So
+ * time counts, and not looks: a loop that polls looks a hundred times within a millisecond. */
+#define MISSING_PART 20u
 
 /* Only large operations leave participants behind: a small one can be restored from the slots at any time. */
 static bool is_large(const struct muster_run *run)
@@ -108,12 +109,19 @@ static bool is_announcement_missing(const struct muster_run *run)
 void muster_shm_look_for_closed(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->executor;
+    const struct muster_loop *loop = run->group->env->loop;
 
     MUSTER_ASSERT(muster_run_is_adopting(run) && run->state == MUSTER_RUN_ACTIVE);
-    if (!is_announcement_missing(run))
-        shm->missing = 0;
-    else if (shm->missing < LOOKS_MISSING_MAX && ++shm->missing == LOOKS_MISSING_MAX)
+    if (!is_announcement_missing(run)) {
+        shm->is_missing = shm->is_closed = false;
+    } else if (!shm->is_missing) {
+        shm->is_missing = true;
+        shm->missing_until_ns =
+            muster_loop_after_ns(loop, run->group->abort_grace_ns / MISSING_PART);
+    } else if (!shm->is_closed && muster_loop_now_ns(loop) >= shm->missing_until_ns) {
+        shm->is_closed = true;
         be_left_behind(run);
+    }
 }
 
 bool muster_shm_is_left_behind(const struct muster_run *run)
@@ -178,7 +186,7 @@ static bool is_needed(const struct muster_run *run)
     uint64_t left = left_by_anybody(run);
     bool is_anybody_left = false;
 
-    if (shm->missing == LOOKS_MISSING_MAX)
+    if (shm->is_closed)
         return false;
     for (uint32_t i = 0; i < shm->n; i++) {
         const struct muster_shm_participant *participant = &shm->participants[i];

@@ -65,13 +65,15 @@ struct muster_shm_run {
     size_t slot_bytes, marks_offset; /* of the whole slot; of the marks in it */
     uint8_t *slot;                   /* NULL: none */
     uint32_t idle;                   /* looks for a chunk that the dead have left, in vain */
-    uint32_t missing;                /* looks in a row that have missed an announcement (leave.c) */
+    uint64_t missing_until_ns;       /* loop time: an announcement is gone then (leave.c) */
     struct muster_shm_stage stage;
     bool is_announced;   /* `ready` was stored; stays true when it is taken back */
     bool is_blocked;     /* an announcement is gone, or the view changes: nothing moves */
     bool is_begun;       /* something of an output has changed */
     bool is_unsure;      /* the last piece of a sum has not been validated */
     bool is_left_behind; /* the others have gone on without this process: it cannot end well here */
+    bool is_missing;     /* the last look has missed an announcement … */
+    bool is_closed;      /* … which is gone for good */
     bool has_seen;       /* participants[i].seen are set */
     struct muster_shm_participant *participants;
     struct muster_shm_stream *streams;

@@ -245,6 +245,9 @@ static void open_scene(void)
         group_ring_turn(&op_ring, 1);
         assert_true(turns < 20000);
     }
+    for (uint32_t member = 0; member < scene.op.n;
+         member++) /* nobody waits long for who has ended */
+        op_ring.members[member].group->abort_grace_ns = 20 * MUSTER_NS_PER_MS;
     op_scene_init(&scene.op);
     group_ring_turn(&op_ring, 2);
     watch_points();
@@ -591,6 +594,47 @@ static void a_deadline_leaves_behind_who_has_no_turn(void **state)
     assert_true(torn_count < 12);
 }
 
+/* --- Announcements that are missing --- */
+
+static uint64_t played_now_ns;
+
+static uint64_t now_ns(const struct muster_loop *loop)
+{
+    (void)loop;
+    return played_now_ns;
+}
+
+/* Another process has lost its processor in muster_shm_hold, while this one polls. */
+static void an_announcement_is_gone_after_a_time_and_not_after_looks(void **state)
+{
+    static const struct muster_loop_ops ops = {.now_ns = now_ns};
+    struct muster_loop loop = {.ops = &ops};
+    struct muster_env env = {.loop = &loop};
+    struct muster_group group = {.env = &env, .abort_grace_ns = 2 * MUSTER_NS_PER_S};
+    struct muster_shm_entry entry = {.ready = 0};
+    struct muster_shm_participant participant = {.entry = &entry};
+    struct muster_shm_run shm = {.n = 1, .key = 7, .participants = &participant};
+    struct muster_run run = {
+        .group = &group, .executor = &shm, .state = MUSTER_RUN_ACTIVE, .mode = MUSTER_RUN_ADOPTING};
+
+    (void)state;
+    for (unsigned time = 0; time < 3; time++) {
+        atomic_store(&entry.ready, 0);
+        for (unsigned looks = 0; looks < 10000; looks++)
+            muster_shm_look_for_closed(&run);
+        played_now_ns += 99 * MUSTER_NS_PER_MS;
+        muster_shm_look_for_closed(&run);
+        assert_false(muster_shm_is_left_behind(&run));
+        atomic_store(&entry.ready, 7); /* it was away for a moment */
+        muster_shm_look_for_closed(&run);
+    }
+    atomic_store(&entry.ready, 0);
+    muster_shm_look_for_closed(&run);
+    played_now_ns += 100 * MUSTER_NS_PER_MS;
+    muster_shm_look_for_closed(&run);
+    assert_true(muster_shm_is_left_behind(&run));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -601,6 +645,7 @@ int main(void)
                                reset_counts),
         cmocka_unit_test_setup(other_kinds_end_alike_without_the_one_that_is_stopped, reset_counts),
         cmocka_unit_test_setup(what_a_member_that_closes_takes_back_is_no_result, reset_counts),
+        cmocka_unit_test(an_announcement_is_gone_after_a_time_and_not_after_looks),
         cmocka_unit_test_setup(a_deadline_leaves_behind_who_has_no_turn, reset_counts),
         cmocka_unit_test_setup(who_goes_on_in_the_middle_of_the_work_of_others_disturbs_nobody,
                                reset_counts),
