@@ -187,6 +187,8 @@ static enum muster_rc new_strategy(struct muster_strategy **ret_strategy,
     strategy->env = env;
     strategy->waiting_since_ns = muster_loop_now_ns(env->loop);
     strategy->generation = muster_process_generation();
+    muster_list_init(&strategy->requests);
+    muster_list_init(&strategy->ended);
     muster_activity_init(&strategy->activity, muster_loop_clock_ns(env->loop));
     *ret_strategy = strategy;
     return MUSTER_OK;
@@ -432,7 +434,9 @@ enum muster_rc muster_strategy_begin(struct muster_strategy *strategy, uint64_t 
     if (rc != MUSTER_OK)
         return rc;
     muster_strategy_apply_loss(strategy);
-    rc = strategy->state == MUSTER_STRATEGY_FAILED ? strategy->error.rc : MUSTER_CANCELLED;
+    rc = muster_strategy_wait_requests(strategy);
+    if (rc == MUSTER_OK)
+        rc = MUSTER_CANCELLED;
     if (strategy->state != MUSTER_STRATEGY_FAILED && !strategy->preemption.is_over) {
         rc = begin_in_seat(strategy);
         is_restored = strategy->begin == MUSTER_STRATEGY_BEGIN_RESTORED ||
@@ -466,6 +470,10 @@ static enum muster_rc commit_in_seat(struct muster_strategy *strategy)
     if (strategy->state != MUSTER_STRATEGY_STEP)
         return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
                                 "commit without begin");
+    if (strategy->request_count > 0)
+        return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
+                                "commit: %zu requests have not been completed: wait for each first",
+                                strategy->request_count);
     MUSTER_ASSERT(strategy->ops_open == 0 && strategy->step > strategy->committed_step);
     muster_strategy_check_update(strategy);
     now_ns = muster_loop_clock_ns(strategy->env->loop);

@@ -40,8 +40,13 @@ void muster_strategy_on_op_done(struct muster_op *op, enum muster_rc rc)
 {
     struct muster_strategy *strategy = op->data;
 
-    MUSTER_ASSERT(strategy != NULL && strategy->ops_open > 0); /* once for each that was started */
+    MUSTER_ASSERT(strategy != NULL); /* once for each that was started */
     op->data = NULL;
+    if (op < strategy->ops || op >= strategy->ops + MUSTER_STRATEGY_OPS_MAX) {
+        strategy->request_calls->on_op_done(strategy, op, rc);
+        return;
+    }
+    MUSTER_ASSERT(strategy->ops_open > 0);
     strategy->ops_open--;
     muster_strategy_trace_op(strategy, &op->id, &op->result);
     muster_activity_count(&strategy->activity, &op->result, muster_node_view(strategy->node));
@@ -66,6 +71,16 @@ uint64_t muster_strategy_timeout_of(const struct muster_strategy *strategy,
     return call->timeout_ns != 0 ? call->timeout_ns : strategy->op_timeout_ns;
 }
 
+void muster_strategy_init_op(struct muster_strategy *strategy,
+                             const struct muster_strategy_call *call, struct muster_op *op)
+{
+    memset(op, 0, sizeof(*op));
+    op->data = strategy;
+    op->lane = call->split != NULL ? call->split->lane : 0;
+    op->deadline_ns =
+        muster_loop_after_ns(strategy->env->loop, muster_strategy_timeout_of(strategy, call));
+}
+
 /* One operation of a call, ready to start. */
 static struct muster_op *next_op(struct muster_strategy *strategy,
                                  const struct muster_strategy_call *call)
@@ -73,17 +88,13 @@ static struct muster_op *next_op(struct muster_strategy *strategy,
     struct muster_op *op = &strategy->ops[strategy->ops_started];
 
     MUSTER_ASSERT(strategy->ops_started < MUSTER_STRATEGY_OPS_MAX);
-    memset(op, 0, sizeof(*op));
-    op->data = strategy;
-    op->lane = call->split != NULL ? call->split->lane : 0;
-    op->deadline_ns =
-        muster_loop_after_ns(strategy->env->loop, muster_strategy_timeout_of(strategy, call));
+    muster_strategy_init_op(strategy, call, op);
     return op;
 }
 
-/* The i-th operation of a call could not be started. */
-static void explain_refusal(struct muster_strategy *strategy,
-                            const struct muster_strategy_call *call, size_t i, enum muster_rc rc)
+void muster_strategy_explain_refusal(struct muster_strategy *strategy,
+                                     const struct muster_strategy_call *call, size_t i,
+                                     enum muster_rc rc)
 {
     if (rc == MUSTER_INVALID_ARGUMENT && call->view != NULL)
         muster_error_set(
@@ -92,7 +103,8 @@ static void explain_refusal(struct muster_strategy *strategy,
             "or the tensors overlap, or data is NULL or not aligned to the type",
             call->name, muster_dtype_name(call->tensors[0].dtype),
             (unsigned long long)call->tensors[0].count, muster_dtype_name(call->tensors[1].dtype),
-            (unsigned long long)call->tensors[1].count, strategy->size);
+            (unsigned long long)call->tensors[1].count,
+            muster_strategy_size_of(strategy, call->split));
     else if (rc == MUSTER_INVALID_ARGUMENT)
         muster_error_set(&strategy->error, rc,
                          "%s of tensor %zu: unknown type, or data NULL or not aligned to the type",
@@ -134,7 +146,7 @@ enum muster_rc muster_strategy_run_in_seat(struct muster_strategy *strategy,
                 strategy->ops_open++;
                 i++;
             } else if (rc != MUSTER_ABORTED) {
-                explain_refusal(strategy, call, i, rc);
+                muster_strategy_explain_refusal(strategy, call, i, rc);
             }
         }
         if (rc != MUSTER_OK)

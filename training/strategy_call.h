@@ -4,6 +4,7 @@
 #define MUSTER_TRAINING_STRATEGY_CALL_H
 
 #include <muster/backend.h>
+#include <muster/strategy_request.h>
 
 #include "training/strategy_internal.h"
 
@@ -17,13 +18,17 @@ struct muster_strategy_call {
     uint64_t timeout_ns;     /* 0: the strategy's */
     uint64_t bytes_per_pack; /* 0: each tensor alone; all_reduce only */
     struct muster_root root;
-    uint32_t to, from; /* exchange: members by rank in the split, or MUSTER_SPLIT_NOBODY */
+    uint32_t to, from; /* messages: members by rank in the split, or MUSTER_SPLIT_NOBODY */
     const struct muster_strategy_split *split; /* NULL: of all members */
     const struct muster_view
-        *view;                   /* whose ranks the program knows; tensors are input and output */
-    const uint64_t *part_counts; /* all_gather of uneven parts: elements of each member's, … */
-    uint32_t part_count;         /* … and how many members */
+        *view; /* whose ranks the program knows; tensors are input and output */
+    /* Uneven parts: elements of each member's, of the input (all_to_all, reduce_scatter) or the output
+     * (all_gather); output_counts: of all_to_all's; and how many members. */
+    const uint64_t *part_counts, *output_counts;
+    uint32_t part_count;
+    bool is_reduced;                /* by `reduction`, which is checked before the group sees it */
     enum muster_device_kind device; /* the operation on device memory; NONE: host memory only */
+    struct muster_request *request; /* started for it, and not waited for; NULL: blocking */
     enum muster_communication by;   /* AUTO: that of the strategy's options */
     enum muster_rc (*start)(const struct muster_strategy_call *call, size_t i, struct muster_op *op,
                             struct muster_group *group);
@@ -32,6 +37,18 @@ struct muster_strategy_call {
 /** FAILED_PRECONDITION or ABORTED: no step has begun. name is for the error. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_check_step(struct muster_strategy *strategy,
                                                             const char *name);
+/** The call of a request's kind: of strategy_ops.c, and of strategy_exchange.c. It runs with call->request. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_call_reduction(struct muster_strategy *strategy,
+                                                                struct muster_request *request);
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_call_exchange(struct muster_strategy *strategy,
+                                                               struct muster_request *request);
+/** Fill in op for a start now. */
+void muster_strategy_init_op(struct muster_strategy *strategy,
+                             const struct muster_strategy_call *call, struct muster_op *op);
+/** The i-th operation of a call could not be started: why, for the program. */
+void muster_strategy_explain_refusal(struct muster_strategy *strategy,
+                                     const struct muster_strategy_call *call, size_t i,
+                                     enum muster_rc rc);
 /** Start all, up to MUSTER_STRATEGY_OPS_MAX at a time, and wait for them: in a step. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_run(struct muster_strategy *strategy,
                                                      const struct muster_strategy_call *call);
@@ -41,6 +58,24 @@ MUSTER_MUST_CHECK enum muster_rc muster_strategy_run_in_seat(
 
 /** Wait until all operations that were started have ended. In the seat. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_wait_ops(struct muster_strategy *strategy);
+
+/** The member that the program knows by this rank, since begin; there is such a rank. split NULL: of all. */
+struct muster_root muster_strategy_root_of(const struct muster_strategy *strategy,
+                                           const struct muster_strategy_split *split,
+                                           uint32_t rank);
+/** Members of the split, or all. */
+uint32_t muster_strategy_size_of(const struct muster_strategy *strategy,
+                                 const struct muster_strategy_split *split);
+/** muster_strategy_run with call->root as the program counts it. INVALID_ARGUMENT: there is no such rank. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_run_with_root(struct muster_strategy *strategy,
+                                                               struct muster_strategy_call *call,
+                                                               uint32_t root);
+/** … with parts in the order of the ranks that the program knows. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_run_by_ranks(struct muster_strategy *strategy,
+                                                              struct muster_strategy_call *call);
+/** FAILED_PRECONDITION: this member has no group in the split; or as check_step. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_check_split(
+    const struct muster_strategy_split *split, const char *name);
 
 void muster_strategy_on_op_done(struct muster_op *op, enum muster_rc rc);
 /** Keep the result of a delivered operation: an interruption of any operation interrupts the call. */

@@ -99,6 +99,7 @@ static void close_node(struct muster_strategy *strategy)
     muster_strategy_wait_until(strategy, strategy_has_left, strategy);
     muster_node_close(strategy->node, on_gone, &is_closed);
     muster_strategy_wait_until(strategy, muster_strategy_is_true, &is_closed);
+    MUSTER_ASSERT(muster_list_is_empty(&strategy->requests)); /* the group has ended them */
     strategy->node = NULL;
 }
 
@@ -316,6 +317,8 @@ static void strategy_free(struct muster_strategy *strategy)
 
 void muster_strategy_close(struct muster_strategy *strategy)
 {
+    struct muster_list completed;
+
     if (strategy == NULL || strategy->generation != muster_process_generation())
         return; /* in a fork all of it is the parent's */
     if (strategy->runtime != NULL && muster_strategy_enter(strategy, "close") != MUSTER_OK) {
@@ -331,6 +334,7 @@ void muster_strategy_close(struct muster_strategy *strategy)
     muster_expectation_close(&strategy->expectation);
     if (strategy->node != NULL)
         leave_node(strategy);
+    muster_strategy_take_requests(strategy, &completed);
     muster_strategy_saving_abandon(strategy, MUSTER_CANCELLED, "this member leaves");
     close_local(strategy);
     muster_strategy_close_device(strategy);
@@ -342,4 +346,5 @@ void muster_strategy_close(struct muster_strategy *strategy)
     if (strategy->runtime != NULL)
         muster_strategy_leave(strategy);
     strategy_free(strategy);
+    muster_strategy_complete_requests(&completed);
 }

@@ -70,6 +70,18 @@ struct muster_strategy_change {
 /** The lanes below are those of the strategy's own operations, and of a GPU backend. */
 #define MUSTER_STRATEGY_SPLIT_LANE 16u
 
+struct muster_request;
+struct muster_strategy_call;
+
+/** What calls and their operations ask of requests: strategy_request.c. */
+struct muster_strategy_request_calls {
+    /* Start all for call->request. In the seat, in a step. */
+    enum muster_rc (*start)(struct muster_strategy *strategy,
+                            const struct muster_strategy_call *call);
+    /* An operation of a request has ended, on the loop. */
+    void (*on_op_done)(struct muster_strategy *strategy, struct muster_op *op, enum muster_rc rc);
+};
+
 struct muster_strategy_split {
     struct muster_strategy *strategy;
     uint32_t lane;
@@ -158,6 +170,13 @@ struct muster_strategy {
     size_t ops_open;
     enum muster_rc ops_rc; /* the first failure of the call */
     const char *op_name;
+
+    /* requests: strategy_request.c; struct muster_open_request */
+    struct muster_list requests;                               /* that have not ended */
+    struct muster_list ended;                                  /* and have not been completed */
+    size_t request_count;                                      /* of both */
+    const struct muster_strategy_request_calls *request_calls; /* NULL: there was none */
+    const struct muster_request *awaited;                      /* by the call that runs */
 
     struct muster_strategy_change change;
     struct muster_report_values progress, results;
@@ -305,6 +324,13 @@ void muster_strategy_split_group(struct muster_strategy *strategy, struct muster
 bool muster_strategy_takes_part(const struct muster_strategy *strategy,
                                 const struct muster_strategy_split *split,
                                 const struct muster_member *member);
+
+/** Wait until no operation of a request is open. In the seat. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_wait_requests(struct muster_strategy *strategy);
+/** All requests that have ended are the program's again, but for their callbacks. In the seat. */
+void muster_strategy_take_requests(struct muster_strategy *strategy, struct muster_list *completed);
+/** Run these callbacks. Not in the seat. */
+void muster_strategy_complete_requests(struct muster_list *completed);
 
 /** Keep rank, size and epoch as of now for the program. In the seat. */
 void muster_strategy_snapshot(struct muster_strategy *strategy);

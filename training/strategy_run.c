@@ -11,7 +11,7 @@ static enum muster_rc check_reductions(struct muster_strategy *strategy,
 {
     struct muster_error why;
 
-    if (call->device != MUSTER_DEVICE_ALL_REDUCE && call->device != MUSTER_DEVICE_REDUCE)
+    if (!call->is_reduced)
         return MUSTER_OK;
     for (size_t i = 0; i < call->count; i++)
         if (muster_reduction_check(call->tensors[i].dtype, call->reduction, &why) != MUSTER_OK)
@@ -94,16 +94,24 @@ enum muster_rc muster_strategy_run(struct muster_strategy *strategy,
     muster_strategy_move_activity(strategy, MUSTER_ACTIVITY_COLLECTIVE);
     muster_strategy_trace_call(strategy, call);
     rc = muster_strategy_choose(strategy, call, &is_on_device);
-    if (rc == MUSTER_OK && is_on_device)
+    if (rc == MUSTER_OK && is_on_device && call->request != NULL)
+        rc = muster_error_set(&strategy->error, MUSTER_UNIMPLEMENTED,
+                              "%s: requests are not supported in device memory: use the blocking "
+                              "call",
+                              call->name);
+    else if (rc == MUSTER_OK && is_on_device)
         rc = muster_strategy_run_on_device(strategy, call);
     else if (rc == MUSTER_OK && (rc = check_reductions(strategy, call)) != MUSTER_OK)
         strategy->ops_rc = rc;
+    else if (rc == MUSTER_OK && call->request != NULL)
+        rc = strategy->request_calls->start(strategy, call);
     else if (rc == MUSTER_OK && call->bytes_per_pack > 0)
         rc = run_list_in_seat(strategy, call);
     else if (rc == MUSTER_OK)
         rc = muster_strategy_run_in_seat(strategy, call);
     muster_strategy_move_activity(strategy, MUSTER_ACTIVITY_COMPUTE);
-    muster_strategy_trace_result(strategy, rc);
+    if (rc != MUSTER_OK || call->request == NULL)
+        muster_strategy_trace_result(strategy, rc);
     muster_strategy_leave(strategy);
     return rc;
 }

@@ -1,5 +1,5 @@
 /* Splits of a strategy: groups of some members, by color. */
-#include "training/strategy_internal.h"
+#include "training/strategy_call.h"
 
 /* Before the first begin only: all members must make the same splits, in the same order, before any
  * operation runs on them. */
@@ -105,4 +105,10 @@ uint32_t muster_strategy_split_rank(const struct muster_strategy_split *split)
     for (uint32_t rank = 0; self != NULL && &view->members[rank] != self; rank++)
         place += muster_strategy_takes_part(split->strategy, split, &view->members[rank]);
     return place;
+}
+
+uint32_t muster_strategy_size_of(const struct muster_strategy *strategy,
+                                 const struct muster_strategy_split *split)
+{
+    return split != NULL ? muster_strategy_split_size(split) : strategy->size;
 }

@@ -1,4 +1,4 @@
-/* Starting exchanges and operations on uneven parts: what the caller asks for is checked, and becomes a call of
+/* Starting exchanges and operations on parts: what the caller asks for is checked, and becomes a call of
  * start.c. Counts that only the others know are compared later, by the executors (muster_run_set_dispute). */
 #include <muster/collective.h>
 
@@ -29,11 +29,16 @@ static bool are_alike(const struct muster_tensor *a, const struct muster_tensor 
            a->dtype == b->dtype;
 }
 
+static bool is_root(const struct muster_group *group, const struct muster_root *root)
+{
+    return muster_incarnation_is_equal(&root->incarnation, &group->self);
+}
+
 /* The common part of all kinds in here, as of the members of a view. False: this one takes no
  * part. */
-static bool call_init_in(struct muster_op_call *call, const struct muster_group *group,
-                         const struct muster_view *view, enum muster_op_kind kind, uint32_t lane,
-                         uint32_t *ret_index)
+static bool call_init(struct muster_op_call *call, const struct muster_group *group,
+                      const struct muster_view *view, enum muster_op_kind kind, uint32_t lane,
+                      uint32_t *ret_index)
 {
     const struct muster_op_id id = muster_group_next_id(group, lane);
     uint32_t index = MUSTER_RANK_NONE;
@@ -54,29 +59,17 @@ static bool call_init_in(struct muster_op_call *call, const struct muster_group 
     return index < call->n;
 }
 
-static bool call_init(struct muster_op_call *call, const struct muster_group *group,
-                      enum muster_op_kind kind, uint32_t lane, enum muster_dtype dtype,
-                      uint32_t *ret_index)
-{
-    bool takes_part = call_init_in(call, group, group->view, kind, lane, ret_index);
-
-    call->dtype = dtype;
-    return takes_part;
-}
-
 /* --- Equal parts --- */
 
-/* Only the root has the whole. */
+/* Only the root has the whole; index is this member's among the participants. */
 static enum muster_rc start_with_root(struct muster_op *op, struct muster_group *group,
-                                      struct muster_op_call *call, const struct muster_tensor *part,
-                                      const struct muster_tensor *whole, uint32_t root,
-                                      muster_op_fn *done)
+                                      struct muster_op_call *call, uint32_t index,
+                                      const struct muster_tensor *part,
+                                      const struct muster_tensor *whole, muster_op_fn *done)
 {
-    uint32_t index = muster_group_lane_rank(group, op->lane);
-
-    if (!muster_group_find_root(group, root, &call->root) || !muster_group_is_tensor_valid(part))
+    if (!muster_group_is_tensor_valid(part))
         return MUSTER_INVALID_ARGUMENT;
-    if (root == group->rank &&
+    if (is_root(group, &call->root) &&
         (whole == NULL || !are_alike(part, whole) || whole->count != call->n * part->count ||
          !is_own_or_apart(part, whole, index * part->count)))
         return MUSTER_INVALID_ARGUMENT;
@@ -85,19 +78,52 @@ static enum muster_rc start_with_root(struct muster_op *op, struct muster_group 
     return muster_group_start_call(op, group, call, done);
 }
 
+enum muster_rc muster_gather_start_in(struct muster_op *op, struct muster_group *group,
+                                      const struct muster_view *view,
+                                      const struct muster_tensor *input,
+                                      const struct muster_tensor *output,
+                                      const struct muster_root *root, muster_op_fn *done)
+{
+    struct muster_op_call call;
+    uint32_t index;
+
+    if (!call_init(&call, group, view, MUSTER_OP_GATHER, op->lane, &index))
+        return MUSTER_INVALID_ARGUMENT;
+    call.dtype = input->dtype;
+    call.root = *root;
+    call.input = input->data;
+    call.output = is_root(group, root) && output != NULL ? output->data : NULL;
+    return start_with_root(op, group, &call, index, input, output, done);
+}
+
 enum muster_rc muster_gather_start(struct muster_op *op, struct muster_group *group,
                                    const struct muster_tensor *input,
                                    const struct muster_tensor *output, uint32_t root,
                                    muster_op_fn *done)
 {
+    struct muster_root to;
+
+    if (!muster_group_find_root(group, root, &to))
+        return MUSTER_INVALID_ARGUMENT;
+    return muster_gather_start_in(op, group, group->view, input, output, &to, done);
+}
+
+enum muster_rc muster_scatter_start_in(struct muster_op *op, struct muster_group *group,
+                                       const struct muster_view *view,
+                                       const struct muster_tensor *input,
+                                       const struct muster_tensor *output,
+                                       const struct muster_root *root, muster_op_fn *done)
+{
     struct muster_op_call call;
     uint32_t index;
 
-    if (!call_init(&call, group, MUSTER_OP_GATHER, op->lane, input->dtype, &index))
+    if (!call_init(&call, group, view, MUSTER_OP_SCATTER, op->lane, &index))
         return MUSTER_INVALID_ARGUMENT;
-    call.input = input->data;
-    call.output = root == group->rank && output != NULL ? output->data : NULL;
-    return start_with_root(op, group, &call, input, output, root, done);
+    call.dtype = output->dtype;
+    call.root = *root;
+    call.input = is_root(group, root) && input != NULL ? input->data : NULL;
+    call.output = output->data;
+    return start_with_root(op, group, &call, index, output, input, done);
 }
 
 enum muster_rc muster_scatter_start(struct muster_op *op, struct muster_group *group,
@@ -105,14 +131,11 @@ enum muster_rc muster_scatter_start(struct muster_op *op, struct muster_group *g
                                     const struct muster_tensor *output, uint32_t root,
                                     muster_op_fn *done)
 {
-    struct muster_op_call call;
-    uint32_t index;
+    struct muster_root from;
 
-    if (!call_init(&call, group, MUSTER_OP_SCATTER, op->lane, output->dtype, &index))
+    if (!muster_group_find_root(group, root, &from))
         return MUSTER_INVALID_ARGUMENT;
-    call.input = root == group->rank && input != NULL ? input->data : NULL;
-    call.output = output->data;
-    return start_with_root(op, group, &call, output, input, root, done);
+    return muster_scatter_start_in(op, group, group->view, input, output, &from, done);
 }
 
 enum muster_rc muster_all_gather_start_in(struct muster_op *op, struct muster_group *group,
@@ -123,13 +146,45 @@ enum muster_rc muster_all_gather_start_in(struct muster_op *op, struct muster_gr
     struct muster_op_call call;
     uint32_t index;
 
-    if (!call_init_in(&call, group, view, MUSTER_OP_ALL_GATHER, op->lane, &index) ||
+    if (!call_init(&call, group, view, MUSTER_OP_ALL_GATHER, op->lane, &index) ||
         !are_alike(input, output) || output->count != call.n * input->count ||
         !is_own_or_apart(input, output, index * input->count))
         return MUSTER_INVALID_ARGUMENT;
     call.dtype = input->dtype;
     call.count = output->count;
     call.part_count = input->count;
+    call.input = input->data;
+    call.output = output->data;
+    return muster_group_start_call(op, group, &call, done);
+}
+
+enum muster_rc muster_reduce_scatter_start(struct muster_op *op, struct muster_group *group,
+                                           const struct muster_tensor *input,
+                                           const struct muster_tensor *output,
+                                           enum muster_reduction reduction, muster_op_fn *done)
+{
+    return muster_reduce_scatter_start_in(op, group, group->view, input, output, reduction, done);
+}
+
+enum muster_rc muster_reduce_scatter_start_in(struct muster_op *op, struct muster_group *group,
+                                              const struct muster_view *view,
+                                              const struct muster_tensor *input,
+                                              const struct muster_tensor *output,
+                                              enum muster_reduction reduction, muster_op_fn *done)
+{
+    struct muster_op_call call;
+    uint32_t index;
+
+    if (!call_init(&call, group, view, MUSTER_OP_REDUCE_SCATTER, op->lane, &index))
+        return MUSTER_INVALID_ARGUMENT;
+    call.dtype = input->dtype;
+    call.reduction = reduction;
+    if (!are_alike(input, output) || !muster_group_has_meaning(group, &call) ||
+        input->count != call.n * output->count ||
+        !muster_group_are_apart(input->data, bytes_of(input), output->data, bytes_of(output)))
+        return MUSTER_INVALID_ARGUMENT;
+    call.count = input->count;
+    call.part_count = output->count;
     call.input = input->data;
     call.output = output->data;
     return muster_group_start_call(op, group, &call, done);
@@ -150,7 +205,7 @@ enum muster_rc muster_all_to_all_start_in(struct muster_op *op, struct muster_gr
     struct muster_op_call call;
     uint32_t index;
 
-    if (!call_init_in(&call, group, view, MUSTER_OP_ALL_TO_ALL, op->lane, &index) ||
+    if (!call_init(&call, group, view, MUSTER_OP_ALL_TO_ALL, op->lane, &index) ||
         !are_alike(input, output) || input->count != output->count || input->count % call.n != 0 ||
         !muster_group_are_apart(input->data, bytes_of(input), output->data, bytes_of(output)))
         return MUSTER_INVALID_ARGUMENT;
@@ -232,7 +287,7 @@ enum muster_rc muster_all_gather_uneven_start_in(struct muster_op *op, struct mu
     struct muster_tensor whole;
     uint32_t index;
 
-    if (!call_init_in(&call, group, view, MUSTER_OP_ALL_GATHER_UNEVEN, op->lane, &index) ||
+    if (!call_init(&call, group, view, MUSTER_OP_ALL_GATHER_UNEVEN, op->lane, &index) ||
         !whole_of(output, call.n, &whole) || !are_alike(input, &whole) ||
         input->count != output->counts[index] ||
         !is_own_or_apart(input, &whole, first_of(output, index)))
@@ -250,12 +305,22 @@ enum muster_rc muster_reduce_scatter_uneven_start(struct muster_op *op, struct m
                                                   enum muster_reduction reduction,
                                                   muster_op_fn *done)
 {
+    return muster_reduce_scatter_uneven_start_in(op, group, group->view, input, output, reduction,
+                                                 done);
+}
+
+enum muster_rc muster_reduce_scatter_uneven_start_in(
+    struct muster_op *op, struct muster_group *group, const struct muster_view *view,
+    const struct muster_parts *input, const struct muster_tensor *output,
+    enum muster_reduction reduction, muster_op_fn *done)
+{
     struct muster_op_call call;
     struct muster_tensor whole;
     uint32_t index;
 
-    if (!call_init(&call, group, MUSTER_OP_REDUCE_SCATTER_UNEVEN, op->lane, input->dtype, &index))
+    if (!call_init(&call, group, view, MUSTER_OP_REDUCE_SCATTER_UNEVEN, op->lane, &index))
         return MUSTER_INVALID_ARGUMENT;
+    call.dtype = input->dtype;
     call.reduction = reduction;
     if (!whole_of(input, call.n, &whole) || !are_alike(&whole, output) ||
         !muster_group_has_meaning(group, &call) || output->count != input->counts[index] ||
@@ -271,15 +336,25 @@ enum muster_rc muster_all_to_all_uneven_start(struct muster_op *op, struct muste
                                               const struct muster_parts *input,
                                               const struct muster_parts *output, muster_op_fn *done)
 {
+    return muster_all_to_all_uneven_start_in(op, group, group->view, input, output, done);
+}
+
+enum muster_rc muster_all_to_all_uneven_start_in(struct muster_op *op, struct muster_group *group,
+                                                 const struct muster_view *view,
+                                                 const struct muster_parts *input,
+                                                 const struct muster_parts *output,
+                                                 muster_op_fn *done)
+{
     struct muster_op_call call;
     struct muster_tensor from, to;
     uint32_t index;
 
-    if (!call_init(&call, group, MUSTER_OP_ALL_TO_ALL_UNEVEN, op->lane, input->dtype, &index) ||
+    if (!call_init(&call, group, view, MUSTER_OP_ALL_TO_ALL_UNEVEN, op->lane, &index) ||
         !whole_of(input, call.n, &from) || !whole_of(output, call.n, &to) ||
         !are_alike(&from, &to) || input->counts[index] != output->counts[index] ||
         !muster_group_are_apart(from.data, bytes_of(&from), to.data, bytes_of(&to)))
         return MUSTER_INVALID_ARGUMENT;
+    call.dtype = input->dtype;
     call.count = from.count > to.count ? from.count : to.count;
     call.input = input->data;
     call.output = output->data;
@@ -310,12 +385,13 @@ enum muster_rc muster_permute_start(struct muster_op *op, struct muster_group *g
         from = (struct muster_tensor){.dtype = input->dtype};
     if (route->from == MUSTER_RANK_NONE)
         to = (struct muster_tensor){.dtype = output->dtype};
-    if (!call_init(&call, group, MUSTER_OP_PERMUTE, op->lane, input->dtype, &index) ||
+    if (!call_init(&call, group, group->view, MUSTER_OP_PERMUTE, op->lane, &index) ||
         !is_route(route, index, call.n) || !are_alike(&from, &to) ||
         input->count != output->count ||
         input->count > MUSTER_OP_BYTES_MAX / muster_dtype_bytes(input->dtype) ||
         !muster_group_are_apart(from.data, bytes_of(&from), to.data, bytes_of(&to)))
         return MUSTER_INVALID_ARGUMENT;
+    call.dtype = input->dtype;
     call.count = input->count;
     call.input = from.data;
     call.output = to.data;

@@ -89,6 +89,26 @@ MUSTER_MUST_CHECK enum muster_rc muster_all_to_all_start_in(
 MUSTER_MUST_CHECK enum muster_rc muster_all_gather_uneven_start_in(
     struct muster_op *op, struct muster_group *group, const struct muster_view *view,
     const struct muster_tensor *input, const struct muster_parts *output, muster_op_fn *done);
+MUSTER_MUST_CHECK enum muster_rc muster_all_to_all_uneven_start_in(
+    struct muster_op *op, struct muster_group *group, const struct muster_view *view,
+    const struct muster_parts *input, const struct muster_parts *output, muster_op_fn *done);
+MUSTER_MUST_CHECK enum muster_rc muster_reduce_scatter_start_in(
+    struct muster_op *op, struct muster_group *group, const struct muster_view *view,
+    const struct muster_tensor *input, const struct muster_tensor *output,
+    enum muster_reduction reduction, muster_op_fn *done);
+MUSTER_MUST_CHECK enum muster_rc muster_reduce_scatter_uneven_start_in(
+    struct muster_op *op, struct muster_group *group, const struct muster_view *view,
+    const struct muster_parts *input, const struct muster_tensor *output,
+    enum muster_reduction reduction, muster_op_fn *done);
+/** The same, to and from a process. */
+MUSTER_MUST_CHECK enum muster_rc muster_gather_start_in(
+    struct muster_op *op, struct muster_group *group, const struct muster_view *view,
+    const struct muster_tensor *input, const struct muster_tensor *output,
+    const struct muster_root *root, muster_op_fn *done);
+MUSTER_MUST_CHECK enum muster_rc muster_scatter_start_in(
+    struct muster_op *op, struct muster_group *group, const struct muster_view *view,
+    const struct muster_tensor *input, const struct muster_tensor *output,
+    const struct muster_root *root, muster_op_fn *done);
 
 /** Between freeze and the end of the group. */
 bool muster_group_is_frozen(const struct muster_group *group);

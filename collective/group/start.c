@@ -233,33 +233,6 @@ enum muster_rc muster_all_gather_start(struct muster_op *op, struct muster_group
     return muster_group_start_call(op, group, &call, done);
 }
 
-enum muster_rc muster_reduce_scatter_start(struct muster_op *op, struct muster_group *group,
-                                           const struct muster_tensor *input,
-                                           const struct muster_tensor *output,
-                                           enum muster_reduction reduction, muster_op_fn *done)
-{
-    struct muster_op_call call = {
-        .kind = MUSTER_OP_REDUCE_SCATTER,
-        .reduction = reduction,
-        .dtype = input->dtype,
-        .count = input->count,
-        .part_count = output->count,
-        .n = muster_group_lane_size(group, op->lane),
-        .input = input->data,
-        .output = output->data,
-    };
-    uint32_t n = call.n;
-    size_t bytes = muster_dtype_bytes(input->dtype);
-
-    if (!muster_group_is_tensor_valid(input) || !muster_group_is_tensor_valid(output) ||
-        input->dtype != output->dtype || !muster_group_has_meaning(group, &call) ||
-        input->count != n * output->count ||
-        !muster_group_are_apart(input->data, input->count * bytes, output->data,
-                                output->count * bytes))
-        return MUSTER_INVALID_ARGUMENT;
-    return muster_group_start_call(op, group, &call, done);
-}
-
 enum muster_rc muster_barrier_start(struct muster_op *op, struct muster_group *group,
                                     muster_op_fn *done)
 {

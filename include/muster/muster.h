@@ -51,7 +51,9 @@
 #include <muster/status.h>
 #include <muster/strategy.h>
 #include <muster/strategy_checkpoint.h>
+#include <muster/strategy_exchange.h>
 #include <muster/strategy_preemption.h>
+#include <muster/strategy_request.h>
 #include <muster/strategy_role.h>
 #include <muster/stream.h>
 #include <muster/stub.h>

@@ -330,17 +330,6 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_split_all_to_all(
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_split_barrier(
     struct muster_strategy_split *split);
 
-/**
- * The messages of a pipeline: send `output` to member `to` of the group and receive `input` from member
- * `from`, both at once (MUSTER_SPLIT_NOBODY: no such part; its tensor is not read and may be NULL).
- * The k-th message to a member is the k-th that it receives from this one. See muster_send_start.
- *
- * Errors:  ABORTED (one of the two has gone), INVALID_ARGUMENT (shapes differ, or no such rank), …
- */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_split_exchange(
-    struct muster_strategy_split *split, const struct muster_tensor *output, uint32_t to,
-    const struct muster_tensor *input, uint32_t from);
-
 MUSTER_END
 
 #endif

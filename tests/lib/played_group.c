@@ -16,6 +16,7 @@ static void on_op_end(struct muster_task *task)
 {
     struct played_op *op = MUSTER_CONTAINER_OF(task, struct played_op, task);
 
+    op->op->impl = NULL;
     if (op->list == NULL) {
         op->done(op->op, op->rc);
         return;
@@ -40,11 +41,23 @@ static void on_op_turn(struct muster_task *task)
 {
     struct played_op *op = MUSTER_CONTAINER_OF(task, struct played_op, task);
 
+    if (played.are_ops_held && op->rc == MUSTER_OK) {
+        played_post(task, on_op_turn);
+        return;
+    }
     if (strcmp(op->kind, "gather_now") == 0)
         fill_gathered(op);
     if (played.on_op != NULL)
         played.on_op(op);
     played_post(task, on_op_end);
+}
+
+static void on_op_cancel(struct muster_op *op)
+{
+    struct played_op *own = op->impl;
+
+    played_note("cancel\n");
+    own->rc = MUSTER_CANCELLED;
 }
 
 static struct played_op *op_start(const char *kind, struct muster_op *op, muster_op_fn *done,
@@ -61,6 +74,8 @@ static struct played_op *op_start(const char *kind, struct muster_op *op, muster
     own->timeout_ns = op->deadline_ns - muster_loop_now_ns(played.env->loop);
     op->id =
         (struct muster_op_id){.step = played.step, .lane = op->lane, .sequence = played.sequence++};
+    op->impl = own;
+    op->cancel = on_op_cancel;
     op->result.contributor_count = played.view->member_count;
     op->result.epoch = played.view->epoch;
     played_note("%s", kind);
@@ -161,19 +176,114 @@ enum muster_rc muster_all_gather_start_in(struct muster_op *op, struct muster_gr
     return pair_start("all_gather", op, input, output, done);
 }
 
+static struct muster_tensor whole_of(const struct muster_parts *parts)
+{
+    struct muster_tensor whole = {.data = parts->data, .dtype = parts->dtype};
+
+    for (uint32_t i = 0; i < parts->part_count; i++)
+        whole.count += parts->counts[i];
+    return whole;
+}
+
 enum muster_rc muster_all_gather_uneven_start_in(struct muster_op *op, struct muster_group *group,
                                                  const struct muster_view *view,
                                                  const struct muster_tensor *input,
                                                  const struct muster_parts *output,
                                                  muster_op_fn *done)
 {
-    struct muster_tensor whole = {.data = output->data, .dtype = output->dtype};
+    const struct muster_tensor whole = whole_of(output);
 
     (void)group;
     (void)view;
-    for (uint32_t i = 0; i < output->part_count; i++)
-        whole.count += output->counts[i];
     return pair_start("all_gather_uneven", op, input, &whole, done);
+}
+
+enum muster_rc muster_all_to_all_uneven_start_in(struct muster_op *op, struct muster_group *group,
+                                                 const struct muster_view *view,
+                                                 const struct muster_parts *input,
+                                                 const struct muster_parts *output,
+                                                 muster_op_fn *done)
+{
+    const struct muster_tensor from = whole_of(input), to = whole_of(output);
+
+    (void)group;
+    (void)view;
+    return pair_start("all_to_all_uneven", op, &from, &to, done);
+}
+
+static enum muster_rc reduced_pair_start(const char *kind, struct muster_op *op,
+                                         const struct muster_tensor *input,
+                                         const struct muster_tensor *output,
+                                         enum muster_reduction reduction, muster_op_fn *done)
+{
+    if (is_refused(kind))
+        return played.start_rc;
+    op_start(kind, op, done, input)->output = *output;
+    played_note(" %s into %llu\n", muster_reduction_name(reduction),
+                (unsigned long long)output->count);
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_reduce_scatter_start_in(struct muster_op *op, struct muster_group *group,
+                                              const struct muster_view *view,
+                                              const struct muster_tensor *input,
+                                              const struct muster_tensor *output,
+                                              enum muster_reduction reduction, muster_op_fn *done)
+{
+    (void)group;
+    played.op_epoch = view->epoch;
+    return reduced_pair_start("reduce_scatter", op, input, output, reduction, done);
+}
+
+enum muster_rc muster_reduce_scatter_uneven_start_in(
+    struct muster_op *op, struct muster_group *group, const struct muster_view *view,
+    const struct muster_parts *input, const struct muster_tensor *output,
+    enum muster_reduction reduction, muster_op_fn *done)
+{
+    const struct muster_tensor whole = whole_of(input);
+
+    (void)group;
+    played.op_epoch = view->epoch;
+    return reduced_pair_start("reduce_scatter_uneven", op, &whole, output, reduction, done);
+}
+
+static enum muster_rc rooted_pair_start(const char *kind, struct muster_op *op,
+                                        const struct muster_view *view,
+                                        const struct muster_tensor *input,
+                                        const struct muster_tensor *output,
+                                        const struct muster_root *root, muster_op_fn *done)
+{
+    struct played_op *own;
+
+    played.op_epoch = view->epoch;
+    if (is_refused(kind))
+        return played.start_rc;
+    own = op_start(kind, op, done, input);
+    own->output = *output;
+    own->root = *root;
+    played_note(" into %llu root %u in %llu\n", (unsigned long long)output->count,
+                root->incarnation.bytes[1], (unsigned long long)root->epoch);
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_gather_start_in(struct muster_op *op, struct muster_group *group,
+                                      const struct muster_view *view,
+                                      const struct muster_tensor *input,
+                                      const struct muster_tensor *output,
+                                      const struct muster_root *root, muster_op_fn *done)
+{
+    (void)group;
+    return rooted_pair_start("gather", op, view, input, output, root, done);
+}
+
+enum muster_rc muster_scatter_start_in(struct muster_op *op, struct muster_group *group,
+                                       const struct muster_view *view,
+                                       const struct muster_tensor *input,
+                                       const struct muster_tensor *output,
+                                       const struct muster_root *root, muster_op_fn *done)
+{
+    (void)group;
+    return rooted_pair_start("scatter", op, view, input, output, root, done);
 }
 
 enum muster_rc muster_all_to_all_start_in(struct muster_op *op, struct muster_group *group,

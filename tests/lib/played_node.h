@@ -51,6 +51,7 @@ struct played_node {
     const struct muster_member *stateless; /* a joiner that reads the state, or NULL */
     enum muster_rc open_rc, set_state_rc, pack_rc, start_rc; /* not OK: refused so */
     unsigned refused_start; /* the operation that is refused, from 1: RESOURCE_EXHAUSTED; 0: none */
+    bool are_ops_held;      /* until they are cancelled */
     const char *match;      /* what differs from the state of another member, or NULL: nothing */
 
     /* On the loop, in a later turn, and NULL by default. */
@@ -69,6 +70,8 @@ struct played_node {
     struct muster_recorder_options recorder;
     char recorded_task[256]; /* job, task and incarnation of these */
     enum muster_rc recorder_rc, dump_rc;
+
+    uint64_t op_epoch; /* of the view by whose ranks the last operation on parts counts */
 
     char journal[65536]; /* what was asked, a line each */
     /* private */

@@ -48,6 +48,18 @@ void puppet_split_all_gather(const struct words *words);
 void puppet_split_exchange(const struct words *words);
 void puppet_split_barrier(const struct words *words);
 void puppet_splits_forget(void);
+/** A rank; "-": MUSTER_SPLIT_NOBODY. */
+uint32_t puppet_partner(const struct words *words, int i);
+
+/* puppet_exchange.c: operations on parts, and messages */
+void puppet_reduce_scatter(const struct words *words);
+void puppet_gather(const struct words *words);
+void puppet_scatter(const struct words *words);
+void puppet_all_gather_uneven(const struct words *words);
+void puppet_reduce_scatter_uneven(const struct words *words);
+void puppet_all_to_all_uneven(const struct words *words);
+void puppet_message(const struct words *words);
+void puppet_exchange(const struct words *words);
 
 /* puppet_micro.c: steps in micro-batches */
 void puppet_micro(const struct words *words);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <muster/strategy_exchange.h>
+
 static uint32_t color_of(void *data, const struct muster_member *member)
 {
     const char *kind = data;
@@ -104,19 +106,24 @@ void puppet_split_all_gather(const struct words *words)
     free(output.data);
 }
 
+uint32_t puppet_partner(const struct words *words, int i)
+{
+    const char *text = puppet_word(words, i, "-");
+
+    return *text == '-' ? MUSTER_SPLIT_NOBODY : (uint32_t)strtoul(text, NULL, 10);
+}
+
 /* split_exchange KIND COUNT VALUE TO FROM: ranks in the group, - for nobody */
 void puppet_split_exchange(const struct words *words)
 {
     struct muster_tensor output = {.count = puppet_number(words, 2, "1"), .dtype = MUSTER_F64};
     struct muster_tensor input = output;
-    const char *to = puppet_word(words, 4, "-"), *from = puppet_word(words, 5, "-");
 
     output.data = puppet_make_tensor(output.count, puppet_seconds(words, 3));
     input.data = puppet_make_tensor(input.count, 0);
-    if (puppet_is_ok(muster_strategy_split_exchange(
-            split_of(words), &output,
-            *to == '-' ? MUSTER_SPLIT_NOBODY : (uint32_t)strtoul(to, NULL, 10), &input,
-            *from == '-' ? MUSTER_SPLIT_NOBODY : (uint32_t)strtoul(from, NULL, 10)))) {
+    if (puppet_is_ok(muster_strategy_split_exchange(split_of(words), &output,
+                                                    puppet_partner(words, 4), &input,
+                                                    puppet_partner(words, 5)))) {
         printf("ok");
         puppet_print_value(&input);
         printf("\n");

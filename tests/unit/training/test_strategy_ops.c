@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/strategy.h>
+#include <muster/strategy_exchange.h>
+#include <muster/strategy_request.h>
 
 #include "job_stage.h"
 #include "test_env.h"
@@ -152,6 +153,75 @@ static void gather_and_exchange(const struct script *script)
     OK(muster_strategy_barrier(script->strategy));
 }
 
+static void exchange_parts(const struct script *script)
+{
+    struct muster_strategy *strategy = script->strategy;
+    int64_t input[SIZE], output[SIZE] = {-1, -1, -1, -1}, rank = script->rank;
+    const struct muster_tensor one = of_ints(input, 1), all = of_ints(input, SIZE);
+    const struct muster_tensor own = of_ints(output, 1), whole = of_ints(output, SIZE);
+    bool is_root = script->rank == 2;
+
+    for (unsigned i = 0; i < SIZE; i++)
+        input[i] = 10 * rank + i;
+    OK(muster_strategy_reduce_scatter(strategy, &all, &own, MUSTER_SUM));
+    JOB_CHECK(output[0] == 60 + 4 * rank);
+    JOB_CHECK(muster_strategy_contributors(strategy) == SIZE);
+    OK(muster_strategy_scatter(strategy, is_root ? &all : NULL, &own, 2));
+    JOB_CHECK(output[0] == 20 + rank);
+    OK(muster_strategy_gather(strategy, &one, is_root ? &whole : NULL, 2));
+    for (unsigned i = 0; i < SIZE; i++)
+        JOB_CHECK(output[i] == (is_root ? 10 * (int64_t)i : i == 0 ? 20 + rank : -1));
+}
+
+static void exchange_uneven_parts(const struct script *script)
+{
+    struct muster_strategy *strategy = script->strategy;
+    int64_t input[6], output[12], rank = script->rank;
+    const uint64_t counts[SIZE] = {0, 1, 2, 3}, own = script->rank;
+    const uint64_t others[SIZE] = {own, own, own, own};
+    const struct muster_parts from = {
+        .data = input, .counts = counts, .part_count = SIZE, .dtype = MUSTER_I64};
+    const struct muster_parts gathered = {
+        .data = output, .counts = counts, .part_count = SIZE, .dtype = MUSTER_I64};
+    const struct muster_parts to = {
+        .data = output, .counts = others, .part_count = SIZE, .dtype = MUSTER_I64};
+    const struct muster_tensor part = of_ints(input, own), sum = of_ints(output, own);
+    struct muster_parts few = from;
+
+    few.part_count = 3;
+    for (unsigned i = 0; i < 6; i++)
+        input[i] = 10 * rank + i;
+    OK(muster_strategy_all_gather_uneven(strategy, &part, &gathered));
+    JOB_CHECK(output[0] == 10 && output[1] == 20 && output[2] == 21 && output[5] == 32);
+    OK(muster_strategy_reduce_scatter_uneven(strategy, &from, &sum, MUSTER_SUM));
+    JOB_CHECK(rank == 0 || output[0] == 60 + 4 * (rank * (rank - 1) / 2));
+    OK(muster_strategy_all_to_all_uneven(strategy, &from, &to));
+    JOB_CHECK(rank != 3 || (output[0] == 3 && output[3] == 13 && output[11] == 35));
+    FAILS(muster_strategy_reduce_scatter_uneven(strategy, &few, &sum, MUSTER_SUM),
+          MUSTER_INVALID_ARGUMENT, "there must be a count for each of 4 members, got 3");
+}
+
+/* From each member to the next, first in pairs and then all at once. */
+static void pass_messages(const struct script *script)
+{
+    struct muster_strategy *strategy = script->strategy;
+    int64_t own = 7 + script->rank, got = -1;
+    const struct muster_tensor output = of_ints(&own, 1), input = of_ints(&got, 1);
+    uint32_t next = (script->rank + 1) % SIZE, before = (script->rank + 3) % SIZE;
+
+    if (script->rank % 2 == 0)
+        OK(muster_strategy_send(strategy, &output, next));
+    else
+        OK(muster_strategy_receive(strategy, &input, before));
+    JOB_CHECK(got == (script->rank % 2 == 0 ? -1 : 6 + (int64_t)script->rank));
+    OK(muster_strategy_exchange(strategy, &output, next, &input, before));
+    JOB_CHECK(got == 7 + (int64_t)before);
+    FAILS(muster_strategy_send(strategy, &output, script->rank), MUSTER_INVALID_ARGUMENT,
+          "is this member itself");
+    FAILS(muster_strategy_receive(strategy, &input, SIZE), MUSTER_INVALID_ARGUMENT,
+          "receive: there is no rank 4, the last is 3");
+}
+
 /* A refusal here needs no other member: all go on. */
 static void refuse_bad_tensors(const struct script *script)
 {
@@ -173,6 +243,14 @@ static void refuse_bad_tensors(const struct script *script)
           MUSTER_INVALID_ARGUMENT, "all_reduce of tensor 0: sum of bool has no meaning");
     FAILS(muster_strategy_reduce(script->strategy, &flags, MUSTER_SUM, 0), MUSTER_INVALID_ARGUMENT,
           "reduce of tensor 0: sum of bool has no meaning");
+    FAILS(muster_strategy_reduce_scatter(script->strategy, &flags, &flags, MUSTER_SUM),
+          MUSTER_INVALID_ARGUMENT, "reduce_scatter of tensor 0: sum of bool has no meaning");
+    FAILS(muster_strategy_reduce_scatter(script->strategy, &good, &short_one, MUSTER_SUM),
+          MUSTER_INVALID_ARGUMENT, "reduce_scatter of i64 x 1 into i64 x 3 on 4 members");
+    FAILS(muster_strategy_gather(script->strategy, &good, &good, script->rank),
+          MUSTER_INVALID_ARGUMENT, "gather of i64 x 1 into i64 x 1 on 4 members");
+    FAILS(muster_strategy_scatter(script->strategy, NULL, &good, script->rank),
+          MUSTER_INVALID_ARGUMENT, "scatter of i64 x 0 into i64 x 1 on 4 members");
     FAILS(muster_strategy_all_reduce_with(
               script->strategy, &good, 1, MUSTER_SUM,
               &(struct muster_communication_options){.implementation = MUSTER_COMMUNICATION_NCCL}),
@@ -197,6 +275,67 @@ static void differ_in_shape(const struct script *script)
     }
 }
 
+/* --- requests --- */
+
+static void count_completion(struct muster_request *request, enum muster_rc rc)
+{
+    JOB_CHECK(rc == MUSTER_OK);
+    ++*(unsigned *)request->data;
+}
+
+/* All send before any of them receives, and reduce meanwhile. */
+static void request_several(const struct script *script)
+{
+    struct muster_strategy *strategy = script->strategy;
+    int64_t own = 7 + script->rank, got = -1, input[SIZE], part = -1;
+    const struct muster_tensor output = of_ints(&own, 1), received = of_ints(&got, 1);
+    const struct muster_tensor all = of_ints(input, SIZE), one = of_ints(&part, 1);
+    unsigned count = 0;
+    struct muster_request requests[] = {
+        {.kind = MUSTER_REQUEST_SEND, .input = &output, .rank = (script->rank + 1) % SIZE},
+        {.kind = MUSTER_REQUEST_REDUCE_SCATTER, .input = &all, .output = &one},
+        {.kind = MUSTER_REQUEST_RECEIVE, .output = &received, .rank = (script->rank + 3) % SIZE},
+        {.kind = MUSTER_REQUEST_BARRIER, .split = script->halves},
+    };
+
+    for (unsigned i = 0; i < SIZE; i++)
+        input[i] = i;
+    for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
+        requests[i].data = &count;
+        requests[i].done = count_completion;
+        OK(muster_request_start(&requests[i], strategy));
+        JOB_CHECK(count == 0);
+    }
+    OK(muster_strategy_barrier(strategy));
+    for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++)
+        OK(muster_request_wait(&requests[i]));
+    JOB_CHECK(count == 4 && got == 7 + (script->rank + 3) % SIZE && part == 4 * script->rank);
+    JOB_CHECK(requests[1].result.contributor_count == SIZE);
+}
+
+/* Rank 0 wants no more of it before rank 3 has called: it ends on all, and the step begins again. */
+static void cancel_one(const struct script *script)
+{
+    struct muster_strategy *strategy = script->strategy;
+    int64_t value = script->rank, word = 0;
+    const struct muster_tensor tensor = of_ints(&value, 1), told = of_ints(&word, 1);
+    struct muster_request request = {.kind = MUSTER_REQUEST_ALL_REDUCE, .output = &tensor};
+
+    if (script->rank == 3)
+        OK(muster_strategy_receive(strategy, &told, 0));
+    OK(muster_request_start(&request, strategy));
+    if (script->rank == 0)
+        muster_request_cancel(&request);
+    FAILS(muster_request_wait(&request), script->rank == 0 ? MUSTER_CANCELLED : MUSTER_ABORTED,
+          "all_reduce: ");
+    JOB_CHECK(value == script->rank);
+    if (script->rank == 0)
+        OK(muster_strategy_send(strategy, &told, 3));
+    JOB_CHECK(job_begin(strategy) == 2);
+    OK(muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_SUM));
+    JOB_CHECK(value == 6);
+}
+
 /* --- of a split --- */
 
 static void check_places(const struct script *script)
@@ -205,6 +344,41 @@ static void check_places(const struct script *script)
     JOB_CHECK(muster_strategy_split_rank(script->halves) == script->rank / 2);
     JOB_CHECK(muster_strategy_split_size(script->heads) == (script->rank < 3 ? 3 : 0));
     JOB_CHECK(script->rank == 3 || muster_strategy_split_rank(script->heads) == script->rank);
+}
+
+/* Each call of strategy_exchange.h between the two members of a half. */
+static void exchange_in_halves(const struct script *script)
+{
+    struct muster_strategy_split *split = script->halves;
+    int64_t half = script->rank % 2, place = script->rank / 2, input[2], output[2] = {-1, -1};
+    const struct muster_tensor both = of_ints(input, 2), one = of_ints(input, 1);
+    const struct muster_tensor own = of_ints(output, 1), whole = of_ints(output, 2);
+    const uint64_t ones[] = {1, 1};
+    const struct muster_parts from = {input, ones, 2, MUSTER_I64},
+                              to = {output, ones, 2, MUSTER_I64};
+    uint32_t other = 1 - (uint32_t)place;
+
+    input[0] = 10 * script->rank;
+    input[1] = input[0] + 1;
+    OK(muster_strategy_split_reduce_scatter(split, &both, &own, MUSTER_SUM));
+    JOB_CHECK(output[0] == 20 * half + 20 + 2 * place);
+    OK(muster_strategy_split_gather(split, &one, place == 1 ? &whole : NULL, 1));
+    JOB_CHECK(place == 0 || (output[0] == 10 * half && output[1] == 10 * half + 20));
+    OK(muster_strategy_split_scatter(split, place == 1 ? &both : NULL, &own, 1));
+    JOB_CHECK(output[0] == 10 * half + 20 + place);
+    OK(muster_strategy_split_all_gather_uneven(split, &one, &to));
+    JOB_CHECK(output[0] == 10 * half && output[1] == 10 * half + 20);
+    OK(muster_strategy_split_reduce_scatter_uneven(split, &from, &own, MUSTER_MAX));
+    JOB_CHECK(output[0] == 10 * half + 20 + place);
+    OK(muster_strategy_split_all_to_all_uneven(split, &from, &to));
+    JOB_CHECK(output[0] == 10 * half + place && output[1] == 10 * half + 20 + place);
+    if (place == 0)
+        OK(muster_strategy_split_send(split, &one, other));
+    else
+        OK(muster_strategy_split_receive(split, &own, other));
+    JOB_CHECK(place == 0 || output[0] == 10 * half);
+    FAILS(muster_strategy_split_gather(split, &one, &whole, 2), MUSTER_INVALID_ARGUMENT,
+          "gather: there is no rank 2, the last is 1");
 }
 
 static void work_in_halves(const struct script *script)
@@ -237,6 +411,7 @@ static void work_in_halves(const struct script *script)
     OK(muster_strategy_split_all_to_all(split, &pair, &parts));
     JOB_CHECK(output[0] == 10 * half + place && output[1] == 10 * (half + 2) + place);
     OK(muster_strategy_split_barrier(split));
+    exchange_in_halves(script);
     FAILS(muster_strategy_split_broadcast(split, &tensor, 2), MUSTER_INVALID_ARGUMENT,
           "broadcast: there is no rank 2, the last is 1");
     FAILS(muster_strategy_split_reduce(split, &tensor, MUSTER_SUM, 2), MUSTER_INVALID_ARGUMENT,
@@ -250,6 +425,7 @@ static void stand_aside(const struct script *script)
     struct muster_strategy_split *split = script->heads;
     int64_t values[2] = {0};
     const struct muster_tensor one = of_ints(values, 1), other = of_ints(values + 1, 1);
+    const struct muster_parts parts = {.data = values, .dtype = MUSTER_I64};
     const enum muster_rc rc = MUSTER_FAILED_PRECONDITION;
 
     FAILS(muster_strategy_split_all_reduce(split, &one, 1, MUSTER_SUM), rc, text);
@@ -258,6 +434,14 @@ static void stand_aside(const struct script *script)
     FAILS(muster_strategy_split_all_gather(split, &one, &other), rc, text);
     FAILS(muster_strategy_split_all_to_all(split, &one, &other), rc, text);
     FAILS(muster_strategy_split_barrier(split), rc, text);
+    FAILS(muster_strategy_split_reduce_scatter(split, &one, &other, MUSTER_SUM), rc, text);
+    FAILS(muster_strategy_split_gather(split, &one, &other, 0), rc, text);
+    FAILS(muster_strategy_split_scatter(split, &one, &other, 0), rc, text);
+    FAILS(muster_strategy_split_all_gather_uneven(split, &one, &parts), rc, text);
+    FAILS(muster_strategy_split_reduce_scatter_uneven(split, &parts, &one, MUSTER_SUM), rc, text);
+    FAILS(muster_strategy_split_all_to_all_uneven(split, &parts, &parts), rc, text);
+    FAILS(muster_strategy_split_send(split, &one, 0), rc, text);
+    FAILS(muster_strategy_split_receive(split, &one, 0), rc, text);
     FAILS(
         muster_strategy_split_exchange(split, NULL, MUSTER_SPLIT_NOBODY, NULL, MUSTER_SPLIT_NOBODY),
         rc, text);
@@ -276,9 +460,9 @@ static void pass_on(const struct script *script)
     JOB_CHECK(got == (script->rank > 0 ? 99 + (int64_t)script->rank : -1));
     OK(muster_strategy_split_exchange(split, NULL, MUSTER_SPLIT_NOBODY, NULL, MUSTER_SPLIT_NOBODY));
     FAILS(muster_strategy_split_exchange(split, &output, 3, &input, MUSTER_SPLIT_NOBODY),
-          MUSTER_INVALID_ARGUMENT, "exchange of a split: ranks 3 and");
+          MUSTER_INVALID_ARGUMENT, "exchange: there is no rank 3, the last is 2");
     FAILS(muster_strategy_split_exchange(split, &output, MUSTER_SPLIT_NOBODY, &input, 3),
-          MUSTER_INVALID_ARGUMENT, "among 3 members");
+          MUSTER_INVALID_ARGUMENT, "exchange: there is no rank 3, the last is 2");
 }
 
 /* --- the script --- */
@@ -301,6 +485,7 @@ static void refuse_before_begin(const struct script *script)
     static const char text[] = ": call begin first";
     int64_t values[2] = {0};
     const struct muster_tensor one = of_ints(values, 1), other = of_ints(values + 1, 1);
+    const struct muster_parts parts = {.data = values, .dtype = MUSTER_I64};
     struct muster_strategy *strategy = script->strategy;
     const enum muster_rc rc = MUSTER_FAILED_PRECONDITION;
 
@@ -311,6 +496,14 @@ static void refuse_before_begin(const struct script *script)
     FAILS(muster_strategy_all_gather(strategy, &one, &other), rc, text);
     FAILS(muster_strategy_all_to_all(strategy, &one, &other), rc, text);
     FAILS(muster_strategy_barrier(strategy), rc, text);
+    FAILS(muster_strategy_reduce_scatter(strategy, &one, &other, MUSTER_SUM), rc, text);
+    FAILS(muster_strategy_gather(strategy, &one, &other, 0), rc, text);
+    FAILS(muster_strategy_scatter(strategy, &one, &other, 0), rc, text);
+    FAILS(muster_strategy_all_gather_uneven(strategy, &one, &parts), rc, text);
+    FAILS(muster_strategy_reduce_scatter_uneven(strategy, &parts, &one, MUSTER_SUM), rc, text);
+    FAILS(muster_strategy_all_to_all_uneven(strategy, &parts, &parts), rc, text);
+    FAILS(muster_strategy_send(strategy, &one, 1), rc, text);
+    FAILS(muster_strategy_exchange(strategy, &one, 1, &other, 1), rc, text);
     FAILS(muster_strategy_split_barrier(script->halves), rc, text);
     FAILS(muster_strategy_split_all_reduce(script->halves, &one, 1, MUSTER_SUM), rc, text);
     FAILS(muster_strategy_split_exchange(script->halves, &one, 1, &one, 1), rc, text);
@@ -338,10 +531,15 @@ static void run_script(unsigned rank, void *data)
     reduce_many(script);
     give_from_each_root(script);
     gather_and_exchange(script);
+    exchange_parts(script);
+    exchange_uneven_parts(script);
+    pass_messages(script);
     refuse_bad_tensors(script);
     job_commit(own.strategy);
     JOB_CHECK(job_begin(own.strategy) == 2);
     differ_in_shape(script);
+    request_several(script);
+    cancel_one(script);
     check_places(script);
     work_in_halves(script);
     if (rank == 3)

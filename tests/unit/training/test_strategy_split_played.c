@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/strategy.h>
+#include <muster/strategy_exchange.h>
 
 #include "assertion_count.h"
 #include "played_node.h"
@@ -146,11 +146,11 @@ static void an_exchange_sends_and_receives(void **state)
         played_expect(rows[i].journal);
     }
     played_expect_error(strategy, muster_strategy_split_exchange(split, tensors, 3, &pair, 1),
-                        MUSTER_INVALID_ARGUMENT,
-                        "exchange of a split: ranks 3 and 1 among 3 members");
+                        MUSTER_INVALID_ARGUMENT, "exchange: there is no rank 3, the last is 2");
     played_expect_error(strategy, muster_strategy_split_exchange(split, tensors, 1, &pair, 3),
-                        MUSTER_INVALID_ARGUMENT,
-                        "exchange of a split: ranks 1 and 3 among 3 members");
+                        MUSTER_INVALID_ARGUMENT, "exchange: there is no rank 3, the last is 2");
+    played_expect_error(strategy, muster_strategy_split_exchange(split, tensors, 0, &pair, 1),
+                        MUSTER_INVALID_ARGUMENT, "exchange: rank 0 is this member itself");
     played_enter();
     played_view(4, 7, 0, 0, 0, NULL);
     played_leave();

@@ -1,0 +1,299 @@
+/* Requests: operations that are started, and end on the loop while the program computes. What has ended waits in a
+ * list until the program's thread completes it. */
+#include <muster/strategy_request.h>
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "collective/group/group.h"
+#include "training/strategy_call.h"
+
+#define REQUESTS_MAX 1024u
+
+/** The library's part of a request that is open. On the loop, but for has_ended. */
+struct open_request {
+    struct muster_strategy *strategy;
+    struct muster_request *request;
+    struct muster_list node;
+    const char *name;
+    enum muster_rc rc; /* the first failure */
+    struct muster_error error;
+    struct muster_op_result result;
+    bool has_result;
+    size_t open_count;
+    /* Written once on the loop, when nothing is open any more, and read by the program's thread. Pairs release with
+     * acquire: what that thread reads behind it is in the seat anyway, but for the tensors, which it may read now. */
+    atomic_bool has_ended;
+    size_t op_count;
+    struct muster_op ops[];
+};
+
+/* --- Starting --- */
+
+static void end_open(struct open_request *open)
+{
+    muster_list_remove(&open->node);
+    muster_list_append(&open->strategy->ended, &open->node);
+    atomic_store_explicit(&open->has_ended, true, memory_order_release);
+}
+
+/* A failure of an operation behind the first one comes with the completion, since those before it are open. */
+static void start_ops(struct open_request *open, const struct muster_strategy_call *call,
+                      struct muster_group *group)
+{
+    struct muster_strategy *strategy = open->strategy;
+
+    for (size_t i = 0; i < call->count && open->rc == MUSTER_OK; i++) {
+        struct muster_op *op = &open->ops[i];
+        enum muster_rc rc;
+
+        muster_strategy_init_op(strategy, call, op);
+        rc = call->start(call, i, op, group);
+        open->rc = rc;
+        if (rc == MUSTER_OK) {
+            open->op_count++;
+            open->open_count++;
+            continue;
+        }
+        op->data = NULL;
+        if (rc != MUSTER_ABORTED)
+            muster_strategy_explain_refusal(strategy, call, i, rc);
+        open->error = strategy->error;
+    }
+}
+
+static enum muster_rc start_request(struct muster_strategy *strategy,
+                                    const struct muster_strategy_call *call)
+{
+    struct muster_group *group = muster_node_group(strategy->node);
+    struct open_request *open;
+    enum muster_rc rc;
+
+    if (group == NULL)
+        return muster_error_set(&strategy->error, MUSTER_ABORTED,
+                                "%s: this member is not in the current view", call->name);
+    open = strategy->request_count < REQUESTS_MAX
+               ? muster_mem_alloc_zero(strategy->env->mem, 1,
+                                       sizeof(*open) + call->count * sizeof(open->ops[0]))
+               : NULL;
+    if (open == NULL)
+        return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED,
+                                "%s: %zu requests are open, at most %u are possible", call->name,
+                                strategy->request_count, REQUESTS_MAX);
+    open->strategy = strategy;
+    open->request = call->request;
+    open->name = call->name;
+    start_ops(open, call, group);
+    rc = open->rc;
+    if (rc != MUSTER_OK && open->open_count == 0) {
+        muster_mem_free(strategy->env->mem, open);
+        return rc;
+    }
+    muster_list_append(&strategy->requests, &open->node);
+    strategy->request_count++;
+    call->request->impl = open;
+    if (open->open_count == 0) /* of no tensors */
+        end_open(open);
+    return MUSTER_OK;
+}
+
+/* --- Ending --- */
+
+static struct open_request *find_open(struct muster_strategy *strategy, const struct muster_op *op)
+{
+    MUSTER_LIST_EACH (&strategy->requests, open, struct open_request, node)
+        if (op >= open->ops && op < open->ops + open->op_count)
+            return open;
+    return NULL;
+}
+
+static void keep_result(struct open_request *open, const struct muster_op_result *result)
+{
+    bool was_interrupted = open->has_result && open->result.is_interrupted;
+
+    open->result = *result;
+    open->result.is_interrupted = result->is_interrupted || was_interrupted;
+    open->has_result = true;
+}
+
+static void on_request_op_done(struct muster_strategy *strategy, struct muster_op *op,
+                               enum muster_rc rc)
+{
+    struct open_request *open = find_open(strategy, op);
+
+    MUSTER_ASSERT(open != NULL && open->open_count > 0);
+    open->open_count--;
+    muster_activity_count(&strategy->activity, &op->result, muster_node_view(strategy->node));
+    if (rc == MUSTER_OK) {
+        keep_result(open, &op->result);
+        muster_node_touch_state(strategy->node);
+        if (strategy->change.op == NULL || !strategy->change.is_untold)
+            muster_strategy_tell_delivery(strategy);
+    } else if (open->rc == MUSTER_OK) {
+        open->rc = rc;
+        muster_error_set(&open->error, rc, "%s: %s", open->name,
+                         op->error.text[0] != '\0' ? op->error.text : muster_rc_text(rc));
+    }
+    if (open->open_count == 0)
+        end_open(open);
+}
+
+static bool is_reduction(enum muster_request_kind kind)
+{
+    return kind <= MUSTER_REQUEST_BARRIER;
+}
+
+static const struct muster_strategy_request_calls request_calls = {
+    .start = start_request, .on_op_done = on_request_op_done};
+
+enum muster_rc muster_request_start(struct muster_request *request,
+                                    struct muster_strategy *strategy)
+{
+    enum muster_rc rc;
+
+    if (request->impl != NULL) {
+        rc = muster_strategy_check(strategy, "request");
+        return rc != MUSTER_OK
+                   ? rc
+                   : muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
+                                      "request: it is open: complete it before it starts anew");
+    }
+    if (request->split != NULL) {
+        rc = muster_strategy_check_split(request->split, "request");
+        if (rc != MUSTER_OK)
+            return rc;
+    }
+    strategy->request_calls = &request_calls;
+    return is_reduction(request->kind) ? muster_strategy_call_reduction(strategy, request)
+                                       : muster_strategy_call_exchange(strategy, request);
+}
+
+static bool have_requests_ended(void *data)
+{
+    const struct muster_strategy *strategy = data;
+
+    return muster_list_is_empty(&strategy->requests);
+}
+
+enum muster_rc muster_strategy_wait_requests(struct muster_strategy *strategy)
+{
+    if (!muster_list_is_empty(&strategy->requests))
+        return muster_strategy_wait(strategy, have_requests_ended);
+    return strategy->state == MUSTER_STRATEGY_FAILED ? strategy->error.rc : MUSTER_OK;
+}
+
+/* --- Completing, in the program's thread --- */
+
+/* In the seat: the requests are the program's again, but for the callbacks that are due. */
+void muster_strategy_take_requests(struct muster_strategy *strategy, struct muster_list *completed)
+{
+    struct muster_list *node;
+
+    muster_list_init(completed);
+    while ((node = muster_list_pop(&strategy->ended)) != NULL) {
+        struct open_request *open = MUSTER_CONTAINER_OF(node, struct open_request, node);
+        struct muster_request *request = open->request;
+
+        request->error = open->error;
+        request->error.rc = open->rc;
+        request->result = open->result;
+        request->impl = NULL;
+        if (open->rc != MUSTER_OK && strategy->state != MUSTER_STRATEGY_FAILED) {
+            strategy->ops_rc = open->rc; /* of the step, which close looks at */
+            strategy->error = open->error;
+        }
+        strategy->request_count--;
+        muster_mem_free(strategy->env->mem, open);
+        muster_list_append(completed, &request->node);
+    }
+}
+
+void muster_strategy_complete_requests(struct muster_list *completed)
+{
+    struct muster_list *node;
+
+    while ((node = muster_list_pop(completed)) != NULL) {
+        struct muster_request *request = MUSTER_CONTAINER_OF(node, struct muster_request, node);
+
+        if (request->done != NULL)
+            request->done(request, request->error.rc);
+    }
+}
+
+enum muster_rc muster_strategy_poll(struct muster_strategy *strategy, size_t *ret_count)
+{
+    struct muster_list completed;
+    enum muster_rc rc = muster_strategy_enter(strategy, "poll");
+    size_t count;
+
+    if (rc != MUSTER_OK)
+        return rc;
+    muster_strategy_take_requests(strategy, &completed);
+    count = strategy->request_count;
+    muster_strategy_leave(strategy);
+    if (ret_count != NULL)
+        *ret_count = count;
+    muster_strategy_complete_requests(&completed);
+    return MUSTER_OK;
+}
+
+bool muster_request_has_ended(const struct muster_request *request)
+{
+    const struct open_request *open = request->impl;
+
+    return open == NULL || atomic_load_explicit(&open->has_ended, memory_order_acquire);
+}
+
+static bool has_awaited_ended(void *data)
+{
+    const struct muster_strategy *strategy = data;
+
+    return muster_request_has_ended(strategy->awaited);
+}
+
+enum muster_rc muster_request_wait(struct muster_request *request)
+{
+    const struct open_request *open = request->impl;
+    struct muster_strategy *strategy;
+    struct muster_list completed;
+    enum muster_rc rc;
+
+    if (open == NULL)
+        return request->error.rc;
+    strategy = open->strategy;
+    rc = muster_strategy_enter(strategy, open->name);
+    if (rc != MUSTER_OK)
+        return rc;
+    strategy->awaited = request;
+    if (!muster_request_has_ended(request)) {
+        muster_strategy_move_activity(strategy, MUSTER_ACTIVITY_COLLECTIVE);
+        rc = muster_strategy_wait(strategy, has_awaited_ended);
+        muster_strategy_move_activity(strategy, MUSTER_ACTIVITY_COMPUTE);
+    }
+    strategy->awaited = NULL;
+    muster_strategy_take_requests(strategy, &completed);
+    if (request->error.rc != MUSTER_OK)
+        rc = strategy->state == MUSTER_STRATEGY_FAILED ? strategy->error.rc : request->error.rc;
+    else
+        rc = MUSTER_OK; /* delivered before the strategy failed, if it has */
+    muster_strategy_leave(strategy);
+    muster_strategy_complete_requests(&completed);
+    return rc;
+}
+
+void muster_request_cancel(struct muster_request *request)
+{
+    struct open_request *open = request->impl;
+    struct muster_strategy *strategy;
+
+    if (open == NULL || muster_request_has_ended(request))
+        return;
+    strategy = open->strategy;
+    if (muster_strategy_enter(strategy, "cancel") != MUSTER_OK)
+        return;
+    for (size_t i = 0; i < open->op_count; i++)
+        if (open->ops[i].data != NULL)
+            muster_op_cancel(&open->ops[i]);
+    muster_strategy_leave(strategy);
+}
