@@ -2,6 +2,7 @@
 #include "python/call.h"
 #include "python/params.h"
 #include "python/publication.h"
+#include "python/request.h"
 #include "python/strategy.h"
 #include "python/tensor.h"
 #include "python/xla.h"
@@ -24,8 +25,9 @@ PyMODINIT_FUNC PyInit__muster(void)
         return NULL;
     if (!muster_py_calls_watch_forks() || !muster_py_add_errors(module) ||
         !muster_py_add_tensor(module) || !muster_py_add_strategy(module) ||
-        !muster_py_add_params(module) || !muster_py_add_publisher(module) ||
-        !muster_py_add_reader(module) || !muster_py_add_xla(module) ||
+        !muster_py_add_request(module) || !muster_py_add_params(module) ||
+        !muster_py_add_publisher(module) || !muster_py_add_reader(module) ||
+        !muster_py_add_xla(module) ||
         PyModule_AddStringConstant(module, "__version__", MUSTER_VERSION) != 0)
         Py_CLEAR(module);
     return module;

@@ -1,6 +1,6 @@
 /* The type muster._muster.Strategy: struct muster_strategy for CPython. An open strategy is held by the module:
  * only close, or the end of the process, ends it. */
-#include "python/strategy.h"
+#include "python/request.h"
 
 #include <muster/strategy_preemption.h>
 #include <muster/strategy_role.h>
@@ -27,6 +27,8 @@ bool muster_py_strategy_enter(struct muster_py_strategy *self)
 
 void muster_py_strategy_leave(struct muster_py_strategy *self)
 {
+    if (!muster_list_is_empty(&self->requests))
+        muster_py_requests_release(self);
     if (!muster_list_is_empty(&self->unused))
         muster_py_strategy_free_unused(self);
     muster_py_calls_unlock(&self->calls);
@@ -157,6 +159,7 @@ static PyObject *strategy_new(PyTypeObject *type, PyObject *args, PyObject *keyw
         return NULL;
     muster_list_init(&self->tensors);
     muster_list_init(&self->unused);
+    muster_list_init(&self->requests);
     self->held = PyList_New(0);
     if (self->held == NULL || !muster_py_calls_init(&self->calls)) {
         Py_DECREF(self);
@@ -304,6 +307,38 @@ static PyMethodDef strategy_methods[] = {
     {"all_to_all", FAST(muster_py_strategy_all_to_all), METH_FASTCALL | METH_KEYWORDS,
      "all_to_all(input, output, dtype=None)\n--\n\nPart s of rank r's output is part r of rank s's "
      "input."},
+    {"reduce_scatter", FAST(muster_py_strategy_reduce_scatter), METH_FASTCALL | METH_KEYWORDS,
+     "reduce_scatter(input, output, op='sum', counts=None, dtype=None)\n--\n\nRank r's output is "
+     "part r of the reduction of all inputs. counts: the elements of each part, where they differ; "
+     "the same on all members."},
+    {"gather", FAST(muster_py_strategy_gather), METH_FASTCALL | METH_KEYWORDS,
+     "gather(input, output, root=0, dtype=None)\n--\n\nPart r of the root's output is rank r's "
+     "input. output may be None on the others."},
+    {"scatter", FAST(muster_py_strategy_scatter), METH_FASTCALL | METH_KEYWORDS,
+     "scatter(input, output, root=0, dtype=None)\n--\n\nRank r's output is part r of the root's "
+     "input. input may be None on the others."},
+    {"all_gather_uneven", FAST(muster_py_strategy_all_gather_uneven), METH_FASTCALL | METH_KEYWORDS,
+     "all_gather_uneven(input, output, counts, dtype=None)\n--\n\nPart r of output, of counts[r] "
+     "elements, is rank r's input."},
+    {"all_to_all_uneven", FAST(muster_py_strategy_all_to_all_uneven), METH_FASTCALL | METH_KEYWORDS,
+     "all_to_all_uneven(input, output, input_counts, output_counts, dtype=None)\n--\n\nall_to_all "
+     "with parts of different length: input_counts[r] of rank s is output_counts[s] of rank r."},
+    {"send", FAST(muster_py_strategy_send), METH_FASTCALL | METH_KEYWORDS,
+     "send(tensor, rank, dtype=None)\n--\n\nReturns when that rank has received it. Two members "
+     "that send to each other use exchange."},
+    {"receive", FAST(muster_py_strategy_receive), METH_FASTCALL | METH_KEYWORDS,
+     "receive(tensor, rank, dtype=None)\n--\n\nThe next array that rank sends to this member."},
+    {"exchange", FAST(muster_py_strategy_exchange), METH_FASTCALL | METH_KEYWORDS,
+     "exchange(output, to, input, source, dtype=None)\n--\n\nSend output to rank to and receive "
+     "input from rank source, both at once. None: nobody."},
+    {"start", FAST(muster_py_strategy_start), METH_FASTCALL | METH_KEYWORDS,
+     "start(kind, input=None, output=None, op='sum', rank=0, weight=0, timeout=None, "
+     "input_counts=None, output_counts=None, dtype=None)\n--\n\nStart an operation, and return a "
+     "Request for it. kind is the name of the blocking call; arrays that are reduced in place are "
+     "its output; rank is the root, or the other member of a message. The arrays must not be used "
+     "until the request is done. commit is refused until it has been waited for."},
+    {"poll", muster_py_strategy_poll, METH_NOARGS,
+     "poll()\n--\n\nComplete the requests that are done, and return how many are not."},
     {"barrier", muster_py_strategy_barrier, METH_NOARGS,
      "barrier()\n--\n\nReturns when all members have called it."},
     {"check_health", FAST(muster_py_strategy_check_health), METH_FASTCALL | METH_KEYWORDS,

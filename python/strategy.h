@@ -1,4 +1,4 @@
-/* The type muster._muster.Strategy, for its files: strategy.c, operations.c, step.c, memory.c. */
+/* The type muster._muster.Strategy, for its files: strategy.c, operations.c, exchange.c, step.c, memory.c. */
 #ifndef MUSTER_PYTHON_STRATEGY_H
 #define MUSTER_PYTHON_STRATEGY_H
 
@@ -14,8 +14,9 @@ struct muster_py_strategy {
     struct muster_py_calls calls;
     uint64_t step;
     bool is_restored;
-    struct muster_list tensors; /* that exist: struct muster_py_memory */
-    struct muster_list unused;  /* that nobody has any more, freed by the next call */
+    struct muster_list tensors;  /* that exist: struct muster_py_memory */
+    struct muster_list unused;   /* that nobody has any more, freed by the next call */
+    struct muster_list requests; /* that the library holds: struct request_object */
 };
 
 static inline struct muster_py_strategy *muster_py_strategy_of(PyObject *self)
@@ -86,6 +87,18 @@ MUSTER_PY_METHOD(all_gather);
 MUSTER_PY_METHOD(all_to_all);
 MUSTER_PY_METHOD(check_health);
 MUSTER_PY_METHOD_OF_NOTHING(barrier);
+/* exchange.c */
+MUSTER_PY_METHOD(reduce_scatter);
+MUSTER_PY_METHOD(gather);
+MUSTER_PY_METHOD(scatter);
+MUSTER_PY_METHOD(all_gather_uneven);
+MUSTER_PY_METHOD(all_to_all_uneven);
+MUSTER_PY_METHOD(send);
+MUSTER_PY_METHOD(receive);
+MUSTER_PY_METHOD(exchange);
+/* request.c */
+MUSTER_PY_METHOD(start);
+MUSTER_PY_METHOD_OF_NOTHING(poll);
 /* memory.c */
 MUSTER_PY_METHOD(zeros);
 /* step.c */

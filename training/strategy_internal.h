@@ -73,7 +73,7 @@ struct muster_strategy_change {
 struct muster_request;
 struct muster_strategy_call;
 
-/** What calls and their operations ask of requests: strategy_request.c. */
+/** Functions of strategy_request.c that calls and their operations use. */
 struct muster_strategy_request_calls {
     /* Start all for call->request. In the seat, in a step. */
     enum muster_rc (*start)(struct muster_strategy *strategy,

@@ -31,6 +31,7 @@ from muster._muster import (
     Mismatch,
     NotFound,
     PermissionDenied,
+    Request,
     ResourceExhausted,
     RoundOver,
     StateMismatch,

@@ -61,6 +61,38 @@ def test_each_operation_has_its_result(strategy):
     assert (array == numpy.arange(3)).all()
 
 
+def test_operations_on_parts_have_their_results(strategy):
+    array, out = numpy.arange(3.0), numpy.zeros(3)
+
+    for call in (lambda: strategy.reduce_scatter(array, out, "mean"),
+                 lambda: strategy.reduce_scatter(array, out, counts=[3]),
+                 lambda: strategy.gather(array, out),
+                 lambda: strategy.scatter(array, out, root=0),
+                 lambda: strategy.all_gather_uneven(array, out, [3]),
+                 lambda: strategy.all_to_all_uneven(array, out, (3,), [3])):
+        out[:] = -1
+        call()
+        assert (out == array).all()
+    strategy.exchange(None, None, None, None)
+
+
+@pytest.mark.parametrize("call, error, text", [
+    (lambda s, a: s.gather(a, None), muster.Mismatch, "gather of f64 x 3 into f64 x 0 on 1 members"),
+    (lambda s, a: s.gather(a, a, root=1), muster.Mismatch, "there is no rank 1"),
+    (lambda s, a: s.send(a, 0), muster.Mismatch, "rank 0 is this member itself"),
+    (lambda s, a: s.receive(a, None), ValueError, "must be at most"),
+    (lambda s, a: s.exchange(None, 0, None, None), TypeError, "NoneType"),
+    (lambda s, a: s.reduce_scatter(a, a.copy(), counts=[2]), ValueError, "counts must add up"),
+    (lambda s, a: s.all_gather_uneven(a, a.copy(), [2**62, 2**62, 2**62, 2**62, 3]), ValueError, "counts must add up"),
+    (lambda s, a: s.all_gather_uneven(a, a.copy(), 3), TypeError, "counts must be a list"),
+    (lambda s, a: s.all_to_all_uneven(a, a.copy(), [1, 2], [3]), muster.Mismatch, "a count for each of 1 members, got 2"),
+    (lambda s, a: s.all_to_all_uneven(a, a.copy(), [-3], [3]), (OverflowError, ValueError), ""),
+])
+def test_parts_that_do_not_fit_are_refused(strategy, call, error, text):
+    with pytest.raises(error, match=text):
+        call(strategy, numpy.arange(3.0))
+
+
 def test_names_of_the_place(strategy):
     assert (strategy.rank, strategy.size, strategy.step, strategy.task, strategy.restored) == (0, 1, 1, 0, False)
     assert strategy.task_type == "worker" and strategy.view >= 1 and len(strategy.digest) == 16 and not strategy.closed

@@ -43,6 +43,10 @@ def test_the_rows_of_the_page_are_counted(server, tmp_path):
     assert [(done.stdout, done.stderr) for done in outputs] == [("totals [100. 100. 100. 100.]\n", ""), ("totals [200. 200. 200. 200.]\n", "")]
 
 
+def test_the_request_of_the_page_ends(job):
+    job(blocks(PAGE, "python")[6], 2, prelude="").end()
+
+
 def test_the_commands_of_the_page_install_and_run():
     """What tests/tools/install-strangers has done by the page's first lines, and the last line."""
     sys.path.insert(0, str(conftest.SOURCE / "tests/lib"))

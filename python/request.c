@@ -1,0 +1,324 @@
+/* The type muster.Request: an operation that goes on while the program computes. The library holds a request, and with
+ * it the buffers of its arrays, until it has been completed by wait, poll or close. */
+#include "python/request.h"
+
+#include <muster/strategy_request.h>
+
+#include <string.h>
+
+struct request_object {
+    /* clang-format off */
+    PyObject_HEAD
+        /* clang-format on */
+        struct muster_py_strategy *owner; /* NULL: it was not started */
+    struct muster_list node;              /* in the owner's requests while it is open */
+    struct muster_request request;
+    struct muster_py_tensors tensors;
+    struct muster_py_counts counts;
+    struct muster_parts input_parts, output_parts;
+};
+
+static PyTypeObject *request_type;
+
+static struct request_object *request_of(PyObject *self)
+{
+    return (struct request_object *)self;
+}
+
+/* What has been completed is the program's again. With the GIL, in the lock of the strategy. */
+void muster_py_requests_release(struct muster_py_strategy *owner)
+{
+    MUSTER_LIST_EACH_SAFE (&owner->requests, ours, struct request_object, node) {
+        if (ours->request.impl != NULL)
+            continue;
+        muster_list_remove(&ours->node);
+        muster_py_tensors_close(&ours->tensors);
+        Py_DECREF((PyObject *)ours); /* the library's */
+    }
+}
+
+static void request_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    struct request_object *ours = request_of(self);
+
+    muster_py_counts_free(&ours->counts);
+    Py_XDECREF((PyObject *)ours->owner);
+    ((freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* --- Starting --- */
+
+static const char *const kind_names[] = {
+    [MUSTER_REQUEST_ALL_REDUCE] = "all_reduce",
+    [MUSTER_REQUEST_ALL_REDUCE_WEIGHTED] = "all_reduce_weighted",
+    [MUSTER_REQUEST_BROADCAST] = "broadcast",
+    [MUSTER_REQUEST_REDUCE] = "reduce",
+    [MUSTER_REQUEST_BARRIER] = "barrier",
+    [MUSTER_REQUEST_ALL_GATHER] = "all_gather",
+    [MUSTER_REQUEST_ALL_TO_ALL] = "all_to_all",
+    [MUSTER_REQUEST_REDUCE_SCATTER] = "reduce_scatter",
+    [MUSTER_REQUEST_GATHER] = "gather",
+    [MUSTER_REQUEST_SCATTER] = "scatter",
+    [MUSTER_REQUEST_ALL_GATHER_UNEVEN] = "all_gather_uneven",
+    [MUSTER_REQUEST_REDUCE_SCATTER_UNEVEN] = "reduce_scatter_uneven",
+    [MUSTER_REQUEST_ALL_TO_ALL_UNEVEN] = "all_to_all_uneven",
+    [MUSTER_REQUEST_SEND] = "send",
+    [MUSTER_REQUEST_RECEIVE] = "receive",
+};
+
+static bool read_kind(PyObject *value, enum muster_request_kind *ret_kind)
+{
+    const char *text;
+
+    if (!muster_py_read_text(value, &text))
+        return false;
+    for (size_t i = 0; text != NULL && i < sizeof(kind_names) / sizeof(kind_names[0]); i++)
+        if (strcmp(kind_names[i], text) == 0) {
+            *ret_kind = (enum muster_request_kind)i;
+            return true;
+        }
+    return PyErr_Format(PyExc_ValueError, "kind must be the name of an operation, got %R", value) !=
+           NULL;
+}
+
+/* The arrays, in the order input, output; and the counts that belong to them. */
+static bool open_arrays(struct request_object *ours, PyObject *input, PyObject *output,
+                        const char *dtype)
+{
+    struct muster_request *request = &ours->request;
+
+    if (!muster_py_pair_open(&ours->tensors, input, output, dtype))
+        return false;
+    if (input != NULL)
+        request->input = &ours->tensors.tensors[0];
+    if (output != NULL)
+        request->output = &ours->tensors.tensors[input != NULL ? 1 : 0];
+    if ((request->input == NULL && ours->counts.of_input != NULL) ||
+        (request->output == NULL && ours->counts.of_output != NULL) ||
+        !muster_py_counts_fit(&ours->counts, request->input, request->output)) {
+        muster_py_tensors_close(&ours->tensors);
+        return PyErr_Occurred() == NULL &&
+               muster_py_raise(PyExc_ValueError, "counts must be those of an array") != NULL;
+    }
+    ours->input_parts =
+        muster_py_parts_of(request->input, ours->counts.of_input, ours->counts.count);
+    ours->output_parts =
+        muster_py_parts_of(request->output, ours->counts.of_output, ours->counts.output_count);
+    request->input_parts = ours->counts.of_input != NULL ? &ours->input_parts : NULL;
+    request->output_parts = ours->counts.of_output != NULL ? &ours->output_parts : NULL;
+    return true;
+}
+
+static bool read_start(struct request_object *ours, PyObject *const *args, Py_ssize_t count,
+                       PyObject *keywords)
+{
+    static const char *const names[] = {"kind",          "input",  "output",  "op",
+                                        "rank",          "weight", "timeout", "input_counts",
+                                        "output_counts", "dtype",  NULL};
+    struct muster_request *request = &ours->request;
+    PyObject *values[10];
+    const char *dtype;
+    uint64_t rank;
+
+    if (!muster_py_read_arguments("start", names, 1, args, count, keywords, values) ||
+        !read_kind(values[0], &request->kind) ||
+        !muster_py_read_reduction(values[3] == Py_None ? NULL : values[3], &request->reduction) ||
+        !muster_py_read_number(values[4], 0, UINT32_MAX, &rank) ||
+        !muster_py_read_number(values[5], 0, UINT64_MAX, &request->weight) ||
+        !muster_py_read_seconds(values[6], &request->timeout_ns) ||
+        !muster_py_counts_read(&ours->counts, values[7], values[8]) ||
+        !muster_py_read_text(values[9], &dtype))
+        return false;
+    request->rank = (uint32_t)rank;
+    return open_arrays(ours, values[1] == Py_None ? NULL : values[1],
+                       values[2] == Py_None ? NULL : values[2], dtype);
+}
+
+static enum muster_rc run_start(struct muster_strategy *strategy, struct muster_py_call *call)
+{
+    return muster_request_start(call->data, strategy);
+}
+
+PyObject *muster_py_strategy_start(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                   PyObject *keywords)
+{
+    PyObject *object = PyType_GenericAlloc(request_type, 0), *result;
+    struct request_object *ours = object != NULL ? request_of(object) : NULL;
+    struct muster_py_call call = {.run = run_start, .is_short = true};
+
+    if (ours == NULL)
+        return NULL;
+    if (!read_start(ours, args, count, keywords)) {
+        Py_DECREF(object);
+        return NULL;
+    }
+    call.data = &ours->request;
+    result = muster_py_call_run(muster_py_strategy_of(self), &call);
+    if (result == NULL) {
+        muster_py_tensors_close(&ours->tensors);
+        Py_DECREF(object);
+        return NULL;
+    }
+    Py_DECREF(result);
+    Py_INCREF(self);
+    ours->owner = muster_py_strategy_of(self);
+    Py_INCREF(object); /* the library's */
+    muster_list_append(&ours->owner->requests, &ours->node);
+    return object;
+}
+
+/* --- Completing --- */
+
+/** One wait, or a poll: the request, or how many are open. */
+struct completing {
+    struct muster_request *request;
+    size_t count;
+    enum muster_rc rc;
+    struct muster_error error;
+};
+
+static enum muster_rc run_wait(struct muster_strategy *strategy, struct muster_py_call *call)
+{
+    struct completing *completing = call->data;
+
+    completing->rc = muster_request_wait(completing->request);
+    if (completing->rc != MUSTER_OK)
+        completing->error = completing->rc == completing->request->error.rc
+                                ? completing->request->error
+                                : *muster_strategy_error(strategy);
+    completing->error.rc = completing->rc;
+    return MUSTER_OK;
+}
+
+static enum muster_rc run_poll(struct muster_strategy *strategy, struct muster_py_call *call)
+{
+    struct completing *completing = call->data;
+
+    return muster_strategy_poll(strategy, &completing->count);
+}
+
+static PyObject *raise_completion(const struct completing *completing)
+{
+    if (completing->rc != MUSTER_OK)
+        return muster_py_raise_error(&completing->error, muster_py_mismatch);
+    Py_RETURN_NONE;
+}
+
+static PyObject *request_wait(PyObject *self, PyObject *unused)
+{
+    struct request_object *ours = request_of(self);
+    struct completing completing = {.request = &ours->request};
+    struct muster_py_call call = {.run = run_wait, .data = &completing};
+    PyObject *result;
+
+    (void)unused;
+    if (ours->request.impl == NULL) { /* completed: by this, or by another call */
+        completing.rc = ours->request.error.rc;
+        completing.error = ours->request.error;
+        return raise_completion(&completing);
+    }
+    call.is_short = muster_request_has_ended(&ours->request);
+    result = muster_py_call_run(ours->owner, &call);
+    if (result == NULL)
+        return NULL;
+    Py_DECREF(result);
+    return raise_completion(&completing);
+}
+
+PyObject *muster_py_strategy_poll(PyObject *self, PyObject *unused)
+{
+    struct completing completing = {0};
+    struct muster_py_call call = {.run = run_poll, .is_short = true, .data = &completing};
+    PyObject *result = muster_py_call_run(muster_py_strategy_of(self), &call);
+
+    (void)unused;
+    if (result == NULL)
+        return NULL;
+    Py_DECREF(result);
+    return PyLong_FromSize_t(completing.count);
+}
+
+static enum muster_rc run_cancel(struct muster_strategy *strategy, struct muster_py_call *call)
+{
+    (void)strategy;
+    muster_request_cancel(call->data);
+    return MUSTER_OK;
+}
+
+static PyObject *request_cancel(PyObject *self, PyObject *unused)
+{
+    struct request_object *ours = request_of(self);
+    struct muster_py_call call = {.run = run_cancel, .is_short = true, .data = &ours->request};
+
+    (void)unused;
+    if (ours->request.impl == NULL)
+        Py_RETURN_NONE;
+    return muster_py_call_run(ours->owner, &call);
+}
+
+static PyObject *request_get_done(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(muster_request_has_ended(&request_of(self)->request));
+}
+
+static PyObject *request_get_kind(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyUnicode_FromString(kind_names[request_of(self)->request.kind]);
+}
+
+static PyObject *request_get_contributors(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLong(request_of(self)->request.result.contributor_count);
+}
+
+/* --- The type --- */
+
+#define SLOT(function) ((void *)(uintptr_t)(function))
+
+static PyMethodDef request_methods[] = {
+    {"wait", request_wait, METH_NOARGS,
+     "wait()\n--\n\nWait until it has ended; raises what the blocking call would raise."},
+    {"cancel", request_cancel, METH_NOARGS,
+     "cancel()\n--\n\nIt ends with Cancelled here and with Aborted on the others, unless it was "
+     "done before. wait is still needed."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef request_attributes[] = {
+    {"done", request_get_done, NULL, "Whether it has ended: wait does not wait then.", NULL},
+    {"kind", request_get_kind, NULL, "'all_reduce', 'send', …", NULL},
+    {"contributors", request_get_contributors, NULL,
+     "Members that contributed to it, once it has been waited for.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot request_slots[] = {
+    {Py_tp_dealloc, SLOT(request_dealloc)},
+    {Py_tp_methods, request_methods},
+    {Py_tp_getset, request_attributes},
+    {Py_tp_doc, SLOT("An operation that was started: strategy.start. Its arrays must not be used "
+                     "until it is done.")},
+    {0, NULL},
+};
+
+static PyType_Spec request_spec = {
+    .name = "muster.Request",
+    .basicsize = sizeof(struct request_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = request_slots,
+};
+
+bool muster_py_add_request(PyObject *module)
+{
+    PyObject *type = PyType_FromSpec(&request_spec);
+
+    if (type == NULL)
+        return false;
+    request_type = (PyTypeObject *)type;
+    return PyModule_AddObjectRef(module, "Request", type) == 0;
+}
