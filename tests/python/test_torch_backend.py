@@ -36,6 +36,31 @@ assert part.tolist() == [3 * rank, 3 * rank + 1, 3 * rank + 2]
 out = torch.zeros(2)
 dist.all_to_all_single(out, torch.tensor([10.0 * rank, 10.0 * rank + 1]))
 assert out.tolist() == [rank, 10 + rank]
+out = torch.zeros(1 + rank)
+dist.all_to_all_single(out, torch.tensor([10.0 * rank, 10.0 * rank + 1, 10.0 * rank + 2])[:2 if rank == 0 else 1],
+                       [1, 0] if rank == 0 else [1, 1], [1, 1] if rank == 0 else [0, 1])
+assert out.tolist() == ([0] if rank == 0 else [1, 10]), out
+outs = [torch.zeros(2, 2), torch.zeros(1)]
+dist.all_to_all(outs[:1] + [torch.zeros(0)] if rank == 0 else [outs[1], torch.zeros(0)], [torch.full((2, 2), 3.0), torch.ones(1)] if rank == 0 else [torch.zeros(0), torch.zeros(0)])
+assert outs[rank].unique().item() == (3 if rank == 0 else 1)
+parts = [torch.zeros(2) for _ in range(size)] if rank == 1 else None
+dist.gather(torch.full((2,), rank + 5.0), parts, dst=1)
+assert rank == 0 or [part[0].item() for part in parts] == [5, 6]
+part = torch.zeros(2, dtype=torch.bfloat16)
+dist.scatter(part, [torch.full((2,), 7.0).bfloat16(), torch.full((2,), 8.0).bfloat16()] if rank == 0 else None, src=0)
+assert part.tolist() == [7 + rank] * 2
+if rank == 0:
+    dist.send(torch.arange(3.0), 1)
+else:
+    x = torch.zeros(3, 2)[:, 0]    # not contiguous
+    dist.recv(x, 0)
+    assert x.tolist() == [0, 1, 2]
+x, y = torch.full((100000,), rank + 1.0), torch.zeros(100000)
+for work in [dist.isend(x, 1 - rank), dist.irecv(y, 1 - rank)]:    # both send first
+    work.wait()
+assert (y == 2 - rank).all()
+dist.isend(torch.ones(2), 1 - rank)    # nobody waits for it
+dist.recv(y[:2], 1 - rank)
 objects = [rank, "zero"] if rank == 0 else [None, None]
 dist.broadcast_object_list(objects, 0)
 assert objects == [0, "zero"]
@@ -73,6 +98,22 @@ def test_an_unmodified_ddp_program_has_the_results_of_gloo(job):
 
     ends = {str(words[1:]) for run in (muster_run,) for _, _, words in run.said() if words[0] == "end"}
     assert {str(words[1:3]) for _, _, words in muster_run.said() if words[0] == "end"} == {str(words[1:3]) for _, _, words in gloo_run.said() if words[0] == "end"}, ends
+
+
+def test_a_reduce_scatter_goes_on_behind_a_death(job):
+    run = job(BEGIN + """
+part = torch.zeros(2)
+for i in range(40):
+    if i == 20 and rank == 2:
+        os.kill(os.getpid(), 9)
+    dist.reduce_scatter_tensor(part, torch.arange(6.0))
+    say("part", *part.tolist())
+say("end", *part.tolist())
+""", 3, "--max-restarts", "0")
+
+    run.child.wait(120)
+    ends = {task: words[1:] for task, _, words in run.said() if words[0] == "end"}
+    assert ends == {0: ["0.0", "2.0"], 1: ["4.0", "6.0"]}, (ends, run.text())
 
 
 def test_the_others_go_on_behind_a_death(job):

@@ -4,8 +4,9 @@
     muster.torch.backend.init_process_group()      # in place of torch.distributed.init_process_group()
 
 The size of the world is fixed, and a worker that has died does not come back: all_reduce, broadcast, barrier and
-reduce_scatter go on among the others. Operations that have a place for each rank raise muster.Aborted. For a worker that
-comes back use muster.torch.Elastic. No TCPStore is in the path: members find each other as those of any job do.
+reduce_scatter go on among the others, and so do messages. Operations that have a place for each rank raise
+muster.Aborted. For a worker that comes back use muster.torch.Elastic. No TCPStore is in the path: members find each
+other as those of any job do.
 """
 
 import atexit
@@ -13,7 +14,7 @@ import sys
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import Backend as _Base, _create_work_from_future
+from torch._C._distributed_c10d import Backend as _Base, Work as _BaseWork, _create_work_from_future
 from torch.futures import Future
 
 import muster
@@ -30,6 +31,7 @@ _OPS = {
     dist.ReduceOp.BXOR: "xor",
 }
 _strategy = None  # this process's, from the rendezvous on
+_messages = []  # requests that nobody may have waited for
 
 
 def _op_of(options):
@@ -53,12 +55,34 @@ def _work(result):
     return _create_work_from_future(future)
 
 
+class _Message(_BaseWork):
+    """A send or receive that goes on; `then` runs when it has ended well."""
+
+    def __init__(self, request, then=None):
+        super().__init__()
+        self.request, self.then = request, then
+        _messages.append(self)
+
+    def is_completed(self):
+        return self.request.done
+
+    def wait(self, timeout=None):
+        if self in _messages:
+            _messages.remove(self)
+        self.request.wait()
+        then, self.then = self.then, None
+        if then:
+            then()
+        return True
+
+
 class Backend(_Base):
-    """Each operation is done when its call returns: a thread would gain nothing on CPUs."""
+    """Each operation but a message is done when its call returns: a thread would gain nothing on CPUs."""
 
     def __init__(self, rank, size):
         super().__init__(rank, size)
         self.world = size
+        self.has_lost = False  # a member is gone: no operation that has a place for each ends well
 
     def getBackendName(self):
         return "muster"
@@ -89,12 +113,12 @@ class Backend(_Base):
             self._in_place(tensor, _strategy.reduce, _op_of(options), options.rootRank)
         return _work(tensors)
 
-    def _pair(self, call, given, output):
+    def _pair(self, call, given, output, *words):
         """The call on contiguous memory of both."""
         memory = output if output.is_contiguous() else torch.empty_like(output, memory_format=torch.contiguous_format)
         if memory.numel() > 0:
             source, dtype = _array_of(given.contiguous())
-            call(source, _array_of(memory)[0], dtype=dtype)
+            call(source, _array_of(memory)[0], *words, dtype=dtype)
         if memory is not output:
             output.detach().copy_(memory)
 
@@ -119,8 +143,36 @@ class Backend(_Base):
                 part.detach().copy_(each)
         return _work(outputs)
 
+    def gather(self, outputs, givens, options):
+        for at, given in enumerate(givens):
+            is_root = self.rank() == options.rootRank
+            source, dtype = _array_of(given.contiguous())
+            gathered = torch.empty((self.world, *given.shape), dtype=given.dtype) if is_root else None
+            if given.numel() > 0:
+                _strategy.gather(source, _array_of(gathered)[0] if is_root else None, options.rootRank, dtype=dtype)
+            for part, each in zip(outputs[at] if is_root else (), gathered if is_root else ()):
+                part.detach().copy_(each)
+        return _work(outputs)
+
+    def scatter(self, outputs, givens, options):
+        for at, output in enumerate(outputs):
+            is_root = self.rank() == options.rootRank
+            whole = torch.stack([part.detach() for part in givens[at]]) if is_root else None
+            memory = torch.empty_like(output, memory_format=torch.contiguous_format)
+            if memory.numel() > 0:
+                array, dtype = _array_of(memory)
+                _strategy.scatter(_array_of(whole)[0] if is_root else None, array, options.rootRank, dtype=dtype)
+            output.detach().copy_(memory)
+        return _work(outputs)
+
     def _scatter_sum(self, output, given, options):
-        """The reduction of all, of which each keeps its part: n times the bytes of a reduce_scatter."""
+        """When a member has gone, the reduction of all among the others, of which each keeps its part."""
+        if not self.has_lost:
+            try:
+                self._pair(_strategy.reduce_scatter, given.detach(), output, _op_of(options))
+                return
+            except muster.Aborted:  # on all, and the input is as it was
+                self.has_lost = True
         whole = given.detach().clone(memory_format=torch.contiguous_format)
         self._in_place(whole, _strategy.all_reduce, _op_of(options))
         output.detach().copy_(whole.view(self.world, -1)[self.rank()].view_as(output))
@@ -142,12 +194,50 @@ class Backend(_Base):
         return _work(outputs)
 
     def all_to_all_single(self, output, given, output_sizes, input_sizes, options=None):
-        if len(set(output_sizes) | set(input_sizes)) > 1:
-            raise NotImplementedError("the backend muster has all_to_all with equal parts alone")
-        self._pair(_strategy.all_to_all, given, output)
+        if len(set(output_sizes) | set(input_sizes)) <= 1:
+            self._pair(_strategy.all_to_all, given, output)
+        else:
+            self._exchange(given, output, [size * given[:1].numel() for size in input_sizes or self._even(given)],
+                           [size * output[:1].numel() for size in output_sizes or self._even(output)])
         return _work([output])
 
     alltoall_base = all_to_all_single
+
+    def _even(self, tensor):
+        return [tensor.shape[0] // self.world] * self.world
+
+    def _exchange(self, given, output, input_counts, output_counts):
+        memory = torch.empty_like(output, memory_format=torch.contiguous_format)
+        source, dtype = _array_of(given.contiguous())
+        _strategy.all_to_all_uneven(source, _array_of(memory)[0], input_counts, output_counts, dtype=dtype)
+        output.detach().copy_(memory)
+
+    def alltoall(self, outputs, givens, options=None):
+        given = torch.cat([each.detach().reshape(-1) for each in givens])
+        output = torch.empty(sum(each.numel() for each in outputs), dtype=given.dtype)
+        self._exchange(given, output, [each.numel() for each in givens], [each.numel() for each in outputs])
+        for each, part in zip(outputs, output.split([each.numel() for each in outputs])):
+            each.detach().copy_(part.view_as(each))
+        return _work(outputs)
+
+    def _message(self, kind, tensors, rank, tag):
+        if tag != 0 or len(tensors) != 1:
+            raise NotImplementedError("the backend muster has messages of one tensor, without tags: they are counted")
+        tensor = tensors[0]
+        memory = tensor.detach() if tensor.is_contiguous() else tensor.detach().contiguous()
+        if memory.numel() == 0:
+            return _work(tensors)
+        array, dtype = _array_of(memory)
+        if kind == "send":
+            return _Message(_strategy.start("send", array, rank=rank, dtype=dtype))
+        then = None if tensor.is_contiguous() else lambda: tensor.detach().copy_(memory)
+        return _Message(_strategy.start("receive", None, array, rank=rank, dtype=dtype), then)
+
+    def send(self, tensors, rank, tag):
+        return self._message("send", tensors, rank, tag)
+
+    def recv(self, tensors, rank, tag):
+        return self._message("receive", tensors, rank, tag)
 
     def barrier(self, options=None):
         _strategy.barrier()
@@ -161,6 +251,8 @@ def _close():
     """The work is done."""
     global _strategy
     strategy, _strategy = _strategy, None
+    while strategy is not None and not strategy.closed and _messages:
+        _messages[0].wait()
     if strategy is not None and not strategy.closed:
         strategy.commit()
         strategy.close()
