@@ -73,14 +73,15 @@ static enum muster_rc start_request(struct muster_strategy *strategy,
     if (group == NULL)
         return muster_error_set(&strategy->error, MUSTER_ABORTED,
                                 "%s: this member is not in the current view", call->name);
-    open = strategy->request_count < REQUESTS_MAX
-               ? muster_mem_alloc_zero(strategy->env->mem, 1,
-                                       sizeof(*open) + call->count * sizeof(open->ops[0]))
-               : NULL;
-    if (open == NULL)
+    if (strategy->request_count >= REQUESTS_MAX)
         return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED,
                                 "%s: %zu requests are open, at most %u are possible", call->name,
                                 strategy->request_count, REQUESTS_MAX);
+    open = muster_mem_alloc_zero(strategy->env->mem, 1,
+                                 sizeof(*open) + call->count * sizeof(open->ops[0]));
+    if (open == NULL)
+        return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED, "%s: out of memory",
+                                call->name);
     open->strategy = strategy;
     open->request = call->request;
     open->name = call->name;

@@ -299,6 +299,19 @@ static void commit_waits_for_nobody_and_begin_for_all(void **state)
     assert_int_equal(muster_strategy_commit(strategy), MUSTER_OK);
 }
 
+static void a_request_without_memory_is_not_started(void **state)
+{
+    struct muster_request request = all_reduce();
+    enum muster_rc rc;
+
+    played.fail_at = 1;
+    rc = muster_request_start(&request, *state);
+    played.fail_at = 0;
+    played_expect_error(*state, rc, MUSTER_RESOURCE_EXHAUSTED, "all_reduce: out of memory");
+    assert_int_equal(muster_request_start(&request, *state), MUSTER_OK);
+    assert_int_equal(muster_request_wait(&request), MUSTER_OK);
+}
+
 static void at_most_a_thousand_are_open(void **state)
 {
     static struct muster_request requests[1025];
@@ -403,6 +416,7 @@ int main(void)
         CASE(the_first_failure_of_several_tensors_is_the_requests),
         CASE(what_fails_behind_the_first_comes_with_the_completion),
         CASE(commit_waits_for_nobody_and_begin_for_all),
+        CASE(a_request_without_memory_is_not_started),
         CASE(at_most_a_thousand_are_open),
         CASE(cancel_is_one_of_each_open_operation),
         CASE(another_thread_is_refused_while_one_is_in_a_call),
