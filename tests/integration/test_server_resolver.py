@@ -64,7 +64,7 @@ class Server(unittest.TestCase):
     def test_what_cannot_be_served_is_refused(self):
         self.refused(2, "must not be given with --resolver tf_config:", "--resolver", "tf_config:", "--job", "worker", TF_CONFIG=TF_CONFIG)
         self.refused(2, "must not be given with --resolver", "--resolver", "static:worker=127.0.0.1:0", MUSTER_CLUSTER='{"worker":["a:1"]}')
-        self.refused(3, "the resolver tells no task of this process; name it, as in static:worker=127.0.0.1:0?task_type=worker&task_id=0",
+        self.refused(3, "the resolver does not name the task of this process; name it, as in static:worker=127.0.0.1:0?task_type=worker&task_id=0",
                      "--resolver", "static:worker=127.0.0.1:0")
         for text in ("GPU", "GPU:", ":1", "GPU:x", "gpu:1", "GPU:-1", "CPU:1,", "GPU:1;CPU:1", "GPU:1234567890"):
             self.refused(2, "--devices", "--devices", text)

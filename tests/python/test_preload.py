@@ -211,7 +211,8 @@ def test_random_numbers_differ_between_workers(tmp_path):
 
 @pytest.mark.parametrize("words, text", [(["true"], "must be followed by a Python program, got true"),
                                          ([sys.executable], "must be followed by a script, -m MODULE or -c CODE"),
-                                         ([sys.executable, "-i", "x.py"], "got '-i'"), ([sys.executable, "-"], "got '-'")])
+                                         ([sys.executable, "-i", "x.py"], "got '-i'"), ([sys.executable, "-"], "got '-'"),
+                                         ([sys.executable, "-u", "--foo", "x.py"], "got '--foo'")])
 def test_a_command_that_is_not_a_program_of_python_is_refused(tmp_path, words, text):
     done = run(tmp_path, *words)
 

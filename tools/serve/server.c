@@ -88,7 +88,7 @@ static const struct muster_option rows[] = {
      .offset = offsetof(struct settings, resolver),
      .check = command_check_resolver,
      .value = "URI",
-     .help = "Resolver that tells the cluster, this task and its accelerators, in place of "
+     .help = "Resolver that gives the cluster, this task and its accelerators, instead of "
              "--cluster, --job and "
              "--task: tf_config:, slurm:, kubernetes: … (docs/resolvers.md)."},
     {.name = "devices",
@@ -98,14 +98,15 @@ static const struct muster_option rows[] = {
      .value = "TYPE:COUNT,…",
      .help = "Devices of this task, such as CPU:1,GPU:4. By default one CPU, with --resolver also "
              "the accelerators "
-             "that it tells."},
+             "that it reports."},
     {.name = "status",
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct settings, status),
      .check = command_check_listen,
      .value = "HOST:PORT",
-     .help = "Serve /healthz and /metrics (Prometheus) there, over HTTP/1.1; told behind the ready "
-             "line."},
+     .help =
+         "Serve /healthz and /metrics (Prometheus) there, over HTTP/1.1; the address is printed "
+         "after the ready line."},
     {.name = "job",
      .letter = 'j',
      .kind = MUSTER_OPTION_TEXT,

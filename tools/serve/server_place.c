@@ -94,7 +94,8 @@ static enum muster_rc read_place(void *data, struct muster_resolver *resolver,
         rc = muster_resolver_task_id(resolver, &has_id, &id, ret_error);
     if (rc == MUSTER_OK && (type == NULL || !has_id || id < 0 || id > INT32_MAX))
         rc = muster_error_set(
-            ret_error, MUSTER_NOT_FOUND, "the resolver tells no task of this process; name it, %s",
+            ret_error, MUSTER_NOT_FOUND,
+            "the resolver does not name the task of this process; name it, %s",
             muster_resolver_task_remedy(asking->uri, cluster, sizeof(remedy), remedy));
     if (rc == MUSTER_OK &&
         muster_cluster_spec_format(cluster, muster_mem_system(), &place->cluster) != MUSTER_OK)

@@ -63,8 +63,9 @@ static bool add_word(struct run_python *python, char *word)
     return true;
 }
 
-/* The options in front of the program. Returns the number of words, SIZE_MAX if one is not known. */
-static size_t read_options(struct run_python *python, char **words)
+/* The options in front of the program. Returns the number of words, SIZE_MAX if ret_refused is not
+ * known. */
+static size_t read_options(struct run_python *python, char **words, const char **ret_refused)
 {
     size_t i = 0;
 
@@ -72,6 +73,7 @@ static size_t read_options(struct run_python *python, char **words)
         const char *letters = words[i] + 1;
         size_t known = strspn(letters, "bBdEIOPqsSuv");
 
+        *ret_refused = words[i];
         if (strcmp(words[i], "-m") == 0 || strcmp(words[i], "-c") == 0)
             break;
         if (letters[known] != '\0' && letters[known] != 'W' && letters[known] != 'X')
@@ -91,10 +93,11 @@ static bool read_command(struct run_settings *settings, int *ret_exit)
 {
     struct run_python *python = &settings->python;
     char **words = settings->program + 1;
-    size_t count = read_options(python, words);
+    const char *refused = NULL;
+    size_t count = read_options(python, words, &refused);
 
     if (count == SIZE_MAX)
-        return refuse_word(words[0], ret_exit);
+        return refuse_word(refused, ret_exit);
     words += count;
     python->kind = "script";
     if (words[0] != NULL && words[0][0] == '-') {

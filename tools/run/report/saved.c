@@ -27,17 +27,17 @@ void run_saved_tell(struct run *run, uint64_t last_step)
     const char *folder = run->settings.checkpoint_dir;
     uint64_t step = folder != NULL ? newest_step(run) : 0;
 
-    if (folder == NULL)
+    if (folder == NULL || last_step == 0)
         return;
     if (step == last_step)
         run_tell(run, "step %llu is saved in %s", (unsigned long long)step, folder);
     else if (step != 0)
         run_log(run, MUSTER_LOG_WARN, "not_saved",
                 RUN_FIELDS(MUSTER_FIELD("step", last_step), MUSTER_FIELD("saved_step", step)),
-                "step %llu is not saved: the newest whole checkpoint in %s is of step %llu",
+                "step %llu is not saved: the newest checkpoint in %s is of step %llu",
                 (unsigned long long)last_step, folder, (unsigned long long)step);
     else
         run_log(run, MUSTER_LOG_WARN, "not_saved", RUN_FIELDS(MUSTER_FIELD("step", last_step)),
-                "step %llu is not saved: there is no whole checkpoint in %s",
+                "step %llu is not saved: there is no checkpoint in %s",
                 (unsigned long long)last_step, folder);
 }

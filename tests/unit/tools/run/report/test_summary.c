@@ -296,8 +296,19 @@ static void a_run_that_saved_nothing_says_so(void **state)
     scene->run.settings.checkpoint_dir = "/nonexistent";
     run_summary_print(&scene->run);
 
-    assert_non_null(
-        strstr(told, "step 7 is not saved: there is no whole checkpoint in /nonexistent\n"));
+    assert_non_null(strstr(told, "step 7 is not saved: there is no checkpoint in /nonexistent\n"));
+}
+
+static void a_run_without_a_step_says_nothing_of_checkpoints(void **state)
+{
+    struct scene *scene = *state;
+
+    put_results(scene, 0);
+    scene->run.settings.checkpoint_dir = "/nonexistent";
+    run_summary_print(&scene->run);
+
+    assert_non_null(strstr(told, "done: 0 steps"));
+    assert_null(strstr(told, "/nonexistent"));
 }
 
 static void a_preempted_run_tells_where_it_goes_on(void **state)
@@ -355,6 +366,7 @@ int main(void)
         CASE(people_are_told_steps_and_seconds),
         CASE(a_run_that_was_stopped_tells_its_steps),
         CASE(a_run_that_saved_nothing_says_so),
+        CASE(a_run_without_a_step_says_nothing_of_checkpoints),
         CASE(a_preempted_run_tells_where_it_goes_on),
         CASE(a_preempted_run_without_a_directory_says_that_nothing_is_saved),
         CASE(a_summary_that_cannot_be_written_is_told),
