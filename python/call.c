@@ -38,8 +38,8 @@ bool muster_py_calls_check_fork(const struct muster_py_calls *calls)
     return !muster_py_calls_is_forked(calls) ||
            muster_py_raise(
                PyExc_RuntimeError,
-               "forked: the process that opened this object has it, and this one is its fork: open "
-               "another one here, or start children before open") != NULL;
+               "forked: this process is a fork of the one that opened the object; open another one "
+               "here, or fork before opening it") != NULL;
 }
 
 /* --- The lock --- */
@@ -76,8 +76,8 @@ bool muster_py_calls_lock(struct muster_py_calls *calls)
 
     if (muster_py_calls_is_inside(calls))
         return muster_py_raise(PyExc_RuntimeError,
-                               "a handler of a signal or a finalizer has called an object whose "
-                               "call it interrupts") != NULL;
+                               "called from a signal handler or finalizer while a call of the same "
+                               "object runs; call it outside of them") != NULL;
     if (muster_py_calls_try_lock(calls))
         return true;
     while (status != PY_LOCK_ACQUIRED) {

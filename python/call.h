@@ -20,9 +20,9 @@ struct muster_py_calls {
     bool is_slow;         /* the last call has waited: the next one gives the GIL back at once */
 };
 
-/** Before the first object. */
+/** Call this once, before the first object is made. */
 bool muster_py_calls_watch_forks(void);
-/** Of memory that is 0. */
+/** The memory must be zeroed. */
 bool muster_py_calls_init(struct muster_py_calls *calls);
 /** Also after init has failed, or has not run. */
 void muster_py_calls_fini(struct muster_py_calls *calls);

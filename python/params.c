@@ -179,6 +179,7 @@ static PyObject *params_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     self = params_of(PyType_GenericAlloc(type, 0));
     if (self == NULL)
         return NULL;
+    self->clock_sources = options.clock_sources;
     if (!muster_py_runtime_open(&self->runtime) ||
         !muster_py_runtime_enter(&self->runtime, false)) {
         Py_DECREF((PyObject *)self);
@@ -221,10 +222,16 @@ static PyObject *params_tick(PyObject *self, PyObject *const *args, Py_ssize_t c
     rc = muster_params_tick_weighted_start(&op, ours->params, clock, weight,
                                            muster_py_runtime_deadline(&ours->runtime, timeout_ns),
                                            muster_py_params_on_done);
-    if (rc == MUSTER_INVALID_ARGUMENT && op.error.rc == MUSTER_OK)
+    if (rc == MUSTER_OK)
+        ours->clock = clock;
+    if (rc == MUSTER_INVALID_ARGUMENT && op.error.rc == MUSTER_OK && ours->clock_sources == 0)
         (void)muster_error_set(&op.error, rc,
-                               "the client has no clock_sources, or the clock is below "
-                               "its last one, or the weight is not a number from 0 on");
+                               "tick needs clock_sources of 1 or more in the client, got 0");
+    else if (rc == MUSTER_INVALID_ARGUMENT && op.error.rc == MUSTER_OK)
+        (void)muster_error_set(
+            &op.error, rc,
+            "clock must not be below the last one (%llu), and weight must be 0 or more",
+            (unsigned long long)ours->clock);
     return muster_py_params_wait(ours, &op, rc);
 }
 

@@ -12,6 +12,8 @@ struct muster_py_params {
         /* clang-format on */
         struct muster_py_runtime runtime;
     struct muster_params *params; /* NULL: closed */
+    uint32_t clock_sources;
+    uint64_t clock; /* of the last tick */
     bool is_closing;
 };
 

@@ -58,10 +58,11 @@ static bool add_values(struct muster_py_tensors *tensors, const struct table_obj
                             self->name, muster_dtype_name(self->dtype),
                             muster_dtype_name(tensor->dtype)) != NULL;
     if (count != 0 && tensor->count != count)
-        return PyErr_Format(PyExc_ValueError,
-                            "the table %s has %lu values in a row: this takes %llu, got %llu",
-                            self->name, (unsigned long)self->row_elements,
-                            (unsigned long long)count, (unsigned long long)tensor->count) != NULL;
+        return PyErr_Format(
+                   PyExc_ValueError,
+                   "values of table %s must have %llu elements (%lu for each key), got %llu",
+                   self->name, (unsigned long long)count, (unsigned long)self->row_elements,
+                   (unsigned long long)tensor->count) != NULL;
     return true;
 }
 
@@ -109,7 +110,8 @@ static bool open_rows(PyObject *self, PyObject *keys, PyObject *values, PyObject
     if (is_right)
         elements = tensors->tensors[0].count * ours->row_elements;
     if (is_right && elements == 0)
-        is_right = muster_py_raise(PyExc_ValueError, "there must be a key") != NULL;
+        is_right = muster_py_raise(PyExc_ValueError,
+                                   "keys must have at least one element, got none") != NULL;
     is_right = is_right && add_values(tensors, ours, values, elements, answer == values);
     if (is_right && answer != NULL && answer != values)
         is_right = add_values(tensors, ours, answer, elements, true);
@@ -249,7 +251,8 @@ static PyObject *run_range(PyObject *self, PyObject *values, PyObject *offset, P
         return NULL;
     if (!add_values(&tensors, table_of(self), values, 0, call->start == start_pull_range) ||
         (tensors.tensors[0].count == 0 &&
-         muster_py_raise(PyExc_ValueError, "there must be an element") == NULL)) {
+         muster_py_raise(PyExc_ValueError, "values must have at least one element, got none") ==
+             NULL)) {
         muster_py_tensors_close(&tensors);
         return NULL;
     }
@@ -381,7 +384,7 @@ static PyMethodDef table_methods[] = {
      "pull(keys, values, min_clock=0, timeout=30)\n--\n\nFetch rows into values, once all sources "
      "have completed min_clock steps."},
     {"push_pull", FAST(table_push_pull), METH_FASTCALL | METH_KEYWORDS,
-     "push_pull(keys, values, answer, timeout=30)\n--\n\nPush, and get the rows as they are behind "
+     "push_pull(keys, values, answer, timeout=30)\n--\n\nPush, and get the rows as they are after "
      "the push; answer may be values."},
     {"peek", FAST(table_peek), METH_FASTCALL | METH_KEYWORDS,
      "peek(keys, values)\n--\n\nRead rows of a server of this host from its memory, without a "

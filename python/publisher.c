@@ -78,7 +78,7 @@ static void publisher_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* What a signal interrupts, the opening or a put, ends with the publisher: nothing else ends it. */
+/* A signal that interrupts the opening or a put ends the publisher, since nothing else can end them. */
 static void cancel_all(void *data)
 {
     struct publisher_object *self = data;

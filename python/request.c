@@ -25,7 +25,7 @@ static struct request_object *request_of(PyObject *self)
     return (struct request_object *)self;
 }
 
-/* What has been completed is the program's again. With the GIL, in the lock of the strategy. */
+/* Completed requests belong to the program again. Needs the GIL and the strategy's lock. */
 void muster_py_requests_release(struct muster_py_strategy *owner)
 {
     MUSTER_LIST_EACH_SAFE (&owner->requests, ours, struct request_object, node) {

@@ -17,7 +17,7 @@ struct muster_py_counts {
     uint64_t *of_input, *of_output; /* NULL: not uneven */
 };
 
-/** NULL and None: there are none. Of memory that is 0, which has to be freed also after a failure. */
+/** NULL and None: there are none. The memory must be zeroed; free it also after a failure. */
 bool muster_py_counts_read(struct muster_py_counts *counts, PyObject *of_input,
                            PyObject *of_output);
 void muster_py_counts_free(struct muster_py_counts *counts);

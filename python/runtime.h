@@ -23,7 +23,7 @@ struct muster_py_runtime {
     enum muster_rc rc;
 };
 
-/** Of memory that is 0. Nothing is left open after a failure. */
+/** The memory must be zeroed. Nothing is left open after a failure. */
 bool muster_py_runtime_open(struct muster_py_runtime *self);
 /** A call: the lock, the GIL unless it is short, the seat. Raises. */
 bool muster_py_runtime_enter(struct muster_py_runtime *self, bool is_short);
@@ -40,8 +40,8 @@ uint64_t muster_py_runtime_deadline(const struct muster_py_runtime *self, uint64
 void muster_py_runtime_expect(struct muster_py_runtime *self);
 /** By the operation's callback. */
 void muster_py_runtime_tell(struct muster_py_runtime *self, enum muster_rc rc);
-/** Within a call: until it is told. A handler of a signal that raises has the operation cancelled, once. NULL:
- * signals are not looked at. */
+/** Wait, within a call, until the operation's callback has called muster_py_runtime_tell. A handler of a signal that
+ * raises has the operation cancelled, once. NULL: signals are not looked at. */
 enum muster_rc muster_py_runtime_wait(struct muster_py_runtime *self, muster_py_cancel_fn *cancel,
                                       void *data);
 /** Within the last call, behind the close of what runs on it: leaves the call as well. */

@@ -365,7 +365,7 @@ static PyMethodDef strategy_methods[] = {
      "abandon(text=None)\n--\n\nSay that this process cannot go on: the others do, and muster run "
      "starts it again. Only close is left."},
     {"close", strategy_close, METH_NOARGS,
-     "close()\n--\n\nLeave. Behind commit the work is done; in the middle of a step it is a "
+     "close()\n--\n\nLeave. After commit the work is done; in the middle of a step it is a "
      "failure."},
     {NULL, NULL, 0, NULL},
 };

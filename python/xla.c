@@ -1,5 +1,5 @@
-/* Operations of strategies as calls of programs that XLA has compiled (muster/jax/). A call has arrays, the weight of a
- * weighted mean and a token as its arguments, and arrays and token as its results, mostly in the same memory. The
+/* Operations of strategies as calls of programs that XLA has compiled (muster/jax.py). A call has arrays, the weight
+ * of a weighted mean and a token as its arguments, and arrays and token as its results, mostly in the same memory. The
  * token makes the order: XLA runs what does not depend on another as it likes. */
 #include "python/xla.h"
 
@@ -41,7 +41,7 @@ static int32_t read_attribute(const struct muster_xla_attributes *attributes, co
 
 /* --- Tensors --- */
 
-/* xla::PrimitiveType; muster/jax/ lets no other through. */
+/* xla::PrimitiveType; muster/jax.py lets no other through. */
 static enum muster_dtype dtype_of(int type)
 {
     static const struct {

@@ -1,5 +1,4 @@
-/* What XLA's runtime and a function that its programs call say to one another, as far as xla.c needs it. The package is
- * built without XLA.
+/* The part of XLA's FFI that xla.c needs, so that the package is built without XLA.
  *
  * Source: openxla/xla, xla/ffi/api/c_api.h, API 0.3 (jaxlib 0.10): a stable ABI; these members are alike since 0.1. */
 #ifndef MUSTER_PYTHON_XLA_FFI_H

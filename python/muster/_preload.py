@@ -1,9 +1,9 @@
 """The process from which `muster run --preload MODULE,…` starts its workers: it has imported the modules, and forks.
 
-`muster run` starts it as `python -m muster._preload MODULES KIND TARGET ARGUMENTS`, and asks it for each life of a worker by a
-message on CONTROL_FD with descriptors (tools/run/task/preload.c): one end of a socket pair, a file with the environment, standard
-output, standard error, the pipe of reports, and with TLS the certificates. The worker is forked twice, so that it is a child of
-`muster run`, as if that had started it.
+`muster run` starts it as `python -m muster._preload MODULES KIND TARGET ARGUMENTS`, and asks it for each life of a
+worker by a message on CONTROL_FD with descriptors (tools/run/task/preload.c): one end of a socket pair, a file with the
+environment, standard output, standard error, the pipe of reports, and with TLS the certificates. The worker is forked
+twice, so that it is a child of `muster run`, as if that had started it.
 """
 
 import ctypes
@@ -56,7 +56,7 @@ def _import(modules, control):
 
 
 def _first_path(kind, target):
-    """What the interpreter puts in front of sys.path for the program."""
+    """The entry that the interpreter puts in front of sys.path for the program."""
     if kind == "script":
         return os.path.dirname(os.path.realpath(target))
     return os.getcwd() if kind == "module" else ""

@@ -1,4 +1,4 @@
-"""What the parts of the package share: the memory of tensors of PyTorch, and the types that NumPy lacks."""
+"""Shared by the package: memory of PyTorch tensors, and types that NumPy lacks."""
 
 import sys
 import warnings

@@ -187,8 +187,8 @@ class Elastic(muster.elastic.Elastic):
         return Token(self.strategy)
 
     def rehearse(self, function, *arguments):
-        """Call function(*arguments, token), whose operations talk to nobody: it is compiled behind that. In the first
-        step the others would wait for it. `state` may be donated to it."""
+        """Call function(*arguments, token) to compile it; its operations talk to nobody. Without this the others would
+        wait for the compiler in the first step. `state` may be donated."""
         if self._is_begun:
             raise RuntimeError("rehearse() must be outside of `with step`")
         with errors():

@@ -109,7 +109,7 @@ class Table:
         return values
 
     def push_pull(self, keys, values, answer=None, timeout=30):
-        """Push, and get the rows as they are behind the push, into answer (which may be values) or a new array."""
+        """Push, and get the rows as they are after the push, into answer (which may be values) or a new array."""
         keys = _keys(keys)
         if answer is values:
             memory = answer_memory = _array(values)

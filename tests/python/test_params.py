@@ -127,12 +127,12 @@ def test_rows_are_read_from_the_memory_of_the_server(client):
 
 WRONG = {
     "values of another type": (TypeError, "must be f32, got f64", lambda table: table.push(KEYS, numpy.ones(4))),
-    "too few values": (ValueError, "takes 8, got 7", lambda table: table.push(KEYS, numpy.ones(7, numpy.float32))),
-    "too many values": (ValueError, "takes 8, got 9", lambda table: table.pull(KEYS, numpy.ones(9, numpy.float32))),
-    "a short answer": (ValueError, "takes 8, got 7", lambda table: table.push_pull(KEYS, numpy.ones(8, numpy.float32), numpy.ones(7, numpy.float32))),
+    "too few values": (ValueError, r"must have 8 elements \(2 for each key\), got 7", lambda table: table.push(KEYS, numpy.ones(7, numpy.float32))),
+    "too many values": (ValueError, r"must have 8 elements \(2 for each key\), got 9", lambda table: table.pull(KEYS, numpy.ones(9, numpy.float32))),
+    "a short answer": (ValueError, r"must have 8 elements \(2 for each key\), got 7", lambda table: table.push_pull(KEYS, numpy.ones(8, numpy.float32), numpy.ones(7, numpy.float32))),
     "keys of another type": (TypeError, "keys must be u64", lambda table: table.pull(numpy.ones(4))),
-    "without keys": (ValueError, "a key", lambda table: table.pull([])),
-    "without elements": (ValueError, "an element", lambda table: table.push_range(numpy.ones(0, numpy.float32))),
+    "without keys": (ValueError, "keys must have at least one element, got none", lambda table: table.pull([])),
+    "without elements": (ValueError, "values must have at least one element, got none", lambda table: table.push_range(numpy.ones(0, numpy.float32))),
     "a range of rows": (muster.InvalidArgument, "", lambda table: table.push_range(numpy.ones(8, numpy.float32))),
     "memory that is not contiguous": ((ValueError, BufferError), "", lambda table: table.pull(KEYS, numpy.ones((4, 4), numpy.float32)[:, ::2])),
     "memory that is read only": ((ValueError, BufferError), "", lambda table: table.pull(KEYS, numpy.frombuffer(bytes(32), numpy.float32))),
@@ -162,7 +162,7 @@ def test_wrong_words_are_refused(client):
         client.table("others", 2, dtype="f8")
     with pytest.raises(muster.InvalidArgument, match="rows of 2 elements"):
         client.table("rows", 3)
-    with pytest.raises(muster.InvalidArgument, match="clock_sources"):
+    with pytest.raises(muster.InvalidArgument, match="tick needs clock_sources of 1 or more in the client, got 0"):
         client.tick(1)
     with pytest.raises(muster.InvalidArgument, match="nonsense"):
         muster.params.Client("nonsense")
@@ -222,6 +222,8 @@ def test_a_push_to_a_closed_round_says_so(server):
         table, late = fast.table("weights", 1, **words), slow.table("weights", 1, **words)
         table.push([1], numpy.ones(1, numpy.float32))
         fast.tick(1)
+        with pytest.raises(muster.InvalidArgument, match=r"not be below the last one \(1\)"):
+            fast.tick(0)
         table.pull([1], min_clock=1)
 
         with pytest.raises(muster.params.RoundOver):

@@ -17,7 +17,7 @@ def _mean(_, bucket):
 
 
 class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
-    """As torch.nn.parallel.DistributedDataParallel, behind muster.torch.backend.init_process_group().
+    """Use it after muster.torch.backend.init_process_group(), as torch.nn.parallel.DistributedDataParallel.
 
     torch's own divides the sum of gradients by the size of the world, also when workers have died, so that the steps of
     the others become smaller. This one divides by the workers whose gradients are in the sum.
