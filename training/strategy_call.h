@@ -70,7 +70,7 @@ uint32_t muster_strategy_size_of(const struct muster_strategy *strategy,
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_run_with_root(struct muster_strategy *strategy,
                                                                struct muster_strategy_call *call,
                                                                uint32_t root);
-/** … with parts in the order of the ranks that the program knows. */
+/** As muster_strategy_run; the parts are in the order of ranks since begin. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_run_by_ranks(struct muster_strategy *strategy,
                                                               struct muster_strategy_call *call);
 /** FAILED_PRECONDITION: this member has no group in the split; or as check_step. */

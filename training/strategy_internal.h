@@ -171,7 +171,7 @@ struct muster_strategy {
     enum muster_rc ops_rc; /* the first failure of the call */
     const char *op_name;
 
-    /* requests: strategy_request.c; struct muster_open_request */
+    /* requests: strategy_request.c; struct open_request */
     struct muster_list requests;                               /* that have not ended */
     struct muster_list ended;                                  /* and have not been completed */
     size_t request_count;                                      /* of both */

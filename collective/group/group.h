@@ -100,7 +100,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_reduce_scatter_uneven_start_in(
     struct muster_op *op, struct muster_group *group, const struct muster_view *view,
     const struct muster_parts *input, const struct muster_tensor *output,
     enum muster_reduction reduction, muster_op_fn *done);
-/** The same, to and from a process. */
+/** As the above, with the root given as a process instead of a rank. */
 MUSTER_MUST_CHECK enum muster_rc muster_gather_start_in(
     struct muster_op *op, struct muster_group *group, const struct muster_view *view,
     const struct muster_tensor *input, const struct muster_tensor *output,

@@ -37,9 +37,9 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_checkpoint_start(
     struct muster_strategy *strategy, const struct muster_strategy_checkpoint_options *options);
 
 /**
- * Checkpoints will be made by muster_strategy_checkpoint_start: from the next begin on a thread of low priority
- * takes the memory for the copies from the system, so that the steps beside the first checkpoint need not; after a
- * change of view, too. copy_bytes_max is that of the options. What MUSTER_CHECKPOINT_EVERY saves is prepared by itself.
+ * Allocate the memory for copies ahead of the first checkpoint: from the next begin on, and again after a change of
+ * view, a thread of low priority takes it from the system. Not needed with MUSTER_CHECKPOINT_EVERY.
+ * copy_bytes_max: as in the options of muster_strategy_checkpoint_start.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_checkpoint_prepare(
     struct muster_strategy *strategy, uint64_t copy_bytes_max);
@@ -76,10 +76,9 @@ struct muster_strategy_checkpoint_result {
     char text[MUSTER_ERROR_TEXT_BYTES]; /* why it is not whole */
     uint64_t bytes;                     /* this member's part */
     uint64_t copied_bytes; /* those copied in update_begin: neither written nor copied before */
-    uint64_t
-        new_bytes;     /* of the memory for copies: the system had not given them before it began */
-    uint64_t stall_ns; /* the program stood still for it */
-    uint64_t duration_ns; /* until it was whole */
+    uint64_t new_bytes;    /* memory for copies that had not been allocated when it began */
+    uint64_t stall_ns;     /* the program stood still for it */
+    uint64_t duration_ns;  /* until it was whole */
 };
 MUSTER_API void muster_strategy_checkpoint_result(
     struct muster_strategy *strategy, struct muster_strategy_checkpoint_result *ret_result);

@@ -12,14 +12,14 @@ MUSTER_BEGIN
 
 /*
  * These rules hold for all calls below. "Rank" and "size" are those since begin (muster_strategy_rank), or those
- * of the split's group. All members make the same calls in the same order; messages are counted by themselves.
+ * of the split's group. All members make the same calls in the same order; messages are not part of this order.
  *
- * Shape:   contiguous elements; a count of 0 is valid. Input and output lie apart, but for the one place that
- *          a function names.
+ * Shape:   contiguous elements; a count of 0 is valid. Input and output must not overlap, except where a function
+ *          says so.
  * Owns:    borrows tensors, counts and their memory during the call.
- * Errors:  ABORTED on all where a member has gone since begin, unless every other one had its whole output:
- *          the parts are for certain members. Run the step again from begin. INVALID_ARGUMENT (shapes, counts or
- *          ranks that do not fit, here; or another rank has called something else: on all, and the text names both
+ * Errors:  ABORTED on all when a member has gone since begin, since each part belongs to a certain member; unless
+ *          all others already had their whole output. Run the step again from begin. INVALID_ARGUMENT (shapes, counts
+ *          or ranks that do not fit, here; or another rank has called something else: on all, and the text names both
  *          sides), DEADLINE_EXCEEDED, UNIMPLEMENTED (device memory, but for reduce_scatter).
  *          After an error inputs are as they were, and outputs may be partly written.
  */
@@ -66,7 +66,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_all_to_all_uneven(
  *
  * Shape:   count and dtype are the same on both sides.
  * Errors:  ABORTED (that member has gone, or has given the message up), INVALID_ARGUMENT (no such rank, or
- *          this member's own; or shapes differ: on both sides). Another member's death only delays it.
+ *          this member's own; or shapes differ: on both sides). Another member's death only delays the message.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_send(struct muster_strategy *strategy,
                                                                  const struct muster_tensor *tensor,

@@ -34,13 +34,13 @@ enum muster_request_kind {
     MUSTER_REQUEST_RECEIVE,
 };
 
-/** One operation. The program's memory, all zero before its first use, borrowed from start to its end. */
+/** One operation. All zero before its first use; borrowed from start until it has been completed. */
 struct muster_request {
     void *data;
     /* set before start; what the kind does not have is not looked at */
     enum muster_request_kind kind;
     struct muster_strategy_split *split; /* NULL: all members */
-    /* Structs and counts are read during start only; the tensors' memory is borrowed until the end. */
+    /* Structs and counts are read during start only; the tensors' memory is borrowed until it has ended. */
     const struct muster_tensor *input, *output;            /* one that is both: output */
     size_t count;                                          /* all_reduce: tensors at output; 0: 1 */
     const struct muster_parts *input_parts, *output_parts; /* in their place, of the uneven kinds */
@@ -69,7 +69,8 @@ struct muster_request {
  * commit is refused while a request of the step has not been completed. begin waits for the end of those that are
  * open, and each is completed afterwards as it ended.
  *
- * Owns:    borrows request and the memory of its tensors until it has been completed; see the fields.
+ * Owns:    borrows request until it has been completed, and the memory of its tensors until it has ended
+ *          (muster_request_has_ended).
  * Errors:  returned, and nothing has happened then: those of the blocking call that this member finds out by itself;
  *          FAILED_PRECONDITION (the request is open), RESOURCE_EXHAUSTED, UNIMPLEMENTED (device memory).
  *          By the completion: the others, and CANCELLED.

@@ -55,9 +55,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_role_coordination_le
     const struct muster_strategy_role *role, const char **ret_leader,
     struct muster_error *ret_error);
 
-/** The jobs whose tasks train together, in the order in which their tasks are ranked: "chief", then "master", which is
- * TensorFlow 1's name of the chief and which resolvers still tell, then "worker". `position` counts from 0; NULL behind
- * the last one. Static text. */
+/** The jobs whose tasks train together, in rank order: "chief", "master" (TensorFlow 1's name of the chief, which
+ * some resolvers still report), "worker". `position` counts from 0. Returns static text, or NULL after the last job. */
 MUSTER_API const char *muster_strategy_role_training_job(size_t position);
 
 /* The task of an open strategy, from open on. */

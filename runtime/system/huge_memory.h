@@ -27,10 +27,10 @@ MUSTER_MUST_CHECK enum muster_rc muster_huge_memory_open(struct muster_mem *mem,
 void muster_huge_memory_close(struct muster_huge_memory *memory);
 
 /** A thread takes the pages one by one, from the first to the last, and rests between them: it has a low priority.
- * What lies in them stays as it is, also while other threads write there. Without memory or a thread nothing happens:
- * the pages are taken as they are touched. Once for each memory. */
+ * The contents stay as they are, also while other threads write. If there is no memory or no thread, pages are taken
+ * on first touch. Once for each memory. */
 void muster_huge_memory_take_start(struct muster_huge_memory *memory);
-/** So many of the first bytes have been taken by the thread. */
+/** The number of leading bytes that the thread has taken so far. */
 size_t muster_huge_memory_taken_bytes(const struct muster_huge_memory *memory);
 
 #endif

@@ -7,8 +7,8 @@
 #define AGAIN_FIRST_NS MUSTER_NS_PER_S
 #define AGAIN_MAX_NS   (60 * MUSTER_NS_PER_S)
 
-/* The next map drops its copies. What it learns begins anew. Learners that are ready may be copies in a map that this
- * server has proposed and does not know yet: they are waited for like copies. */
+/* The next map drops its copies. What it learns begins anew. Finished learners may be copies in a map that this
+ * server has proposed and whose outcome it does not know: pushes wait for them as for copies. */
 static void shards_take(struct muster_params_follower *follower)
 {
     struct muster_params_server *server = follower->server;
