@@ -70,7 +70,7 @@ static void publisher_dealloc(PyObject *self)
     PyObject *class, *value, *trace;
 
     PyErr_Fetch(&class, &value, &trace);
-    if (!muster_py_runtime_is_gone(&ours->runtime) && muster_py_runtime_enter(&ours->runtime, true))
+    if (!muster_py_runtime_is_gone(&ours->runtime) && muster_py_runtime_enter(&ours->runtime, false))
         close_entered(ours);
     muster_py_calls_fini(&ours->runtime.calls);
     PyErr_Restore(class, value, trace);

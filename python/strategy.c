@@ -49,7 +49,7 @@ static bool run_entered(struct muster_py_strategy *self, struct muster_py_call *
     if (rc != MUSTER_OK)
         muster_py_raise_error(&error, call->invalid_argument != NULL ? call->invalid_argument
                                                                      : muster_py_mismatch);
-    return rc == MUSTER_OK;
+    return rc == MUSTER_OK && PyErr_Occurred() == NULL; /* a handler may have raised meanwhile */
 }
 
 PyObject *muster_py_call_run(struct muster_py_strategy *self, struct muster_py_call *call)

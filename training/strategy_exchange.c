@@ -354,6 +354,9 @@ static enum muster_rc run_messages(struct muster_strategy *strategy, const struc
         tensors[call.count++] = *output;
     if (from != MUSTER_SPLIT_NOBODY)
         tensors[call.count++] = *input;
+    if (call.count == 0 && (output == NULL) != (input == NULL)) /* one message, to nobody */
+        return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
+                                "%s: there is no rank %u", name, MUSTER_SPLIT_NOBODY);
     return call.count > 0 ? muster_strategy_run(strategy, &call) : MUSTER_OK;
 }
 

@@ -2,7 +2,6 @@
  * list until the program's thread completes it. */
 #include <muster/strategy_request.h>
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +10,7 @@
 
 #define REQUESTS_MAX 1024u
 
-/** The library's part of a request that is open. On the loop, but for has_ended. */
+/** The library's part of a request that is open, on the loop. */
 struct open_request {
     struct muster_strategy *strategy;
     struct muster_request *request;
@@ -22,20 +21,19 @@ struct open_request {
     struct muster_op_result result;
     bool has_result;
     size_t open_count;
-    /* Written once on the loop, when nothing is open any more, and read by the program's thread. Pairs release with
-     * acquire: what that thread reads behind it is in the seat anyway, but for the tensors, which it may read now. */
-    atomic_bool has_ended;
+    bool is_earlier; /* of an attempt before the last begin: the step does not fail with it */
     size_t op_count;
     struct muster_op ops[];
 };
 
 /* --- Starting --- */
 
+/* The program's threads read is_under_way without the seat: release makes the tensors readable for them. */
 static void end_open(struct open_request *open)
 {
     muster_list_remove(&open->node);
     muster_list_append(&open->strategy->ended, &open->node);
-    atomic_store_explicit(&open->has_ended, true, memory_order_release);
+    __atomic_store_n(&open->request->is_under_way, false, __ATOMIC_RELEASE);
 }
 
 /* A failure of an operation behind the first one comes with the completion, since those before it are open. */
@@ -94,6 +92,7 @@ static enum muster_rc start_request(struct muster_strategy *strategy,
     muster_list_append(&strategy->requests, &open->node);
     strategy->request_count++;
     call->request->impl = open;
+    __atomic_store_n(&call->request->is_under_way, true, __ATOMIC_RELAXED);
     if (open->open_count == 0) /* of no tensors */
         end_open(open);
     return MUSTER_OK;
@@ -179,9 +178,13 @@ static bool have_requests_ended(void *data)
 
 enum muster_rc muster_strategy_wait_requests(struct muster_strategy *strategy)
 {
+    enum muster_rc rc = strategy->state == MUSTER_STRATEGY_FAILED ? strategy->error.rc : MUSTER_OK;
+
     if (!muster_list_is_empty(&strategy->requests))
-        return muster_strategy_wait(strategy, have_requests_ended);
-    return strategy->state == MUSTER_STRATEGY_FAILED ? strategy->error.rc : MUSTER_OK;
+        rc = muster_strategy_wait(strategy, have_requests_ended);
+    MUSTER_LIST_EACH (&strategy->ended, open, struct open_request, node)
+        open->is_earlier = true;
+    return rc;
 }
 
 /* --- Completing, in the program's thread --- */
@@ -200,7 +203,8 @@ void muster_strategy_take_requests(struct muster_strategy *strategy, struct must
         request->error.rc = open->rc;
         request->result = open->result;
         request->impl = NULL;
-        if (open->rc != MUSTER_OK && strategy->state != MUSTER_STRATEGY_FAILED) {
+        if (open->rc != MUSTER_OK && !open->is_earlier &&
+            strategy->state != MUSTER_STRATEGY_FAILED) {
             strategy->ops_rc = open->rc; /* of the step, which close looks at */
             strategy->error = open->error;
         }
@@ -241,9 +245,7 @@ enum muster_rc muster_strategy_poll(struct muster_strategy *strategy, size_t *re
 
 bool muster_request_has_ended(const struct muster_request *request)
 {
-    const struct open_request *open = request->impl;
-
-    return open == NULL || atomic_load_explicit(&open->has_ended, memory_order_acquire);
+    return !__atomic_load_n(&request->is_under_way, __ATOMIC_ACQUIRE);
 }
 
 static bool has_awaited_ended(void *data)

@@ -56,6 +56,7 @@ struct muster_request {
     /* private */
     void *impl; /* NULL: the program's */
     struct muster_list node;
+    bool is_under_way; /* atomic */
 };
 
 /**

@@ -10,6 +10,7 @@ call waits until the server has answered. A client reconnects by itself, and a p
 """
 
 import atexit
+import contextlib
 import os
 import weakref
 
@@ -27,7 +28,8 @@ _open = weakref.WeakSet()
 def _close_all():
     """Before the interpreter and its threads are gone."""
     for client in list(_open):
-        client.close(timeout=0)
+        with contextlib.suppress(_muster.Error):  # pushes that are not acknowledged
+            client.close(timeout=0)
 
 
 def _array(values):
@@ -71,8 +73,10 @@ class Client(_muster.ParamsClient):
 
     def close(self, timeout=30):
         """Wait until all pushes are acknowledged, and disconnect. Tables of the client end with it."""
-        super().close(timeout)
-        _open.discard(self)
+        try:
+            super().close(timeout)
+        finally:
+            _open.discard(self)
 
     def __enter__(self):
         return self

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The batch script of docs/preemption.md, word for word, where the test plays Slurm: srun, scontrol, the signal before the
 time limit to all processes of the step, and a site that ends a step when one of its tasks fails (KillOnBadExit=1)."""
+import contextlib
 import os
 import pathlib
 import re
@@ -115,7 +116,8 @@ class Batch(unittest.TestCase):
     def signal_step(self, number):
         tasks = [int(pid) for pid in (self.folder / "tasks").read_text().split()]
         for pid in [below for task in tasks for below in descendants(task)] + tasks:
-            os.kill(pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(pid, number)
 
     def wait_for(self, job, words):
         while words not in self.said():

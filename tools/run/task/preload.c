@@ -30,7 +30,7 @@
 #define CONTROL_FD     6 /* in the process: CONTROL_FD of _preload.py */
 #define FD_FLOOR       10
 #define FDS_MAX        7
-#define FORK_WAIT_MS   10000 /* a process that is stopped must not hold up this one for ever */
+#define FORK_WAIT_MS   2000 /* a process that is stopped must not hold up this one for ever */
 #define ARGUMENTS_MORE 8
 
 struct run_preload {
