@@ -112,6 +112,10 @@ static void what_cannot_be_is_refused_before_the_group(void **state)
                         "send: rank 1 is this member itself");
     played_expect_error(strategy, muster_strategy_receive(strategy, &one, 3),
                         MUSTER_INVALID_ARGUMENT, "receive: there is no rank 3, the last is 2");
+    played_expect_error(strategy, muster_strategy_send(strategy, &one, MUSTER_SPLIT_NOBODY),
+                        MUSTER_INVALID_ARGUMENT, "send: there is no rank 4294967295");
+    played_expect_error(strategy, muster_strategy_receive(strategy, &one, MUSTER_SPLIT_NOBODY),
+                        MUSTER_INVALID_ARGUMENT, "receive: there is no rank 4294967295");
     played_expect_error(strategy, muster_strategy_all_gather_uneven(strategy, &one, &few),
                         MUSTER_INVALID_ARGUMENT,
                         "all_gather_uneven: there must be a count for each of 3 members, got 2");

@@ -312,6 +312,19 @@ static void a_request_without_memory_is_not_started(void **state)
     assert_int_equal(muster_request_wait(&request), MUSTER_OK);
 }
 
+static void the_step_does_not_fail_with_a_request_of_the_attempt_before(void **state)
+{
+    struct muster_strategy *strategy = *state;
+    struct muster_request request = all_reduce();
+
+    request.count = 5;
+    played.refused_start = 3;
+    assert_int_equal(muster_request_start(&request, strategy), MUSTER_OK);
+    played_begin_unnoted(strategy); /* the step again */
+    assert_int_equal(muster_request_wait(&request), MUSTER_RESOURCE_EXHAUSTED);
+    assert_int_equal(strategy->ops_rc, MUSTER_OK); /* close knows */
+}
+
 static void at_most_a_thousand_are_open(void **state)
 {
     static struct muster_request requests[1025];
@@ -417,6 +430,7 @@ int main(void)
         CASE(what_fails_behind_the_first_comes_with_the_completion),
         CASE(commit_waits_for_nobody_and_begin_for_all),
         CASE(a_request_without_memory_is_not_started),
+        CASE(the_step_does_not_fail_with_a_request_of_the_attempt_before),
         CASE(at_most_a_thousand_are_open),
         CASE(cancel_is_one_of_each_open_operation),
         CASE(another_thread_is_refused_while_one_is_in_a_call),
