@@ -77,6 +77,8 @@ def pmean(tree, token, weight=None):
     weight = jax.numpy.asarray(weight)
     if weight.shape != () or not jax.numpy.issubdtype(weight.dtype, jax.numpy.integer):
         raise TypeError(f"weight must be one whole number, got {weight.dtype} of shape {weight.shape}")
+    if not isinstance(weight, jax.core.Tracer) and not 0 <= int(weight) < 1 << 32:
+        raise ValueError(f"weight must be between 0 and {(1 << 32) - 1}, got {int(weight)}")
     return _call("weighted", tree, token, (weight.astype(jax.numpy.uint32),))
 
 

@@ -266,12 +266,14 @@ def test_a_cut_to_a_folder_that_is_not_there_is_refused(client, tmp_path):
 
 def interrupt_when_it_waits():
     """By a thread, when the main one sleeps in the kernel with the call that is to be interrupted."""
+    end = time.monotonic() + conftest.PATIENCE_S / 2
+
     def look():
         path = pathlib.Path(f"/proc/{os.getpid()}/task/{os.getpid()}/wchan")
-        while "poll" not in path.read_text(encoding="ascii"):
+        while "poll" not in path.read_text(encoding="ascii") and time.monotonic() < end:
             time.sleep(0.002)
         os.kill(os.getpid(), signal.SIGINT)
-    thread = threading.Thread(target=look)
+    thread = threading.Thread(target=look, daemon=True)
     thread.start()
     return thread
 

