@@ -121,7 +121,7 @@ class Secret(unittest.TestCase):
     def test_two_launchers_and_a_plain_registry(self):
         registry = Program(self, "registry", "--listen", "127.0.0.1:0")
         address = re.search(r"listening (\S+)", registry.hear("listening ")).group(1)
-        self.assertIn("only the links between members are under TLS", self.run_on_two("http://" + address))
+        self.assertIn("TLS covers only the links between members", self.run_on_two("http://" + address))
 
     @unittest.skipUnless(OPENSSL, "the program openssl is not installed")
     def test_two_launchers_and_a_registry_of_somebody_else(self):
