@@ -62,7 +62,8 @@ bool muster_py_pair_open(struct muster_py_tensors *tensors, PyObject *input, PyO
     return false;
 }
 
-static bool fits(const struct muster_tensor *tensor, const uint64_t *counts, size_t count)
+static bool tensor_has_counts(const struct muster_tensor *tensor, const uint64_t *counts,
+                              size_t count)
 {
     uint64_t whole = 0;
 
@@ -74,8 +75,9 @@ static bool fits(const struct muster_tensor *tensor, const uint64_t *counts, siz
 bool muster_py_counts_fit(const struct muster_py_counts *counts, const struct muster_tensor *input,
                           const struct muster_tensor *output)
 {
-    if ((counts->of_input == NULL || fits(input, counts->of_input, counts->count)) &&
-        (counts->of_output == NULL || fits(output, counts->of_output, counts->output_count)))
+    if ((counts->of_input == NULL || tensor_has_counts(input, counts->of_input, counts->count)) &&
+        (counts->of_output == NULL ||
+         tensor_has_counts(output, counts->of_output, counts->output_count)))
         return true;
     return muster_py_raise(PyExc_ValueError, "counts must add up to the elements of their array") !=
            NULL;

@@ -284,7 +284,7 @@ static void cancel_wait(void *data)
 }
 
 /* Why no version has come: what the newest attempt to fetch one has met. */
-static void explain(struct reader_object *self, struct muster_error *error)
+static void error_complete(struct reader_object *self, struct muster_error *error)
 {
     const struct muster_error *cause = muster_reader_error(self->reader);
 
@@ -313,7 +313,7 @@ static PyObject *take_entered(struct reader_object *self, uint64_t number, uint6
     }
     error = op.error;
     error.rc = rc;
-    explain(self, &error);
+    error_complete(self, &error);
     reader_leave(self);
     if (rc != MUSTER_OK)
         return muster_py_raise_error(&error, NULL);

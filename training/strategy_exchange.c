@@ -238,6 +238,33 @@ static struct muster_tensor whole_of(const struct muster_parts *parts)
     return whole;
 }
 
+/* Parts of different size are at the input, the output or both. NULL: tensors has that side already. */
+static enum muster_rc run_uneven(struct muster_strategy *strategy, const struct target *target,
+                                 struct muster_strategy_call *call, struct muster_tensor *tensors,
+                                 const struct muster_parts *input,
+                                 const struct muster_parts *output)
+{
+    const struct muster_parts *parts = input != NULL ? input : output;
+    enum muster_rc rc = check_parts(strategy, target->split, call->name, parts);
+
+    if (rc == MUSTER_OK && input != NULL && output != NULL)
+        rc = check_parts(strategy, target->split, call->name, output);
+    if (rc != MUSTER_OK)
+        return rc;
+    if (input != NULL)
+        tensors[0] = whole_of(input);
+    if (output != NULL)
+        tensors[1] = whole_of(output);
+    call->tensors = tensors;
+    call->count = 1;
+    call->split = target->split;
+    call->request = target->request;
+    call->timeout_ns = timeout_of(target);
+    call->part_counts = parts->counts;
+    call->part_count = parts->part_count;
+    return muster_strategy_run_by_ranks(strategy, call);
+}
+
 static enum muster_rc run_all_gather_uneven(struct muster_strategy *strategy,
                                             const struct target *target,
                                             const struct muster_tensor *input,
@@ -245,20 +272,9 @@ static enum muster_rc run_all_gather_uneven(struct muster_strategy *strategy,
 {
     struct muster_tensor tensors[2] = {*input};
     struct muster_strategy_call call = {.name = "all_gather_uneven",
-                                        .tensors = tensors,
-                                        .count = 1,
-                                        .split = target->split,
-                                        .request = target->request,
-                                        .timeout_ns = timeout_of(target),
-                                        .part_counts = output->counts,
-                                        .part_count = output->part_count,
                                         .start = start_all_gather_uneven};
-    enum muster_rc rc = check_parts(strategy, target->split, call.name, output);
 
-    if (rc != MUSTER_OK)
-        return rc;
-    tensors[1] = whole_of(output);
-    return muster_strategy_run_by_ranks(strategy, &call);
+    return run_uneven(strategy, target, &call, tensors, NULL, output);
 }
 
 static enum muster_rc run_reduce_scatter_uneven(struct muster_strategy *strategy,
@@ -269,22 +285,11 @@ static enum muster_rc run_reduce_scatter_uneven(struct muster_strategy *strategy
 {
     struct muster_tensor tensors[2] = {[1] = *output};
     struct muster_strategy_call call = {.name = "reduce_scatter_uneven",
-                                        .tensors = tensors,
-                                        .count = 1,
                                         .reduction = reduction,
                                         .is_reduced = true,
-                                        .split = target->split,
-                                        .request = target->request,
-                                        .timeout_ns = timeout_of(target),
-                                        .part_counts = input->counts,
-                                        .part_count = input->part_count,
                                         .start = start_reduce_scatter_uneven};
-    enum muster_rc rc = check_parts(strategy, target->split, call.name, input);
 
-    if (rc != MUSTER_OK)
-        return rc;
-    tensors[0] = whole_of(input);
-    return muster_strategy_run_by_ranks(strategy, &call);
+    return run_uneven(strategy, target, &call, tensors, input, NULL);
 }
 
 static enum muster_rc run_all_to_all_uneven(struct muster_strategy *strategy,
@@ -294,24 +299,10 @@ static enum muster_rc run_all_to_all_uneven(struct muster_strategy *strategy,
 {
     struct muster_tensor tensors[2];
     struct muster_strategy_call call = {.name = "all_to_all_uneven",
-                                        .tensors = tensors,
-                                        .count = 1,
-                                        .split = target->split,
-                                        .request = target->request,
-                                        .timeout_ns = timeout_of(target),
-                                        .part_counts = input->counts,
                                         .output_counts = output->counts,
-                                        .part_count = input->part_count,
                                         .start = start_all_to_all_uneven};
-    enum muster_rc rc = check_parts(strategy, target->split, call.name, input);
 
-    if (rc == MUSTER_OK)
-        rc = check_parts(strategy, target->split, call.name, output);
-    if (rc != MUSTER_OK)
-        return rc;
-    tensors[0] = whole_of(input);
-    tensors[1] = whole_of(output);
-    return muster_strategy_run_by_ranks(strategy, &call);
+    return run_uneven(strategy, target, &call, tensors, input, output);
 }
 
 static enum muster_rc check_partner(struct muster_strategy *strategy,
