@@ -64,6 +64,20 @@ static PyObject *add_class(PyObject *module, const char *name, PyObject *base, P
     return class;
 }
 
+bool muster_py_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **ret_type)
+{
+    PyObject *type = PyType_FromSpec(spec);
+    bool is_right;
+
+    if (type == NULL)
+        return false;
+    if (ret_type != NULL)
+        *ret_type = (PyTypeObject *)Py_NewRef(type);
+    is_right = PyModule_AddObjectRef(module, strrchr(spec->name, '.') + 1, type) == 0;
+    Py_DECREF(type);
+    return is_right;
+}
+
 bool muster_py_add_errors(PyObject *module)
 {
     static const struct {

@@ -44,6 +44,10 @@ bool muster_py_read_dtype(PyObject *value, enum muster_dtype *ret_dtype);
 
 /* --- Tensors: buffers of other objects --- */
 
+/** Add the class of spec to the module, under the last part of its name. ret_type: gets a reference that the process
+ * keeps; or NULL. False: an exception is set. */
+bool muster_py_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **ret_type);
+
 /** The object has the buffer protocol. */
 bool muster_py_check_array(PyObject *object);
 

@@ -332,9 +332,5 @@ static PyType_Spec params_spec = {
 
 bool muster_py_add_params(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&params_spec);
-    bool is_right = type != NULL && PyModule_AddObjectRef(module, "ParamsClient", type) == 0;
-
-    Py_XDECREF(type);
-    return is_right && muster_py_add_params_table(module);
+    return muster_py_add_type(module, &params_spec, NULL) && muster_py_add_params_table(module);
 }

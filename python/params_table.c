@@ -424,10 +424,5 @@ static PyType_Spec table_spec = {
 
 bool muster_py_add_params_table(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&table_spec);
-
-    if (type == NULL)
-        return false;
-    table_type = (PyTypeObject *)type;
-    return PyModule_AddObjectRef(module, "ParamsTable", type) == 0;
+    return muster_py_add_type(module, &table_spec, &table_type);
 }

@@ -70,7 +70,8 @@ static void publisher_dealloc(PyObject *self)
     PyObject *class, *value, *trace;
 
     PyErr_Fetch(&class, &value, &trace);
-    if (!muster_py_runtime_is_gone(&ours->runtime) && muster_py_runtime_enter(&ours->runtime, false))
+    if (!muster_py_runtime_is_gone(&ours->runtime) &&
+        muster_py_runtime_enter(&ours->runtime, false))
         close_entered(ours);
     muster_py_calls_fini(&ours->runtime.calls);
     PyErr_Restore(class, value, trace);
@@ -358,9 +359,5 @@ static PyType_Spec publisher_spec = {
 
 bool muster_py_add_publisher(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&publisher_spec);
-    bool is_right = type != NULL && PyModule_AddObjectRef(module, "Publisher", type) == 0;
-
-    Py_XDECREF(type);
-    return is_right;
+    return muster_py_add_type(module, &publisher_spec, NULL);
 }

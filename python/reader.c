@@ -468,15 +468,6 @@ static PyType_Spec reader_spec = {
 
 bool muster_py_add_reader(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&reader_spec);
-    bool is_right = type != NULL && PyModule_AddObjectRef(module, "Reader", type) == 0;
-
-    Py_XDECREF(type);
-    if (!is_right)
-        return false;
-    type = PyType_FromSpec(&version_spec);
-    if (type == NULL)
-        return false;
-    version_type = (PyTypeObject *)type;
-    return PyModule_AddObjectRef(module, "Version", type) == 0;
+    return muster_py_add_type(module, &reader_spec, NULL) &&
+           muster_py_add_type(module, &version_spec, &version_type);
 }

@@ -315,10 +315,5 @@ static PyType_Spec request_spec = {
 
 bool muster_py_add_request(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&request_spec);
-
-    if (type == NULL)
-        return false;
-    request_type = (PyTypeObject *)type;
-    return PyModule_AddObjectRef(module, "Request", type) == 0;
+    return muster_py_add_type(module, &request_spec, &request_type);
 }

@@ -417,8 +417,5 @@ bool muster_py_strategy_is(PyObject *object)
 
 bool muster_py_add_strategy(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&strategy_spec);
-
-    strategy_type = (PyTypeObject *)type;
-    return type != NULL && PyModule_AddObjectRef(module, "Strategy", type) == 0;
+    return muster_py_add_type(module, &strategy_spec, &strategy_type);
 }

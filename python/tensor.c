@@ -120,10 +120,5 @@ static PyType_Spec tensor_spec = {
 
 bool muster_py_add_tensor(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&tensor_spec);
-
-    if (type == NULL)
-        return false;
-    tensor_type = (PyTypeObject *)type;
-    return PyModule_AddObjectRef(module, "Tensor", type) == 0;
+    return muster_py_add_type(module, &tensor_spec, &tensor_type);
 }
