@@ -221,7 +221,7 @@ class Environment(unittest.TestCase):
         self.assertIn("--resolver 'tf_config:': this machine must be one of the tasks that train, got ps:0; name its task, as in", done.stderr)
         done = run(*many, script="true", TF_CONFIG="{}")
         self.assertEqual(done.returncode, 3)
-        self.assertIn("--resolver 'tf_config:': there is no cluster; set what it reads", done.stderr)
+        self.assertIn("--resolver 'tf_config:' found no cluster: set the variables that it reads", done.stderr)
         done = run(*many, "--nnodes", "2", script="true", TF_CONFIG=json.dumps(config))
         self.assertEqual(done.returncode, 2)
         self.assertIn("leave out --nnodes", done.stderr)

@@ -54,8 +54,8 @@ static enum muster_rc tell_no_task(const char *uri, const struct muster_cluster_
                  (long long)(id != NULL ? *id : 0));
     if (spec->job_count == 0)
         return muster_error_set(ret_error, MUSTER_NOT_FOUND,
-                                "--resolver '%.60s': there is no cluster; set what it reads "
-                                "(docs/resolvers.md), or give --nnodes and --node-rank",
+                                "--resolver '%.60s' found no cluster: set the variables that it "
+                                "reads (docs/resolvers.md), or give --nnodes and --node-rank",
                                 uri);
     return muster_error_set(ret_error, MUSTER_NOT_FOUND,
                             "--resolver '%.60s': this machine must be one of the tasks that train, "

@@ -38,6 +38,6 @@ void run_saved_tell(struct run *run, uint64_t last_step)
                 (unsigned long long)last_step, folder, (unsigned long long)step);
     else
         run_log(run, MUSTER_LOG_WARN, "not_saved", RUN_FIELDS(MUSTER_FIELD("step", last_step)),
-                "step %llu is not saved: there is no checkpoint in %s",
-                (unsigned long long)last_step, folder);
+                "step %llu is not saved: %s has no checkpoint", (unsigned long long)last_step,
+                folder);
 }

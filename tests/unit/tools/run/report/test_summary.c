@@ -296,7 +296,7 @@ static void a_run_that_saved_nothing_says_so(void **state)
     scene->run.settings.checkpoint_dir = "/nonexistent";
     run_summary_print(&scene->run);
 
-    assert_non_null(strstr(told, "step 7 is not saved: there is no checkpoint in /nonexistent\n"));
+    assert_non_null(strstr(told, "step 7 is not saved: /nonexistent has no checkpoint\n"));
 }
 
 static void a_run_without_a_step_says_nothing_of_checkpoints(void **state)
