@@ -10,6 +10,7 @@ import concurrent.futures
 import importlib
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -289,6 +290,9 @@ def fails(running, error, text):
         raise AssertionError("it has not failed")
 
 
+# TensorFlow 2.21 itself dies of SIGSEGV in 1 of 40 timeouts: CancellableCall, in whose RecvBuf the collective waited, deregisters
+# its callback from a CancellationManager that the timed-out operation has freed. Such a run has judged nothing and is made again.
+RUNS_MAX = collections.defaultdict(lambda: 1, {who_gives_up_leaves_no_place: 5})
 CASES = (tensors_go_both_ways, a_ring_is_passed_on, both_refuse_in_the_same_words, a_key_belongs_to_its_step,
          a_tensor_of_another_size_is_refused, who_claims_another_incarnation_is_refused, who_gives_up_leaves_no_place,
          an_abort_of_tensorflow_ends_what_we_wait_for, our_abort_ends_what_tensorflow_waits_for)
@@ -299,7 +303,10 @@ def main():
     python = needs.stranger_python("tensorflow")
     environment = dict(os.environ, CUDA_VISIBLE_DEVICES="", TF_CPP_MIN_LOG_LEVEL="3")
     for case in CASES:
-        code = subprocess.run([python, __file__, case.__name__], env=environment, timeout=DEADLINE_S, check=False).returncode
+        for _ in range(RUNS_MAX[case]):
+            code = subprocess.run([python, __file__, case.__name__], env=environment, timeout=DEADLINE_S, check=False).returncode
+            if code != -signal.SIGSEGV:
+                break
         assert code == 0, f"{case.__name__}: {code}"
         print("passed", case.__name__, flush=True)
     return 0
