@@ -74,6 +74,7 @@ struct cast {
     struct ledger *ledger;
     const struct cast_ops *ops;
     void *parts; /* the ops' own */
+    void *book;  /* the play's own */
     struct cast_options options;
     struct cast_task tasks[CAST_TASKS_MAX];
     uint32_t task_count;

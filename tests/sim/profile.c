@@ -14,8 +14,9 @@ static const struct sim_profile profiles[] = {
     {"params_shards",
      "the same with servers that share shards, hold copies, come, leave and are lost", "params",
      sim_profile_params_shards, 0},
-    {"params_turnover", "the same with tables that admit keys late and evict rows: copies stay equal",
-     "params", sim_profile_params_shards, 1},
+    {"params_turnover",
+     "the same with tables that admit keys late and evict rows: copies stay equal", "params",
+     sim_profile_params_shards, 1},
     {"params_cuts", "cuts amid pushes and deaths: each source's first pushes; restored elsewhere",
      "params", sim_profile_params_cuts, 0},
     {"params_rounds", "workers push by round, and die as servers do: the rows are those of a fold",
@@ -52,6 +53,14 @@ static const struct sim_profile profiles[] = {
      sim_profile_membership, 14},
     {"starved", "memory runs out in workers and the registry", "membership", sim_profile_membership,
      15},
+    {"data",
+     "members share the steps of a dataset and die: each record once, also from checkpoints",
+     "data", sim_profile_data, SIM_DATA_DEATHS},
+    {"data_micro",
+     "the same in micro-batches: the weights are bit by bit those of a run without faults", "data",
+     sim_profile_data, SIM_DATA_MICRO},
+    {"data_preempted", "jobs that are asked to stop, and go on later from what they have saved",
+     "data", sim_profile_data, SIM_DATA_PREEMPTIONS},
 };
 
 const struct sim_profile *sim_profile_at(size_t index)

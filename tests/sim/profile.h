@@ -19,7 +19,7 @@ struct sim_run {
 struct sim_profile {
     const char *name;
     const char *text;  /* for --list */
-    const char *group; /* "membership", "params", "rpc", "streams" */
+    const char *group; /* "data", "membership", "params", "rpc", "streams" */
     void (*run)(struct sim_run *run, const struct sim_profile *profile);
     uint32_t variant; /* the runner's own */
 };
@@ -43,6 +43,9 @@ void sim_profile_params_cuts(struct sim_run *run, const struct sim_profile *prof
 void sim_profile_params_rounds(struct sim_run *run, const struct sim_profile *profile);
 void sim_profile_publication(struct sim_run *run, const struct sim_profile *profile);
 void sim_profile_rpc(struct sim_run *run, const struct sim_profile *profile);
+/** variant: of these. */
+enum sim_data { SIM_DATA_DEATHS, SIM_DATA_MICRO, SIM_DATA_PREEMPTIONS };
+void sim_profile_data(struct sim_run *run, const struct sim_profile *profile);
 void sim_profile_collective(struct sim_run *run, const struct sim_profile *profile);
 /** variant: place in the table of plays. */
 void sim_profile_membership(struct sim_run *run, const struct sim_profile *profile);
