@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #define SLOTS_MAX   64u
 #define THREADS_MAX 16u
@@ -18,6 +19,7 @@ struct muster_data_queue {
     struct muster_data_slot *taken;
     struct muster_data_cursor cursor; /* of reads without a thread */
     size_t held_bytes;                /* capacities of slots other than the taken one */
+    pid_t pid;                        /* of the process that has the threads */
     /* Guarded by mutex. */
     struct muster_data_slot *order[SLOTS_MAX]; /* a ring: first, count */
     unsigned first, count;
@@ -81,6 +83,27 @@ static void threads_start(struct muster_data_queue *queue, uint32_t count)
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
+static void locks_init(struct muster_data_queue *queue)
+{
+    (void)pthread_mutex_init(&queue->mutex, NULL); /* these never fail on Linux */
+    (void)pthread_cond_init(&queue->planned, NULL);
+    (void)pthread_cond_init(&queue->ready, NULL);
+}
+
+/* The program's side calls this first. A child of fork has the queue, and none of the threads: one of them may have had
+ * the mutex, or been reading. Each change that they make is of one state, so the order is whole. The child reads
+ * itself, by descriptors of its own. */
+static void fork_notice(struct muster_data_queue *queue)
+{
+    if (queue->pid == getpid())
+        return;
+    queue->pid = getpid();
+    queue->thread_count = 0;
+    locks_init(queue);
+    for (unsigned i = 0; i < queue->count; i++)
+        order_at(queue, i)->state = MUSTER_DATA_SLOT_PLANNED;
+}
+
 static void threads_join(struct muster_data_queue *queue)
 {
     (void)pthread_mutex_lock(&queue->mutex);
@@ -115,9 +138,8 @@ enum muster_rc muster_data_queue_open(const struct muster_data_source *source, u
     queue->mem = source->mem;
     queue->bytes_max = bytes_max;
     queue->slot_count = slot_count_choose(batch, bytes_max);
-    (void)pthread_mutex_init(&queue->mutex, NULL); /* these never fail on Linux */
-    (void)pthread_cond_init(&queue->planned, NULL);
-    (void)pthread_cond_init(&queue->ready, NULL);
+    queue->pid = getpid();
+    locks_init(queue);
     for (unsigned i = 0; i < queue->slot_count; i++) {
         if (muster_data_slot_init(&queue->slots[i], queue->mem, batch) != MUSTER_OK) {
             muster_data_queue_close(queue);
@@ -136,6 +158,7 @@ void muster_data_queue_close(struct muster_data_queue *queue)
     if (queue == NULL)
         return;
     mem = queue->mem;
+    fork_notice(queue);
     threads_join(queue);
     muster_data_cursor_close(&queue->cursor, queue->source);
     for (unsigned i = 0; i < queue->slot_count; i++)
@@ -153,6 +176,7 @@ struct muster_data_slot *muster_data_queue_reserve(struct muster_data_queue *que
 {
     struct muster_data_slot *best = NULL;
 
+    fork_notice(queue);
     (void)pthread_mutex_lock(&queue->mutex);
     for (unsigned i = 0; i < queue->slot_count; i++) {
         struct muster_data_slot *slot = &queue->slots[i];
@@ -204,6 +228,7 @@ enum muster_rc muster_data_queue_append(struct muster_data_queue *queue,
     size_t more = bytes > slot->capacity ? bytes - slot->capacity : 0;
     enum muster_rc rc;
 
+    fork_notice(queue);
     (void)pthread_mutex_lock(&queue->mutex);
     if (queue->held_bytes + more > queue->bytes_max)
         memory_trim(queue, slot);
@@ -236,6 +261,7 @@ struct muster_data_slot *muster_data_queue_take(struct muster_data_queue *queue)
 {
     struct muster_data_slot *slot;
 
+    fork_notice(queue);
     (void)pthread_mutex_lock(&queue->mutex);
     MUSTER_ASSERT(queue->count > 0);
     slot = order_at(queue, 0);
@@ -259,6 +285,7 @@ struct muster_data_slot *muster_data_queue_take(struct muster_data_queue *queue)
 
 void muster_data_queue_flush(struct muster_data_queue *queue)
 {
+    fork_notice(queue);
     (void)pthread_mutex_lock(&queue->mutex);
     for (unsigned i = 0; i < queue->count; i++) {
         struct muster_data_slot *slot = order_at(queue, i);

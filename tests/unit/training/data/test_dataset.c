@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <muster/dataset.h>
@@ -404,8 +405,7 @@ static void the_epoch_is_that_of_the_last_batch(void **state)
 
     dataset_files_write(&world->files, "a", "1\n2\n3\n4\n", 8);
     assert_int_equal(
-        files_open(world,
-                   (struct muster_dataset_options){.kind = MUSTER_DATASET_LINES, .batch = 2},
+        files_open(world, (struct muster_dataset_options){.kind = MUSTER_DATASET_LINES, .batch = 2},
                    "a"),
         MUSTER_OK);
     assert_int_equal(muster_dataset_epoch(world->dataset), 0);
@@ -710,6 +710,38 @@ static void a_function_that_fails_is_asked_again(void **state)
                             "most 3");
 }
 
+/* The process reads up to the end, and closes. */
+static bool rest_is_read(struct world *world, const char *expected)
+{
+    bool is_equal = strcmp(records_join(world), expected) == 0;
+
+    muster_dataset_close(world->dataset);
+    world->dataset = NULL;
+    return is_equal;
+}
+
+static void a_child_of_fork_reads_on_by_itself(void **state)
+{
+    struct world *world = *state;
+    struct muster_dataset_options options = {
+        .kind = MUSTER_DATASET_LINES, .batch = 2, .epoch_count = 2, .thread_count = 3};
+    struct muster_dataset_batch batch;
+    int status = -1;
+    pid_t child;
+
+    dataset_files_write(&world->files, "lines", "a\nb\nc\nd\ne\n", 10);
+    assert_int_equal(files_open(world, options, "lines"), MUSTER_OK);
+    assert_int_equal(muster_dataset_next(world->dataset, &batch, &world->error), MUSTER_OK);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(rest_is_read(world, "c|d/e/a|b/c|d/e") ? 0 : 1);
+    assert_int_equal(waitpid(child, &status, 0), child);
+
+    assert_int_equal(status, 0);
+    assert_true(rest_is_read(world, "c|d/e/a|b/c|d/e"));
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, world_set_up, world_tear_down)
 
 int main(void)
@@ -736,6 +768,7 @@ int main(void)
         CASE(a_scratch_folder_that_is_not_there_is_named),
         CASE(memory_is_not_copied),
         CASE(a_function_that_fails_is_asked_again),
+        CASE(a_child_of_fork_reads_on_by_itself),
     };
 
     return cmocka_run_group_tests(cases, NULL, NULL);
