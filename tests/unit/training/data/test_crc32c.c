@@ -42,6 +42,23 @@ static void table_and_instruction_agree_at_every_length_and_offset(void **state)
                              muster_crc32c_table(bytes + offset, count));
 }
 
+/* Lengths of three blocks of 128 and of 1024 bytes, once and twice, and a little less and more. */
+static void table_and_instruction_agree_around_blocks(void **state)
+{
+    static const unsigned ends[] = {384, 768, 3072, 3072 + 384, 6144};
+    static uint8_t bytes[6144 + 9];
+    uint32_t number = 1;
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof(bytes); i++) {
+        number = number * 1664525u + 1013904223u;
+        bytes[i] = (uint8_t)(number >> 24);
+    }
+    for (unsigned row = 0; row < sizeof(ends) / sizeof(ends[0]); row++)
+        for (unsigned count = ends[row] - 9; count <= ends[row] + 9; count++)
+            assert_int_equal(muster_crc32c(bytes, count), muster_crc32c_table(bytes, count));
+}
+
 static void a_masked_crc_is_tensorflows(void **state)
 {
     (void)state;
@@ -54,6 +71,7 @@ int main(void)
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(the_values_of_rfc_3720_come_out),
         cmocka_unit_test(table_and_instruction_agree_at_every_length_and_offset),
+        cmocka_unit_test(table_and_instruction_agree_around_blocks),
         cmocka_unit_test(a_masked_crc_is_tensorflows),
     };
 
