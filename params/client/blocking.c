@@ -2,6 +2,8 @@
  * deadline of its own, so that the waiting has none. */
 #include "params/client/client_internal.h"
 
+#define AGAIN_PAUSE_NS (20 * MUSTER_NS_PER_MS)
+
 struct muster_params_outcome {
     bool is_known;
     enum muster_rc rc;
@@ -259,12 +261,32 @@ enum muster_rc muster_params_cut(struct muster_params *params, const char *folde
     return muster_params_cut_at(params, folder, 0, ret_cut, timeout_ns, ret_error);
 }
 
+static bool is_never(void *data)
+{
+    (void)data;
+    return false;
+}
+
+/* In the seat. A cut is refused at once while no server leads a shard. The wait may last longer, but the next
+ * attempt needs a deadline to come. */
+static void pause_wait(const struct muster_params *params, uint64_t *deadline_ns)
+{
+    struct muster_loop *loop = params->env->loop;
+    enum muster_rc rc = muster_runtime_wait(params->runtime, is_never, NULL,
+                                            muster_loop_after_ns(loop, AGAIN_PAUSE_NS));
+
+    MUSTER_ASSERT(rc == MUSTER_DEADLINE_EXCEEDED);
+    if (*deadline_ns <= muster_loop_now_ns(loop))
+        *deadline_ns = muster_loop_after_ns(loop, 1);
+}
+
 /* The reasons of UNAVAILABLE pass soon: a server has died, a client has come. */
 enum muster_rc muster_params_cut_at(struct muster_params *params, const char *folder,
                                     uint64_t clock, struct muster_params_cut *ret_cut,
                                     uint64_t timeout_ns, struct muster_error *ret_error)
 {
     uint64_t deadline_ns = deadline_after(params->env, timeout_ns);
+    bool is_again = false;
     enum muster_rc rc;
 
     do {
@@ -274,8 +296,12 @@ enum muster_rc muster_params_cut_at(struct muster_params *params, const char *fo
         rc = params_enter(params, "muster_params_cut", ret_error);
         if (rc != MUSTER_OK)
             return rc;
+        if (is_again)
+            pause_wait(params, &deadline_ns);
+        is_again = true;
         rc = muster_params_cut_at_start(&op, params, folder, clock, ret_cut, deadline_ns, on_done);
         rc = op_wait(&op, params->runtime, rc, ret_error);
-    } while (rc == MUSTER_UNAVAILABLE && muster_loop_now_ns(params->env->loop) < deadline_ns);
+    } while (rc == MUSTER_UNAVAILABLE &&
+             deadline_ns > muster_loop_after_ns(params->env->loop, AGAIN_PAUSE_NS));
     return rc;
 }

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "params/client/client_internal.h"
 #include "params_stand.h"
 
 #include <string.h>
@@ -19,6 +20,9 @@ struct scene {
     struct muster_runtime *runtime;
     struct muster_error error;
 };
+
+static unsigned attempt_count;
+static struct muster_params *cut_client;
 
 static const struct muster_params_schema counters = {.name = "counters",
                                                      .row_elements = ELEMENTS,
@@ -220,6 +224,52 @@ static void without_a_server_calls_end_after_their_timeouts(void **state)
     params_stand_close(&scene.stand);
 }
 
+/* Each attempt at a cut looks at the wall clock once, for its number. None finds a server that leads a shard. */
+static uint64_t attempts_wall_ns(struct muster_host *host)
+{
+    (void)host;
+    attempt_count++;
+    MUSTER_LIST_EACH (&cut_client->ways, way, struct muster_params_way, node)
+        way->leads = false;
+    return 1700000000000000000u + attempt_count;
+}
+
+/* The number of attempts has a bound that no load of the machine exceeds. */
+static void a_cut_without_a_leader_is_tried_again_now_and_then(void **state)
+{
+    struct muster_params_cut cut;
+    const struct muster_host_ops *before;
+    struct muster_host_ops ops;
+    struct muster_host *host;
+    struct scene scene;
+    struct muster_params *params;
+    enum muster_rc rc;
+
+    (void)state;
+    scene_open(&scene);
+    params = scene_connect(&scene, NULL);
+    muster_runtime_enter(scene.runtime);
+    cut_client = params;
+    host = params->env->host;
+    before = host->ops;
+    ops = *before;
+    ops.wall_ns = attempts_wall_ns;
+    host->ops = &ops;
+    attempt_count = 0;
+    muster_runtime_leave(scene.runtime);
+
+    rc = muster_params_cut(params, "/nowhere", &cut, 200 * MUSTER_NS_PER_MS, &scene.error);
+    muster_runtime_enter(scene.runtime);
+    host->ops = before;
+    muster_runtime_leave(scene.runtime);
+
+    assert_int_equal(rc, MUSTER_UNAVAILABLE);
+    assert_string_equal(scene.error.text, "no server leads a shard now");
+    assert_in_range(attempt_count, 2, 11);
+    assert_int_equal(muster_params_disconnect(params, TIMEOUT_NS, &scene.error), MUSTER_OK);
+    scene_close(&scene);
+}
+
 static void a_client_without_a_runtime_is_refused(void **state)
 {
     struct params_stand stand;
@@ -245,6 +295,7 @@ int main(void)
         cmocka_unit_test(a_named_source_that_starts_again_goes_on_counting),
         cmocka_unit_test(errors_come_as_values_with_their_texts),
         cmocka_unit_test(without_a_server_calls_end_after_their_timeouts),
+        cmocka_unit_test(a_cut_without_a_leader_is_tried_again_now_and_then),
         cmocka_unit_test(a_client_without_a_runtime_is_refused),
     };
 
