@@ -110,6 +110,9 @@ class Cut(ParamsCluster):
         os.kill(children_of(keeper.pid)[1], signal.SIGKILL)  # the first child makes the cuts
         self.wait_until(lambda: self.manifests() and self.manifests()[0] > first[1], "the cuts do not go on")
         self.assertLessEqual(len(self.manifests()), 3)  # the third is just being made
+        first = self.manifests()
+        os.kill(children_of(keeper.pid)[0], signal.SIGKILL)
+        self.wait_until(lambda: self.manifests() and self.manifests()[0] > first[-1], "the cuts do not go on without their process")
         pulse.kill()
         keeper.terminate()
         keeper.wait(PATIENCE_S)
@@ -162,7 +165,11 @@ class Cut(ParamsCluster):
         first = self.manifests()
         os.kill(children_of(children_of(command.pid)[1])[0], signal.SIGKILL)  # the command's first child makes the cuts
         self.wait_until(lambda: self.manifests() and self.manifests()[0] > first[1], "the cuts do not go on")
-        cutter = children_of(command.pid)[0]
+        first, killed = self.manifests(), children_of(command.pid)[0]
+        os.kill(killed, signal.SIGKILL)
+        self.wait_until(lambda: self.manifests() and self.manifests()[0] > first[-1], "the cuts do not go on without their process")
+        cutter = children_of(command.pid)[-1]
+        self.assertNotEqual(cutter, killed)
         self.assertEqual(pulse.poll(), None)
         pulse.kill()
         self.end(command)

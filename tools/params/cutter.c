@@ -1,16 +1,23 @@
 /* Cuts are made by a process of their own, which the death of a server does not end. */
 #include "params/cutter.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/command.h"
 #include "params/params.h"
+
+#define NAME "params serve"
+/* A cutter that the kernel kills for want of memory would be killed again at once. */
+#define AGAIN_PAUSE_S 1
 
 static void word_add(char *words[], size_t *count, const char *option, const char *value)
 {
@@ -22,18 +29,36 @@ static void word_add(char *words[], size_t *count, const char *option, const cha
     snprintf(words[(*count)++], bytes, "%s%s", option, value);
 }
 
-pid_t cutter_fork(void)
+pid_t cutter_fork(bool is_again)
 {
+    const struct timespec pause = {.tv_sec = is_again ? AGAIN_PAUSE_S : 0};
     pid_t parent = getpid(), child;
+    sigset_t none;
 
     fflush(NULL);
     child = fork();
+    if (child < 0)
+        fprintf(stderr, "muster " NAME ": cuts cannot be started: %s\n", strerror(errno));
     if (child != 0)
         return child;
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) /* it died before the line above */
+    sigemptyset(&none); /* the parent may wait for signals, which it then has blocked */
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    if (getppid() != parent) /* it died before prctl */
         _exit(EXIT_OTHER);
+    (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
     return 0;
+}
+
+bool cutter_was_killed(pid_t cutter, pid_t ended, int status)
+{
+    if (ended != cutter || !WIFSIGNALED(status))
+        return false;
+    fprintf(stderr,
+            "muster " NAME ": the process that makes the cuts was killed by signal %d (%s); "
+            "the next one begins in %d s\n",
+            WTERMSIG(status), strsignal(WTERMSIG(status)), AGAIN_PAUSE_S);
+    return true;
 }
 
 /* The lines of cuts are not for those who wait for the ready line. */

@@ -186,24 +186,37 @@ static int children_fill(struct house *house)
 }
 
 /* Returns the exit code of the keeper, or -1: go on. */
+static int child_ended(struct house *house, pid_t pid, int status)
+{
+    struct keeper *keeper = house->keeper;
+    unsigned i = 0;
+    int code;
+
+    while (i < house->child_count && house->children[i] != pid)
+        i++;
+    if (i == house->child_count) {
+        if (keeper->on_other_ended != NULL && !house->is_stopping)
+            keeper->on_other_ended(keeper, pid, status);
+        return -1;
+    }
+    house->children[i] = 0;
+    code = child_judge(house, status);
+    if (code < 0)
+        house->spare_due_ns = clock_ns() + SPARE_PAUSE_NS;
+    return code;
+}
+
+/* Returns the exit code of the keeper, or -1: go on. */
 static int children_reap(struct house *house)
 {
     int status, code = -1;
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        for (unsigned i = 0; i < house->child_count; i++) {
-            int judged;
+        int ended = child_ended(house, pid, status);
 
-            if (house->children[i] != pid)
-                continue;
-            house->children[i] = 0;
-            judged = child_judge(house, status);
-            if (code <= EXIT_OK)
-                code = judged;
-            if (judged < 0)
-                house->spare_due_ns = clock_ns() + SPARE_PAUSE_NS;
-        }
+        if (ended >= 0 && code <= EXIT_OK)
+            code = ended;
     }
     if (code < 0 && house->spare_due_ns != 0 && !has_children(house))
         code = children_fill(house);
@@ -296,8 +309,10 @@ static int house_run(struct house *house)
             house_reload(house);
         else if (number != SIGCHLD && number != SIGUSR1 && !house->is_stopping)
             house_stop(house);
-        if (!lines_tell(house) && !house->is_stopping) { /* a script that waits for the line would wait for ever */
-            fprintf(stderr, "muster %s: cannot write to standard output: %s\n", house->keeper->name, strerror(errno));
+        if (!lines_tell(house) &&
+            !house->is_stopping) { /* a script that waits for the line would wait for ever */
+            fprintf(stderr, "muster %s: cannot write to standard output: %s\n", house->keeper->name,
+                    strerror(errno));
             code = EXIT_OTHER;
             break;
         }

@@ -16,8 +16,10 @@ struct keeper_board {
     _Atomic pid_t serving;
     _Atomic unsigned takes; /* how often the seat was taken */
     atomic_bool is_told;    /* a keeper of this seat has said the ready line */
-    atomic_bool is_begun; /* what the seat was to begin with is there: later children go on from it */
-    atomic_int failure;     /* exit code of a child that cannot serve: the next one would fail, too; 0: none */
+    atomic_bool
+        is_begun; /* what the seat was to begin with is there: later children go on from it */
+    atomic_int
+        failure; /* exit code of a child that cannot serve: the next one would fail, too; 0: none */
 };
 
 struct keeper {
@@ -27,6 +29,8 @@ struct keeper {
     /** Called in the keeper before it replaces a child that was killed; NULL: nothing is to be done. False:
      * the keeper gives up. */
     bool (*renew)(struct keeper *keeper);
+    /** Called in the keeper when a child has ended that is not of the seat; NULL: it takes no notice. */
+    void (*on_other_ended)(struct keeper *keeper, pid_t pid, int status);
     void *data;
     const char *name; /* of the command, for people: "params serve" */
     bool has_spare;

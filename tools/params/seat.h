@@ -39,6 +39,7 @@ struct params_seat {
     struct muster_params_seat *seat;
     struct muster_address address; /* where it will serve */
     int socket;
+    pid_t cutter; /* with --cut-dir: makes the cuts; 0: there is none */
     struct muster_params_server *server;
     struct muster_authorization *authorization;
     bool is_undrained; /* nobody could take its shards */

@@ -81,16 +81,18 @@ static const struct muster_option rows[] = {
      .fallback = "600",
      .unit = "s",
      .min = 2 * MUSTER_NS_PER_S,
-     .help = "Clients without a name that have had no connection for so long are forgotten: one that "
-             "comes back then is refused. The same for all servers of a job."},
+     .help =
+         "Clients without a name that have had no connection for so long are forgotten: one that "
+         "comes back then is refused. The same for all servers of a job."},
     {.name = "replica-lag-max",
      .kind = MUSTER_OPTION_DURATION,
      .offset = offsetof(struct params_seat_settings, replica_lag_ns),
      .fallback = "2",
      .unit = "s",
-     .help = "With --replicas: a server that does nothing of what it must copy for so long is not "
-             "waited for any more; its copies leave the map until it has learned them again. 0: it is "
-             "waited for."},
+     .help =
+         "With --replicas: a server that does nothing of what it must copy for so long is not "
+         "waited for any more; its copies leave the map until it has learned them again. 0: it is "
+         "waited for."},
     {.name = "drain-timeout",
      .kind = MUSTER_OPTION_DURATION,
      .offset = offsetof(struct params_seat_settings, drain_ns),
@@ -120,8 +122,9 @@ static const struct muster_option rows[] = {
      .fallback = "256M",
      .unit = "bytes",
      .min = (uint64_t)1 << 20,
-     .help = "Memory for messages of clients, and for answers that they have not read. Each client has "
-             "an equal share, 16 KiB to 64 MiB, and waits beyond it."},
+     .help =
+         "Memory for messages of clients, and for answers that they have not read. Each client has "
+         "an equal share, 16 KiB to 64 MiB, and waits beyond it."},
     {.name = "shards",
      .kind = MUSTER_OPTION_NUMBER,
      .offset = offsetof(struct params_seat_settings, shard_count),
@@ -133,14 +136,16 @@ static const struct muster_option rows[] = {
     {.name = "force-new",
      .kind = MUSTER_OPTION_FLAG,
      .offset = offsetof(struct params_seat_settings, is_new_by_force),
-     .help = "With --restore: the job's former servers have all gone, and their rows are given up for "
-             "those of the cut."},
+     .help =
+         "With --restore: the job's former servers have all gone, and their rows are given up for "
+         "those of the cut."},
     {.name = "cut-dir",
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct params_seat_settings, cut_folder),
      .value = "DIR",
-     .help = "Cut all tables of the job to this folder again and again ('muster params cut', also for "
-             "its MUSTER_TLS_… variables). One server of a job has it, or one --servers."},
+     .help =
+         "Cut all tables of the job to this folder again and again ('muster params cut', also for "
+         "its MUSTER_TLS_… variables). One server of a job has it, or one --servers."},
     {.name = "cut-every",
      .kind = MUSTER_OPTION_DURATION,
      .offset = offsetof(struct params_seat_settings, cut_every_ns),
@@ -242,7 +247,8 @@ static bool servers_check(const struct params_seat_settings *settings, int *ret_
 static bool cut_check(const struct params_seat_settings *settings, int *ret_exit)
 {
     if (settings->is_new_by_force && (settings->restore == NULL || settings->registry == NULL)) {
-        *ret_exit = command_refuse(params_serve_options.command, "--force-new needs --restore and --registry");
+        *ret_exit = command_refuse(params_serve_options.command,
+                                   "--force-new needs --restore and --registry");
         return false;
     }
     if (settings->cut_folder == NULL)
@@ -254,17 +260,25 @@ static bool cut_check(const struct params_seat_settings *settings, int *ret_exit
     return false;
 }
 
-static bool cutter_start(struct params_seat *seat)
+static void cutter_start(struct params_seat *seat, bool is_again)
 {
     const struct params_seat_settings settings = seat->settings;
     char address[MUSTER_ADDRESS_TEXT_BYTES];
-    pid_t child = cutter_fork();
 
-    if (child != 0)
-        return child > 0;
+    seat->cutter = cutter_fork(is_again);
+    if (seat->cutter != 0)
+        return;
     muster_address_format(&seat->address, address);
     params_seat_close(seat);
     cutter_run(&settings, settings.reach != NULL ? settings.reach : address);
+}
+
+static void on_other_ended(struct keeper *keeper, pid_t pid, int status)
+{
+    struct params_seat *seat = keeper->data;
+
+    if (cutter_was_killed(seat->cutter, pid, status))
+        cutter_start(seat, true);
 }
 
 static int seat_run(const struct params_seat_settings *settings)
@@ -274,8 +288,9 @@ static int seat_run(const struct params_seat_settings *settings)
     int code;
 
     if (params_seat_open(&seat, settings, &error) == MUSTER_OK) {
-        if (settings->cut_folder != NULL && !cutter_start(&seat))
-            fprintf(stderr, "muster params serve: cuts cannot be started: %s\n", strerror(errno));
+        seat.keeper.on_other_ended = on_other_ended;
+        if (settings->cut_folder != NULL)
+            cutter_start(&seat, false);
         code = keeper_run(&seat.keeper);
     } else {
         code = command_fail("params serve", &error);

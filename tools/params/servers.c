@@ -38,10 +38,12 @@ struct slot {
 };
 
 struct supervisor {
+    const struct params_seat_settings *settings;
     struct slot *slots;
     uint32_t count;
     int signals;
     sigset_t before;
+    pid_t cutter; /* with --cut-dir: makes the cuts; 0: there is none */
     bool is_ready, is_stopping;
     int code;
 };
@@ -210,14 +212,13 @@ static char *addresses_join(const struct supervisor *supervisor)
     return joined;
 }
 
-static void cutter_start(struct supervisor *supervisor, const struct params_seat_settings *settings)
+static void cutter_start(struct supervisor *supervisor, bool is_again)
 {
-    pid_t child = cutter_fork();
+    const struct params_seat_settings *settings = supervisor->settings;
     char *servers;
 
-    if (child < 0)
-        fprintf(stderr, "muster " NAME ": cuts cannot be started: %s\n", strerror(errno));
-    if (child != 0)
+    supervisor->cutter = cutter_fork(is_again);
+    if (supervisor->cutter != 0)
         return;
     servers = addresses_join(supervisor);
     supervisor_close(supervisor);
@@ -286,6 +287,8 @@ static void keepers_reap(struct supervisor *supervisor)
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        if (!supervisor->is_stopping && cutter_was_killed(supervisor->cutter, pid, status))
+            cutter_start(supervisor, true);
         for (uint32_t i = 0; i < supervisor->count; i++) {
             struct slot *slot = &supervisor->slots[i];
 
@@ -402,7 +405,7 @@ static void supervisor_turn(struct supervisor *supervisor)
 
 int servers_run(const struct params_seat_settings *settings)
 {
-    struct supervisor supervisor = {.code = EXIT_OK};
+    struct supervisor supervisor = {.settings = settings, .code = EXIT_OK};
     struct muster_error error = {.rc = MUSTER_OK};
 
     if (!supervisor_open(&supervisor, settings, &error)) {
@@ -410,7 +413,7 @@ int servers_run(const struct params_seat_settings *settings)
         service_tell_listen(NAME, "--listen", "--listen", &error);
     }
     if (supervisor.code == EXIT_OK && settings->cut_folder != NULL)
-        cutter_start(&supervisor, settings);
+        cutter_start(&supervisor, false);
     for (uint32_t i = 0; i < supervisor.count && supervisor.code == EXIT_OK; i++)
         supervisor.code = keeper_start(&supervisor, &supervisor.slots[i]) ? EXIT_OK : EXIT_OTHER;
     if (supervisor.code != EXIT_OK)
