@@ -31,6 +31,8 @@
 #define ATTRIBUTE_PAGEABLE_ACCESS  88
 #define POINTER_MEMORY_TYPE        2
 #define POINTER_DEVICE_POINTER     3
+#define POINTER_DEVICE_ORDINAL     9
+#define HOST_PORTABLE              1u
 #define MEMORY_TYPE_DEVICE         2u
 
 typedef unsigned long long device_pointer;
@@ -55,6 +57,8 @@ struct muster_cuda {
     int (*context_get)(void **context);
     int (*alloc)(device_pointer *memory, size_t bytes);
     int (*free)(device_pointer memory);
+    int (*host_alloc)(void **memory, size_t bytes, unsigned flags);
+    int (*host_free)(void *memory);
     int (*copy_in)(device_pointer to, const void *from, size_t bytes,
                    struct muster_cuda_stream *stream);
     int (*copy_out)(void *to, device_pointer from, size_t bytes, struct muster_cuda_stream *stream);
@@ -89,6 +93,8 @@ static const struct symbol {
     {"cuCtxGetCurrent", offsetof(struct muster_cuda, context_get)},
     {"cuMemAlloc_v2", offsetof(struct muster_cuda, alloc)},
     {"cuMemFree_v2", offsetof(struct muster_cuda, free)},
+    {"cuMemHostAlloc", offsetof(struct muster_cuda, host_alloc)},
+    {"cuMemFreeHost", offsetof(struct muster_cuda, host_free)},
     {"cuMemcpyHtoDAsync_v2", offsetof(struct muster_cuda, copy_in)},
     {"cuMemcpyDtoHAsync_v2", offsetof(struct muster_cuda, copy_out)},
     {"cuPointerGetAttribute", offsetof(struct muster_cuda, pointer_attribute)},
@@ -392,6 +398,22 @@ void muster_cuda_free(const struct muster_cuda *cuda, void *memory)
         (void)cuda->free(pointer_of(memory));
 }
 
+/* Portable: pinned for all contexts of the process. */
+enum muster_rc muster_cuda_host_alloc(const struct muster_cuda *cuda, size_t bytes,
+                                      void **ret_memory, struct muster_error *ret_error)
+{
+    char what[64];
+
+    snprintf(what, sizeof(what), "%zu bytes of pinned memory", bytes);
+    return check_result(cuda, cuda->host_alloc(ret_memory, bytes, HOST_PORTABLE), what, ret_error);
+}
+
+void muster_cuda_host_free(const struct muster_cuda *cuda, void *memory)
+{
+    if (memory != NULL)
+        (void)cuda->host_free(memory);
+}
+
 /* Devices with pageable access read any memory of the process; on others the driver must know the address. */
 bool muster_cuda_is_reachable(const struct muster_cuda *cuda, const void *memory)
 {
@@ -464,4 +486,14 @@ bool muster_cuda_look_is_device(const struct muster_cuda_look *look, const void 
     return look->pointer_attribute(&type, POINTER_MEMORY_TYPE, pointer_of(memory)) ==
                CUDA_SUCCESS &&
            type == MEMORY_TYPE_DEVICE;
+}
+
+int muster_cuda_look_ordinal(const struct muster_cuda_look *look, const void *memory)
+{
+    int ordinal = 0;
+
+    return look->pointer_attribute(&ordinal, POINTER_DEVICE_ORDINAL, pointer_of(memory)) ==
+                   CUDA_SUCCESS
+               ? ordinal
+               : 0;
 }

@@ -72,6 +72,12 @@ MUSTER_MUST_CHECK enum muster_rc muster_cuda_alloc(const struct muster_cuda *cud
                                                    void **ret_memory,
                                                    struct muster_error *ret_error);
 void muster_cuda_free(const struct muster_cuda *cuda, void *memory);
+/** Pinned memory of the host, which the device copies to and from by itself. Gives. */
+MUSTER_MUST_CHECK enum muster_rc muster_cuda_host_alloc(const struct muster_cuda *cuda,
+                                                        size_t bytes, void **ret_memory,
+                                                        struct muster_error *ret_error);
+/** NULL is accepted. */
+void muster_cuda_host_free(const struct muster_cuda *cuda, void *memory);
 /** The device can reach [memory, …): allocated, registered or managed by the driver. */
 bool muster_cuda_is_reachable(const struct muster_cuda *cuda, const void *memory);
 /** Asynchronous copies; host memory is borrowed until the stream has come so far. */
@@ -92,5 +98,7 @@ struct muster_cuda_look {
 bool muster_cuda_look_init(struct muster_cuda_look *look, const char *library);
 /** Allocated on a device, or managed: no memory of the host alone. */
 bool muster_cuda_look_is_device(const struct muster_cuda_look *look, const void *memory);
+/** The device that it was allocated on, as muster_cuda_open counts; 0: the driver does not say. */
+int muster_cuda_look_ordinal(const struct muster_cuda_look *look, const void *memory);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum {
@@ -20,11 +21,29 @@ enum {
 #define MEMORY_MAX 4096
 
 static struct knob knobs[KNOBS_MAX] = {
-    {"no_device", 0},    {"devices", 1},        {"driver_version", 13020},
-    {"hold", 0},         {"lost_callbacks", 0}, {"alloc_fails", 0},
-    {"alloc_blocks", 0}, {"event_fails", 0},    {"launch_fails", 0},
-    {"misuse", 0},       {"streams", 0},        {"events", 0},
-    {"callbacks", 0},    {"device_stub", 0},    {NULL, 0},
+    {"no_device", 0},
+    {"devices", 1},
+    {"driver_version", 13020},
+    {"hold", 0},
+    {"lost_callbacks", 0},
+    {"alloc_fails", 0},
+    {"alloc_blocks", 0},
+    {"event_fails", 0},
+    {"launch_fails", 0},
+    {"misuse", 0},
+    {"streams", 0},
+    {"events", 0},
+    {"callbacks", 0},
+    {"device_stub", 0},
+    {"ordinal", 0},
+    {"guarded", 0},
+    {"pinned", 0},
+    {"copy_fails", 0},
+    {"copied", 0},
+    {"pinned_fails", 0},
+    {"lazy", 0},
+    {"write_fails", 0},
+    {NULL, 0},
 };
 
 struct fake_event {
@@ -46,10 +65,12 @@ struct item {
 struct fake_stream {
     struct item *first, **last;
     bool is_busy, is_destroyed;
+    unsigned waiters;
 };
 
 struct memory {
-    char *start;
+    char *start; /* its address: of the bytes, or of pages that nobody may touch */
+    char *host;  /* the bytes */
     size_t bytes;
 };
 
@@ -112,6 +133,13 @@ static void run_item(struct item *item)
         event_unref(item->event);
 }
 
+/* Lazy: what a program has on the default stream is done only when somebody waits for it. */
+static bool stands_still(const struct fake_stream *stream)
+{
+    return knob_get("hold") != 0 ||
+           (knob_get("lazy") != 0 && stream == default_stream && stream->waiters == 0);
+}
+
 static void *run_stream(void *data)
 {
     struct fake_stream *stream = data;
@@ -121,7 +149,7 @@ static void *run_stream(void *data)
         struct item *item;
 
         while ((stream->first == NULL && !stream->is_destroyed) ||
-               (stream->first != NULL && knob_get("hold") != 0))
+               (stream->first != NULL && stands_still(stream)))
             pthread_cond_wait(&changed, &mutex);
         item = stream->first;
         if (item == NULL)
@@ -261,6 +289,52 @@ FAKE_API int cuCtxGetCurrent(void **context)
     return SUCCESS;
 }
 
+/* Guarded: a program that reads or writes it without the driver dies. */
+static struct memory memory_make(size_t bytes)
+{
+    char *host = calloc(1, bytes > 0 ? bytes : 1);
+    void *guard = MAP_FAILED;
+
+    if (knob_get("guarded") != 0)
+        guard = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return (struct memory){
+        .start = guard != MAP_FAILED ? guard : host, .host = host, .bytes = bytes};
+}
+
+void *fake_cuda_host(const void *memory)
+{
+    char *host = (char *)(uintptr_t)memory;
+
+    pthread_mutex_lock(&mutex);
+    for (int i = 0; i < MEMORY_MAX; i++)
+        if (memories[i].start != NULL && host >= memories[i].start &&
+            host < memories[i].start + memories[i].bytes) {
+            host = memories[i].host + (host - memories[i].start);
+            break;
+        }
+    pthread_mutex_unlock(&mutex);
+    return host;
+}
+
+FAKE_API int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    NEED_CONTEXT();
+    if (knob_take("pinned_fails"))
+        return OUT_OF_MEMORY;
+    *memory = malloc(bytes);
+    knob_add("pinned", 1);
+    return SUCCESS;
+}
+
+FAKE_API int cuMemFreeHost(void *memory)
+{
+    NEED_CONTEXT();
+    free(memory);
+    knob_add("pinned", -1);
+    return SUCCESS;
+}
+
 FAKE_API int cuMemAlloc_v2(unsigned long long *memory, size_t bytes)
 {
     int result = OUT_OF_MEMORY;
@@ -273,8 +347,8 @@ FAKE_API int cuMemAlloc_v2(unsigned long long *memory, size_t bytes)
     for (int i = 0; i < MEMORY_MAX && start == NULL && !knob_take("alloc_fails"); i++) {
         if (memories[i].start != NULL)
             continue;
-        start = calloc(1, bytes > 0 ? bytes : 1);
-        memories[i] = (struct memory){.start = start, .bytes = bytes};
+        memories[i] = memory_make(bytes);
+        start = memories[i].start;
         *memory = (uintptr_t)start;
         result = SUCCESS;
     }
@@ -291,7 +365,9 @@ FAKE_API int cuMemFree_v2(unsigned long long memory)
     for (int i = 0; i < MEMORY_MAX; i++) {
         if (memories[i].start == NULL || (uintptr_t)memories[i].start != memory)
             continue;
-        free(memories[i].start);
+        if (memories[i].start != memories[i].host)
+            munmap(memories[i].start, memories[i].bytes);
+        free(memories[i].host);
         memories[i].start = NULL;
         result = SUCCESS;
     }
@@ -304,13 +380,15 @@ FAKE_API int cuPointerGetAttribute(void *value, int attribute, unsigned long lon
     int result = INVALID_VALUE;
 
     pthread_mutex_lock(&mutex);
-    for (int i = 0; i < MEMORY_MAX && (attribute == 2 || attribute == 3); i++)
+    for (int i = 0; i < MEMORY_MAX && (attribute == 2 || attribute == 3 || attribute == 9); i++)
         if (memories[i].start != NULL && memory >= (uintptr_t)memories[i].start &&
             memory < (uintptr_t)memories[i].start + memories[i].bytes)
             result = SUCCESS;
     pthread_mutex_unlock(&mutex);
     if (result == SUCCESS && attribute == 2)
         *(unsigned *)value = 2; /* device memory */
+    else if (result == SUCCESS && attribute == 9)
+        *(int *)value = (int)knob_get("ordinal");
     else if (result == SUCCESS)
         *(unsigned long long *)value = memory;
     return result;
@@ -332,9 +410,13 @@ static void run_copy(void *data)
 
 static int start_copy(struct fake_stream *stream, void *to, const void *from, size_t bytes)
 {
-    struct copy *copy = malloc(sizeof(*copy));
+    struct copy *copy;
 
-    *copy = (struct copy){.to = to, .from = from, .bytes = bytes};
+    if (knob_take("copy_fails"))
+        return LAUNCH_FAILED;
+    copy = malloc(sizeof(*copy));
+    *copy = (struct copy){.to = fake_cuda_host(to), .from = fake_cuda_host(from), .bytes = bytes};
+    knob_add("copied", (long)bytes);
     fake_cuda_enqueue(stream, run_copy, copy);
     return SUCCESS;
 }
@@ -343,6 +425,8 @@ FAKE_API int cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from, size_
                                   struct fake_stream *stream)
 {
     NEED_CONTEXT();
+    if (knob_take("write_fails"))
+        return LAUNCH_FAILED;
     return start_copy(stream, (void *)(uintptr_t)to, from, bytes);
 }
 
@@ -366,8 +450,11 @@ FAKE_API int cuStreamSynchronize(struct fake_stream *stream)
     NEED_CONTEXT();
     pthread_mutex_lock(&mutex);
     stream = stream_of(stream);
+    stream->waiters++;
+    pthread_cond_broadcast(&changed);
     while (stream->first != NULL || stream->is_busy)
         pthread_cond_wait(&changed, &mutex);
+    stream->waiters--;
     pthread_mutex_unlock(&mutex);
     return SUCCESS;
 }

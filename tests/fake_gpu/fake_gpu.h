@@ -12,8 +12,11 @@ typedef void fake_knob_set_fn(const char *name, long value);
 typedef long fake_knob_get_fn(const char *name);
 
 /* libcuda.so.1: no_device, devices, driver_version, hold (streams stand still), lost_callbacks,
- * alloc_fails, alloc_blocks, event_fails, launch_fails; counts misuse (calls outside of the
- * context), streams, events. */
+ * alloc_fails, alloc_blocks, event_fails, launch_fails, copy_fails, write_fails (copies to the
+ * device), pinned_fails, guarded (device memory from now on is not the host's, too), ordinal (of the
+ * device that all memory is said to be on), lazy (the default stream stands still unless somebody
+ * waits for it); counts misuse (calls outside of the context), streams, events, pinned (blocks),
+ * copied (bytes, in and out). */
 FAKE_API void fake_cuda_set(const char *name, long value);
 FAKE_API long fake_cuda_get(const char *name);
 
@@ -29,6 +32,8 @@ FAKE_API long fake_nccl_get(const char *name);
 /* For the fake NCCL: work on a stream, in order. Once aborted it must return. */
 struct fake_stream;
 FAKE_API bool fake_cuda_enqueue(struct fake_stream *stream, void (*work)(void *data), void *data);
+/* Where the bytes of device memory are; other memory is its own. */
+FAKE_API void *fake_cuda_host(const void *memory);
 /* The context is current in this thread; else it counts as misuse. */
 FAKE_API bool fake_cuda_has_context(void);
 

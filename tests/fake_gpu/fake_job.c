@@ -35,13 +35,13 @@ void fake_job_free(struct fake_job *job)
 void fake_job_send(struct fake_job *job, int peer, const void *bytes, size_t count)
 {
     job->transfers[job->transfer_count++] = (struct fake_transfer){
-        .peer = peer, .is_send = true, .at = (char *)(uintptr_t)bytes, .left = count};
+        .peer = peer, .is_send = true, .at = fake_cuda_host(bytes), .left = count};
 }
 
 void fake_job_receive(struct fake_job *job, int peer, void *bytes, size_t count)
 {
     job->transfers[job->transfer_count++] =
-        (struct fake_transfer){.peer = peer, .at = bytes, .left = count};
+        (struct fake_transfer){.peer = peer, .at = fake_cuda_host(bytes), .left = count};
 }
 
 void fake_job_reduce(struct fake_job *job, void *output, int root, size_t count, int type,
@@ -51,7 +51,7 @@ void fake_job_reduce(struct fake_job *job, void *output, int root, size_t count,
 
     (void)root;
     job->inputs = malloc(bytes * (size_t)job->rank_count);
-    job->output = output;
+    job->output = fake_cuda_host(output);
     job->count = count;
     job->type = type;
     job->reduction = reduction;

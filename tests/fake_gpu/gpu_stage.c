@@ -30,9 +30,10 @@ static void *find_symbol(void *handle, const char *name)
 
 static void knobs_reset(const struct gpu_knobs *knobs, int version)
 {
-    static const char *const cuda[] = {"no_device",    "hold",         "lost_callbacks",
-                                       "alloc_fails",  "alloc_blocks", "event_fails",
-                                       "launch_fails", "misuse",       "callbacks"};
+    static const char *const cuda[] = {
+        "no_device",   "hold",         "lost_callbacks", "alloc_fails", "alloc_blocks",
+        "event_fails", "launch_fails", "misuse",         "callbacks",   "guarded",
+        "copy_fails",  "pinned_fails", "ordinal",        "copied",      "lazy"};
     static const char *const nccl[] = {
         "polls",          "init_fails",     "init_hangs",   "init_blocks",  "id_fails",
         "id_blocks",      "issue_fails",    "error_after",  "abort_blocks", "destroy_blocks",
