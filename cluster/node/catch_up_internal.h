@@ -31,7 +31,8 @@ struct fetch_source {
     uint64_t due_ns, backoff_ns;
     uint32_t open[MUSTER_FETCH_REQUESTS_MAX]; /* chunks asked for; MUSTER_FETCH_NO_CHUNK = free */
     uint32_t open_count;
-    void *payload;  /* manifest or refusal while it arrives */
+    void *payload; /* manifest or refusal while it arrives */
+    uint8_t *room; /* a chunk while it arrives that the host does not reach; NULL: there was none */
     bool is_broken; /* no memory for a frame from or to it: its link is given up by the timer */
     bool has_answered;
     uint8_t root[MUSTER_HASH128_BYTES]; /* with has_answered */

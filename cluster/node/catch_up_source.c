@@ -8,6 +8,7 @@
 
 #include "cluster/node/catch_up_internal.h"
 #include "runtime/value/backoff.h"
+#include "runtime/value/far_memory.h"
 
 #define CONNECT_TIMEOUT_NS (2 * MUSTER_NS_PER_S)
 /* The first wrong chunk usually means that the member went on: asked again it refuses. One that goes on
@@ -235,17 +236,41 @@ static void take_wrong_chunk(struct fetch_source *source, uint32_t chunk)
     source->fetch->on_changed(source->fetch);
 }
 
-static void take_chunk(struct fetch_source *source, uint32_t chunk)
+/* Whether they are the bytes that were announced. Those that are not at their place yet go there only then. */
+static enum muster_rc place_chunk(struct fetch *fetch, uint32_t chunk, const void *buffer,
+                                  bool *ret_is_right)
+{
+    struct muster_far_memory *memory = muster_state_chunk_memory(fetch->chunks, chunk);
+    uint8_t hash[MUSTER_HASH128_BYTES];
+    uint32_t bytes;
+    void *at = muster_state_chunk_at(fetch->chunks, chunk, &bytes);
+    enum muster_rc rc;
+
+    muster_hash128(buffer, bytes, hash);
+    *ret_is_right =
+        fetch->is_ahead || memcmp(hash, fetch->manifest.hashes[chunk], MUSTER_HASH128_BYTES) == 0;
+    if (!*ret_is_right)
+        return MUSTER_OK;
+    rc = memory != NULL ? muster_far_memory_write(memory, at, buffer, bytes) : MUSTER_OK;
+    if (rc == MUSTER_OK)
+        muster_state_hashes_set(fetch->chunks, chunk, hash);
+    return rc;
+}
+
+static void take_chunk(struct fetch_source *source, uint32_t chunk, const void *buffer)
 {
     struct fetch *fetch = source->fetch;
-    const uint8_t *hash;
+    bool is_right;
     uint32_t bytes;
 
     MUSTER_ASSERT(fetch->is_agreed);
     muster_state_chunk_at(fetch->chunks, chunk, &bytes);
-    hash = muster_state_hashes_get(fetch->chunks, chunk);
-    if (!fetch->is_ahead &&
-        memcmp(hash, fetch->manifest.hashes[chunk], MUSTER_HASH128_BYTES) != 0) {
+    if (place_chunk(fetch, chunk, buffer, &is_right) != MUSTER_OK) {
+        muster_fetch_finish(fetch, MUSTER_INTERNAL, "chunk %u of the state cannot be written",
+                            chunk);
+        return;
+    }
+    if (!is_right) {
         muster_state_hashes_forget(fetch->chunks, chunk);
         take_wrong_chunk(source, chunk);
         return;
@@ -283,8 +308,22 @@ static void on_ready(struct muster_peer_link *link)
     (void)link;
 }
 
-/* Chunks are read straight into the tensor, and only those that were asked for and not yet received: nothing
- * else may write there. */
+/* A chunk of a tensor in device memory is copied there when it is whole. */
+static void *chunk_buffer(struct fetch_source *source, uint32_t chunk, void *at)
+{
+    const struct fetch *fetch = source->fetch;
+
+    if (muster_state_chunk_memory(fetch->chunks, chunk) == NULL)
+        return at;
+    if (source->room == NULL)
+        source->room = muster_mem_alloc(fetch->env->mem, MUSTER_STATE_CHUNK_BYTES);
+    if (source->room == NULL)
+        break_later(source);
+    return source->room;
+}
+
+/* Chunks are read straight into the tensor, where the host reaches it, and only those that were asked for and not yet
+ * received: nothing else may write there. */
 static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
 {
     struct fetch_source *source = muster_peer_link_data(link);
@@ -298,7 +337,7 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
         if (header->op.step != fetch->step || !has_open_request(source, header->chunk))
             return NULL;
         at = muster_state_chunk_at(fetch->chunks, header->chunk, &bytes);
-        return bytes == header->payload_bytes ? at : NULL;
+        return bytes == header->payload_bytes ? chunk_buffer(source, header->chunk, at) : NULL;
     }
     if (header->type != MUSTER_STATE_MANIFEST && header->type != MUSTER_STATE_REFUSED)
         return NULL;
@@ -324,7 +363,7 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
             take_manifest(source, buffer, header->payload_bytes);
         break;
     case MUSTER_STATE_CHUNK:
-        take_chunk(source, header->chunk);
+        take_chunk(source, header->chunk, buffer);
         break;
     case MUSTER_STATE_REFUSED:
         take_refusal(source, header->chunk, buffer, header->payload_bytes);
@@ -420,4 +459,5 @@ void muster_fetch_source_fini(struct fetch_source *source)
     if (source->link != NULL)
         muster_peer_link_close(source->link);
     muster_mem_free(source->fetch->env->mem, source->payload);
+    muster_mem_free(source->fetch->env->mem, source->room);
 }

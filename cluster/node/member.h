@@ -7,6 +7,7 @@
 #include <muster/env.h>
 #include <muster/view.h>
 
+struct muster_far_memory;
 struct muster_node;
 struct muster_wire;
 
@@ -36,10 +37,11 @@ struct muster_node_events {
     void (*on_failed)(void *data, const struct muster_error *error);
 };
 
-/** A tensor of the training state. Name borrowed. */
+/** A tensor of the training state. Name and memory are borrowed. */
 struct muster_node_tensor {
     const char *name;
     struct muster_tensor tensor;
+    struct muster_far_memory *memory; /* where its data is; NULL: the host's */
 };
 
 struct muster_node_options {

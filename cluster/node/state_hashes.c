@@ -37,11 +37,18 @@ const uint8_t *muster_state_hashes_get(struct muster_state_chunks *chunks, uint3
     struct muster_state_hashes *hashes = &chunks->hashes;
 
     MUSTER_ASSERT(hashes->marks[chunk] != MARK_CHANGING);
-    if (hashes->marks[chunk] == MARK_UNKNOWN) {
-        muster_state_chunk_hash(chunks, chunk, hashes->at[chunk]);
+    if (hashes->marks[chunk] == MARK_UNKNOWN &&
+        muster_state_chunk_hash(chunks, chunk, hashes->at[chunk]))
         mark_chunk(chunks, chunk, MARK_KNOWN);
-    }
     return hashes->at[chunk];
+}
+
+void muster_state_hashes_set(struct muster_state_chunks *chunks, uint32_t chunk,
+                             const uint8_t hash[MUSTER_HASH128_BYTES])
+{
+    MUSTER_ASSERT(chunks->hashes.marks[chunk] != MARK_CHANGING);
+    memcpy(chunks->hashes.at[chunk], hash, MUSTER_HASH128_BYTES);
+    mark_chunk(chunks, chunk, MARK_KNOWN);
 }
 
 void muster_state_hashes_forget(struct muster_state_chunks *chunks, uint32_t chunk)

@@ -21,8 +21,12 @@ struct muster_state_hashes {
 };
 
 bool muster_state_hashes_is_known(const struct muster_state_chunks *chunks, uint32_t chunk);
-/** The hash of chunk, which is not changing: found in memory, or computed. Borrowed until it is forgotten. */
+/** The hash of chunk, which is not changing: found in memory, or computed. Borrowed until it is forgotten. Zeros, and
+ * still not known, when the chunk's memory has failed. */
 const uint8_t *muster_state_hashes_get(struct muster_state_chunks *chunks, uint32_t chunk);
+/** The bytes of chunk, which is not changing, have this hash. */
+void muster_state_hashes_set(struct muster_state_chunks *chunks, uint32_t chunk,
+                             const uint8_t hash[MUSTER_HASH128_BYTES]);
 /** The bytes of chunk may be others from now on. */
 void muster_state_hashes_forget(struct muster_state_chunks *chunks, uint32_t chunk);
 void muster_state_hashes_forget_all(struct muster_state_chunks *chunks);

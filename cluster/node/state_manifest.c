@@ -5,6 +5,16 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "runtime/value/far_memory.h"
+
+static bool is_far(const struct muster_node_tensor *tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (tensors[i].memory != NULL)
+            return true;
+    return false;
+}
+
 enum muster_rc muster_state_chunks_init(struct muster_state_chunks *chunks, struct muster_mem *mem,
                                         const struct muster_node_tensor *tensors, size_t count)
 {
@@ -34,7 +44,10 @@ enum muster_rc muster_state_chunks_init(struct muster_state_chunks *chunks, stru
     chunks->chunk_count = (uint32_t)total;
     chunks->hashes.at = muster_mem_alloc_zero(mem, total + 1, MUSTER_HASH128_BYTES);
     chunks->hashes.marks = muster_mem_alloc_zero(mem, total + 1, 1);
-    if (chunks->hashes.at != NULL && chunks->hashes.marks != NULL)
+    if (is_far(tensors, count))
+        chunks->room = muster_mem_alloc(mem, MUSTER_STATE_CHUNK_BYTES);
+    if (chunks->hashes.at != NULL && chunks->hashes.marks != NULL &&
+        (chunks->room != NULL || !is_far(tensors, count)))
         return MUSTER_OK;
     muster_state_chunks_fini(chunks);
     return MUSTER_RESOURCE_EXHAUSTED;
@@ -46,6 +59,7 @@ void muster_state_chunks_fini(struct muster_state_chunks *chunks)
         return;
     muster_mem_free(chunks->mem, chunks->tensors);
     muster_mem_free(chunks->mem, chunks->first_chunk);
+    muster_mem_free(chunks->mem, chunks->room);
     muster_mem_free(chunks->mem, chunks->hashes.at);
     muster_mem_free(chunks->mem, chunks->hashes.marks);
     memset(chunks, 0, sizeof(*chunks));
@@ -82,13 +96,23 @@ void *muster_state_chunk_at(const struct muster_state_chunks *chunks, uint32_t c
     return (uint8_t *)tensor->data + offset;
 }
 
-void muster_state_chunk_hash(const struct muster_state_chunks *chunks, uint32_t chunk,
+struct muster_far_memory *muster_state_chunk_memory(const struct muster_state_chunks *chunks,
+                                                    uint32_t chunk)
+{
+    return chunks->tensors[tensor_of(chunks, chunk)].memory;
+}
+
+bool muster_state_chunk_hash(const struct muster_state_chunks *chunks, uint32_t chunk,
                              uint8_t ret_hash[MUSTER_HASH128_BYTES])
 {
+    struct muster_far_memory *memory = muster_state_chunk_memory(chunks, chunk);
     uint32_t bytes;
     const void *at = muster_state_chunk_at(chunks, chunk, &bytes);
 
-    muster_hash128(at, bytes, ret_hash);
+    if (memory != NULL && muster_far_memory_read(memory, chunks->room, at, bytes) != MUSTER_OK)
+        return false;
+    muster_hash128(memory != NULL ? chunks->room : at, bytes, ret_hash);
+    return true;
 }
 
 /* The list is compared in order, and the first difference is named: a program that registers tensors in the

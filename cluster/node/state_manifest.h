@@ -21,6 +21,7 @@ struct muster_state_chunks {
     uint32_t *first_chunk;              /* per tensor; [tensor_count] = chunk_count */
     size_t tensor_count;
     uint32_t chunk_count;
+    uint8_t *room; /* of one chunk, to hash it; NULL: all tensors are in host memory */
     struct muster_state_hashes hashes;
 };
 
@@ -38,9 +39,12 @@ static inline uint64_t muster_state_chunks_bytes_max(const struct muster_state_c
     return (uint64_t)chunks->chunk_count * MUSTER_STATE_CHUNK_BYTES;
 }
 
-/** Where chunk lies; chunk < chunk_count. */
+/** Where chunk lies, in its own memory; chunk < chunk_count. */
 void *muster_state_chunk_at(const struct muster_state_chunks *chunks, uint32_t chunk,
                             uint32_t *ret_bytes);
+/** The memory that chunk lies in; NULL: the host's. Borrowed. */
+struct muster_far_memory *muster_state_chunk_memory(const struct muster_state_chunks *chunks,
+                                                    uint32_t chunk);
 
 /** The description of a member's state: a value; fini frees it. */
 struct muster_state_manifest {
@@ -57,8 +61,8 @@ struct muster_state_manifest {
     uint8_t root[MUSTER_HASH128_BYTES];
 };
 
-/** Hash of one chunk as it lies in memory now. */
-void muster_state_chunk_hash(const struct muster_state_chunks *chunks, uint32_t chunk,
+/** Hash of one chunk as it lies in memory now. False: its memory has failed. */
+bool muster_state_chunk_hash(const struct muster_state_chunks *chunks, uint32_t chunk,
                              uint8_t ret_hash[MUSTER_HASH128_BYTES]);
 
 /** Whether `theirs` describes the same tensors; else INVALID_ARGUMENT names the first that differs.

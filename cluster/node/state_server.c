@@ -7,6 +7,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "runtime/value/far_memory.h"
+
 /* One turn hashes for a few milliseconds, so heartbeats and operations go on meanwhile. */
 #define HASH_CHUNKS_PER_TURN 64 /* 16 MiB */
 /* Nobody waits for the hashes of an observer, and the members compute: a tenth of a millisecond in each. */
@@ -17,10 +19,12 @@
 /* A request has names and counts only, no hashes. */
 #define MANIFEST_REQUEST_MAX (1u << 20)
 
-/* One chunk on its way: the frame borrows the tensor's memory. */
+/* One chunk on its way: the frame borrows the tensor's memory, or room, where a chunk is copied that the host does not
+ * reach. */
 struct chunk_frame {
     struct muster_frame frame;
     struct client *client;
+    uint8_t *room; /* NULL: not needed so far */
     struct chunk_frame *next_free;
 };
 
@@ -60,6 +64,8 @@ static void free_client(struct client *client)
     muster_list_remove(&client->node);
     muster_peer_link_close(client->link);
     muster_mem_free(env->mem, client->request);
+    for (size_t i = 0; i < REQUESTS_MAX; i++)
+        muster_mem_free(env->mem, client->frames[i].room);
     muster_mem_free(env->mem, client);
 }
 
@@ -276,6 +282,23 @@ static bool has_chunk(struct client *client, const struct muster_frame_header *r
     return false;
 }
 
+/* The bytes of a chunk, for as long as the frame is under way. NULL: no memory, or the chunk's has failed. */
+static const void *chunk_payload(struct muster_state_server *server, struct chunk_frame *frame,
+                                 uint32_t chunk, uint32_t *ret_bytes)
+{
+    struct muster_far_memory *memory = muster_state_chunk_memory(server->chunks, chunk);
+    const void *at = muster_state_chunk_at(server->chunks, chunk, ret_bytes);
+
+    if (memory == NULL)
+        return at;
+    if (frame->room == NULL)
+        frame->room = muster_mem_alloc(server->env->mem, MUSTER_STATE_CHUNK_BYTES);
+    if (frame->room == NULL ||
+        muster_far_memory_read(memory, frame->room, at, *ret_bytes) != MUSTER_OK)
+        return NULL;
+    return frame->room;
+}
+
 static void serve_chunk(struct client *client, const struct muster_frame_header *request)
 {
     struct muster_state_server *server = client->server;
@@ -292,9 +315,14 @@ static void serve_chunk(struct client *client, const struct muster_frame_header 
         refuse_request(client, request->chunk, &error);
         return;
     }
+    chunk->frame.payload = chunk_payload(server, chunk, request->chunk, &bytes);
+    if (chunk->frame.payload == NULL) {
+        muster_error_set(&error, MUSTER_UNAVAILABLE, "chunk %u cannot be read", request->chunk);
+        refuse_request(client, request->chunk, &error);
+        return;
+    }
     client->free_frames = chunk->next_free;
     chunk->frame.data = chunk;
-    chunk->frame.payload = muster_state_chunk_at(server->chunks, request->chunk, &bytes);
     chunk->frame.header = (struct muster_frame_header){
         .channel = MUSTER_FRAME_STATE,
         .type = MUSTER_STATE_CHUNK,

@@ -128,8 +128,8 @@ UNWATCHED static void begin_step(struct train_worker *worker)
 static void name_state(struct train_worker *worker)
 {
     struct muster_node_tensor tensors[] = {
-        {"weights", {worker->state, COUNT, MUSTER_I64}},
-        {"frozen", {worker->frozen, worker->job->frozen_count, MUSTER_I64}}};
+        {"weights", {worker->state, COUNT, MUSTER_I64}, NULL},
+        {"frozen", {worker->frozen, worker->job->frozen_count, MUSTER_I64}, NULL}};
 
     if (worker->has_other_shape)
         tensors[0].tensor.count = COUNT - 1;

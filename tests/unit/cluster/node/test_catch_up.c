@@ -8,6 +8,7 @@
 
 #include "cluster/node/catch_up.h"
 #include "cluster/node/state_server.h"
+#include "runtime/value/far_memory.h"
 
 enum { MEMBERS = 3, WEIGHTS = 300000, BIASES = 7 };
 
@@ -42,6 +43,47 @@ struct world {
 /* The world of the case that runs. */
 static struct world world;
 
+/* Memory that the host does not reach: its addresses are nobody's. */
+#define FAR_SHIFT ((uintptr_t)1 << 60)
+
+static bool is_far; /* the weights of all lie there */
+
+static enum muster_rc far_read(struct muster_far_memory *memory, void *to, const void *from,
+                               size_t bytes)
+{
+    (void)memory;
+    memcpy(to, (const void *)((uintptr_t)from - FAR_SHIFT), bytes);
+    return MUSTER_OK;
+}
+
+static enum muster_rc far_write(struct muster_far_memory *memory, void *to, const void *from,
+                                size_t bytes)
+{
+    (void)memory;
+    memcpy((void *)((uintptr_t)to - FAR_SHIFT), from, bytes);
+    return MUSTER_OK;
+}
+
+static enum muster_rc far_write_fails(struct muster_far_memory *memory, void *to, const void *from,
+                                      size_t bytes)
+{
+    (void)memory;
+    (void)to;
+    (void)from;
+    (void)bytes;
+    return MUSTER_UNAVAILABLE;
+}
+
+static enum muster_rc far_read_fails(struct muster_far_memory *memory, void *to, const void *from,
+                                     size_t bytes)
+{
+    return far_write_fails(memory, to, from, bytes);
+}
+
+static struct muster_far_memory far_memory = {.read = far_read, .write = far_write};
+static struct muster_far_memory unreadable = {.read = far_read_fails, .write = far_write};
+static struct muster_far_memory unwritable = {.read = far_read, .write = far_write_fails};
+
 static void state_init(struct state *state, struct muster_env *env, float seed)
 {
     state->weights = muster_mem_alloc(env->mem, WEIGHTS * sizeof(float));
@@ -51,8 +93,13 @@ static void state_init(struct state *state, struct muster_env *env, float seed)
     for (int i = 0; i < BIASES; i++)
         state->biases[i] = (int64_t)seed * 100 + i;
     state->tensors[0] =
-        (struct muster_node_tensor){"weights", {state->weights, WEIGHTS, MUSTER_F32}};
-    state->tensors[1] = (struct muster_node_tensor){"biases", {state->biases, BIASES, MUSTER_I64}};
+        (struct muster_node_tensor){"weights", {state->weights, WEIGHTS, MUSTER_F32}, NULL};
+    state->tensors[1] =
+        (struct muster_node_tensor){"biases", {state->biases, BIASES, MUSTER_I64}, NULL};
+    if (is_far) {
+        state->tensors[0].memory = &far_memory;
+        state->tensors[0].tensor.data = (void *)((uintptr_t)state->weights + FAR_SHIFT);
+    }
     assert_int_equal(muster_state_chunks_init(&state->chunks, env->mem, state->tensors, 2),
                      MUSTER_OK);
 }
@@ -188,9 +235,22 @@ static void on_caught_up(struct muster_catch_up *catch_up, enum muster_rc rc)
     world.rc = rc;
 }
 
+static void world_open_far(void)
+{
+    is_far = true;
+    world_open();
+    is_far = false;
+}
+
 TEST_SET_UP(set_up, world_open())
+TEST_SET_UP(set_up_far, world_open_far())
 TEST_SET_UP(tear_down, world_close())
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+/* The same, where the host does not reach the weights. */
+#define FAR_CASE(name)                                                                             \
+    {                                                                                              \
+#name "_far", name, set_up_far, tear_down, NULL                                            \
+    }
 
 /* MUSTER_STATE_STABLE: ahead of the admission. */
 static enum muster_rc try_start(uint64_t step)
@@ -247,6 +307,47 @@ static void await_links(void)
         test_env_turn(&world.test.env, 1);
 }
 
+/* --- Memory that the host does not reach --- */
+
+static void a_member_that_cannot_read_its_state_is_not_waited_for(void **state)
+{
+    (void)state;
+    world.members[1].state.chunks.tensors[0].memory = &unreadable;
+    commit_all(5);
+    start_fetch(5);
+    await_links();
+    test_env_turn(&world.test.env, 10);
+    assert_false(world.is_done); /* it has not told its hashes */
+
+    world.entries[1] = world.entries[2];
+    follow_view(3, 0, 2);
+    finish_fetch(MUSTER_OK);
+    assert_memory_equal(world.joiner.weights, world.members[0].state.weights,
+                        WEIGHTS * sizeof(float));
+}
+
+static void a_chunk_that_cannot_be_read_is_fetched_from_another_member(void **state)
+{
+    (void)state;
+    commit_all(5);
+    for (int i = 0; i < MEMBERS; i++)
+        while (!muster_state_hashes_is_whole(&world.members[i].state.chunks))
+            muster_state_hashes_compute(&world.members[i].state.chunks, 64);
+    world.members[1].state.chunks.tensors[0].memory = &unreadable;
+    start_fetch(5);
+    assert_fetched();
+}
+
+static void a_joiner_that_cannot_write_its_state_fails(void **state)
+{
+    (void)state;
+    world.joiner.chunks.tensors[0].memory = &unwritable;
+    commit_all(5);
+    start_fetch(5);
+    finish_fetch(MUSTER_INTERNAL);
+    assert_non_null(strstr(world.catch_up.error.text, "of the state cannot be written"));
+}
+
 /* --- Ahead of the admission --- */
 
 /* A step of all members that changes count weights from `from` on, and nothing else. */
@@ -254,7 +355,8 @@ static void change_weights(uint64_t step, size_t from, size_t count)
 {
     for (int i = 0; i < MEMBERS; i++) {
         struct state *state = &world.members[i].state;
-        struct muster_tensor part = {state->weights + from, count, MUSTER_F32};
+        struct muster_tensor part = {(float *)state->tensors[0].tensor.data + from, count,
+                                     MUSTER_F32};
 
         muster_state_server_touch(world.members[i].server);
         assert_int_equal(muster_state_hashes_change(&state->chunks, &part, 1), MUSTER_OK);
@@ -310,7 +412,7 @@ static void what_the_step_changes_is_left_out(void **state)
         commit_all(5);
         change_weights(6, 0, 0);
         for (int i = 0; i < MEMBERS; i++) {
-            part.data = world.members[i].state.weights;
+            part.data = world.members[i].state.tensors[0].tensor.data;
             assert_int_equal(muster_state_hashes_change(&world.members[i].state.chunks, &part, 1),
                              MUSTER_OK);
         }
@@ -709,6 +811,17 @@ int main(void)
         CASE(other_tensors_are_told_ahead),
         CASE(state_that_is_past_is_refused),
         CASE(cancel_still_calls_back_once),
+        FAR_CASE(joiner_gets_every_byte_from_all_members),
+        FAR_CASE(equal_chunks_are_not_fetched),
+        FAR_CASE(death_of_a_source_is_made_up_by_the_others),
+        FAR_CASE(other_bytes_than_announced_are_fetched_from_the_others),
+        FAR_CASE(an_observer_fetches_ahead_and_little_afterwards),
+        FAR_CASE(what_the_step_changes_is_left_out),
+        FAR_CASE(what_is_wrong_ahead_is_fetched_again),
+        FAR_CASE(cancel_still_calls_back_once),
+        FAR_CASE(a_member_that_cannot_read_its_state_is_not_waited_for),
+        FAR_CASE(a_chunk_that_cannot_be_read_is_fetched_from_another_member),
+        FAR_CASE(a_joiner_that_cannot_write_its_state_fails),
         cmocka_unit_test_teardown(want_of_memory_keeps_no_joiner_waiting, torture_tell),
     };
 

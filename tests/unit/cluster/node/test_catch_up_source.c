@@ -212,7 +212,7 @@ static void hello_init(struct muster_peer_hello *hello, int id)
 
 static void chunks_init(struct muster_state_chunks *chunks, const char *name, float *numbers)
 {
-    const struct muster_node_tensor tensor = {name, {numbers, stand.count, MUSTER_F32}};
+    const struct muster_node_tensor tensor = {name, {numbers, stand.count, MUSTER_F32}, NULL};
 
     assert_int_equal(muster_state_chunks_init(chunks, stand.test.env.mem, &tensor, 1), MUSTER_OK);
 }

@@ -237,7 +237,7 @@ static void who_is_silent_on_this_host_is_evicted_when_it_was_asked_for(void **s
 static void run_state(struct torture *torture, const void *data)
 {
     float numbers[2] = {1, 2};
-    const struct muster_node_tensor tensor = {"numbers", {numbers, 2, MUSTER_F32}};
+    const struct muster_node_tensor tensor = {"numbers", {numbers, 2, MUSTER_F32}, NULL};
     struct node_stand stand;
     enum muster_rc rc;
 
@@ -269,8 +269,8 @@ static bool has_ended(void *data)
 static void a_joiner_that_cannot_get_the_state_does_not_begin(void **state)
 {
     float theirs[2] = {1, 2}, ours[3] = {0};
-    const struct muster_node_tensor two = {"numbers", {theirs, 2, MUSTER_F32}};
-    const struct muster_node_tensor three = {"numbers", {ours, 3, MUSTER_F32}};
+    const struct muster_node_tensor two = {"numbers", {theirs, 2, MUSTER_F32}, NULL};
+    const struct muster_node_tensor three = {"numbers", {ours, 3, MUSTER_F32}, NULL};
     struct node_stand stand, joiner = {.epoch = 0};
 
     (void)state;

@@ -16,10 +16,7 @@ static uint8_t memory[4 * CHUNK];
 
 #define TENSOR(name_, at_, dtype_, count_)                                                         \
     {                                                                                              \
-        (name_),                                                                                   \
-        {                                                                                          \
-            memory + (at_), (count_), (dtype_)                                                     \
-        }                                                                                          \
+        (name_), {memory + (at_), (count_), (dtype_)}, NULL                                        \
     }
 
 static void chunks_never_span_tensors(void **state)
