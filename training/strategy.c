@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/gpu.h>
 #include <muster/stream.h>
 
 #include "collective/group/group.h"
@@ -13,6 +12,7 @@
 #include "runtime/value/array.h"
 #include "training/address.h"
 #include "training/strategy_device.h"
+#include "training/strategy_memory.h"
 #include "training/tls_variables.h"
 #include "training/variables.h"
 
@@ -262,6 +262,7 @@ enum muster_rc muster_strategy_register(struct muster_strategy *strategy, const 
 {
     struct muster_mem *mem = strategy->env->mem;
     struct muster_node_tensor *tensors;
+    struct muster_far_memory *memory;
     char *copy;
     enum muster_rc rc = muster_strategy_check(strategy, "register");
 
@@ -269,11 +270,6 @@ enum muster_rc muster_strategy_register(struct muster_strategy *strategy, const 
         return rc;
     if (strategy->state == MUSTER_STRATEGY_FAILED) /* between open and here */
         return strategy->error.rc;
-    if (muster_gpu_count_tensors(strategy->env, tensor, 1) > 0)
-        return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
-                                "register %s: the state is kept in host memory, this is the "
-                                "device's: register a copy",
-                                name);
     if (strategy->state != MUSTER_STRATEGY_OPEN)
         return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
                                 "register %s: tensors are registered before the first begin", name);
@@ -281,6 +277,9 @@ enum muster_rc muster_strategy_register(struct muster_strategy *strategy, const 
         if (strcmp(strategy->tensors[i].name, name) == 0)
             return muster_error_set(&strategy->error, MUSTER_ALREADY_EXISTS,
                                     "register %s: the name is taken", name);
+    rc = muster_strategy_memory_find(strategy, name, tensor, &memory);
+    if (rc != MUSTER_OK)
+        return rc;
     tensors = muster_array_reserve(mem, strategy->tensors, strategy->tensor_count,
                                    &strategy->tensor_capacity, sizeof(*tensors));
     if (tensors == NULL)
@@ -290,7 +289,7 @@ enum muster_rc muster_strategy_register(struct muster_strategy *strategy, const 
     if (copy == NULL)
         return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
     strategy->tensors[strategy->tensor_count++] =
-        (struct muster_node_tensor){.name = copy, .tensor = *tensor};
+        (struct muster_node_tensor){.name = copy, .tensor = *tensor, .memory = memory};
     return MUSTER_OK;
 }
 
@@ -319,6 +318,8 @@ static void follow_communication(struct muster_strategy *strategy)
  * FAILED otherwise, or WAITING: excluded meanwhile, the node comes back. */
 static void become_ready(struct muster_strategy *strategy)
 {
+    enum muster_rc rc;
+
     if (muster_strategy_wait(strategy, is_ready_or_failed) != MUSTER_OK)
         return;
     muster_strategy_move(strategy, MUSTER_STRATEGY_READY);
@@ -332,7 +333,9 @@ static void become_ready(struct muster_strategy *strategy)
         strategy->committed_step = strategy->next_step - 1;
         return;
     }
-    if (muster_strategy_share_state(strategy) != MUSTER_OK) {
+    rc = muster_strategy_share_state(strategy);
+    muster_strategy_give_end(strategy);
+    if (rc != MUSTER_OK) {
         if (strategy->state == MUSTER_STRATEGY_READY)
             muster_strategy_fail(strategy);
         return;
@@ -374,7 +377,7 @@ static bool may_begin(void *data)
 {
     const struct muster_strategy *strategy = data;
 
-    return !muster_strategy_is_member(strategy) ||
+    return !muster_strategy_is_member(strategy) || muster_strategy_memory_has_failed(strategy) ||
            (!muster_node_is_changing(strategy->node) &&
             muster_node_find_stateless(strategy->node, strategy->next_step) == NULL);
 }
@@ -390,6 +393,8 @@ static enum muster_rc enter_step(struct muster_strategy *strategy)
     do {
         become_member(strategy);
         rc = muster_strategy_wait(strategy, may_begin);
+        if (rc == MUSTER_OK)
+            rc = muster_strategy_memory_check(strategy);
         if (rc != MUSTER_OK)
             return rc;
     } while (!muster_strategy_is_member(strategy));
@@ -428,9 +433,11 @@ static enum muster_rc begin_in_seat(struct muster_strategy *strategy)
 enum muster_rc muster_strategy_begin(struct muster_strategy *strategy, uint64_t *ret_step,
                                      bool *ret_is_restored)
 {
-    enum muster_rc rc = muster_strategy_enter(strategy, "begin");
     bool is_restored = false;
+    enum muster_rc rc;
 
+    muster_strategy_memory_settle(strategy, "begin");
+    rc = muster_strategy_enter(strategy, "begin");
     if (rc != MUSTER_OK)
         return rc;
     muster_strategy_apply_loss(strategy);
@@ -463,7 +470,7 @@ static enum muster_rc commit_in_seat(struct muster_strategy *strategy)
 {
     uint64_t now_ns;
 
-    if (strategy->state == MUSTER_STRATEGY_FAILED)
+    if (muster_strategy_memory_check(strategy) != MUSTER_OK)
         return strategy->error.rc;
     if (strategy->state == MUSTER_STRATEGY_WAITING) /* excluded: begin brings the members' state */
         return MUSTER_OK;
@@ -497,8 +504,10 @@ static enum muster_rc commit_in_seat(struct muster_strategy *strategy)
 
 enum muster_rc muster_strategy_commit(struct muster_strategy *strategy)
 {
-    enum muster_rc rc = muster_strategy_enter(strategy, "commit");
+    enum muster_rc rc;
 
+    muster_strategy_memory_settle(strategy, "commit");
+    rc = muster_strategy_enter(strategy, "commit");
     if (rc != MUSTER_OK)
         return rc;
     rc = commit_in_seat(strategy);

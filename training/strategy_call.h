@@ -8,6 +8,8 @@
 
 #include "training/strategy_internal.h"
 
+struct muster_stage;
+
 /** Operations of a call: `start` puts the i-th on the group, done is muster_strategy_on_op_done. */
 struct muster_strategy_call {
     const char *name;
@@ -26,9 +28,11 @@ struct muster_strategy_call {
      * (all_gather); output_counts: of all_to_all's; and how many members. */
     const uint64_t *part_counts, *output_counts;
     uint32_t part_count;
-    bool is_reduced;                /* by `reduction`, which is checked before the group sees it */
+    bool is_message; /* tensors: the one to send, if `to` is somebody, and the one to receive */
+    bool is_reduced; /* by `reduction`, which is checked before the group sees it */
     enum muster_device_kind device; /* the operation on device memory; NONE: host memory only */
     struct muster_request *request; /* started for it, and not waited for; NULL: blocking */
+    struct muster_stage *stage;     /* whose host tensors these are; NULL: they are the program's */
     enum muster_communication by;   /* AUTO: that of the strategy's options */
     enum muster_rc (*start)(const struct muster_strategy_call *call, size_t i, struct muster_op *op,
                             struct muster_group *group);

@@ -63,38 +63,41 @@ static enum muster_communication implementation_of(const struct muster_strategy 
                                                  : strategy->communication.implementation;
 }
 
-/* Check a call whose tensors all lie in device memory. */
-static enum muster_rc check_device_call(struct muster_strategy *strategy,
-                                        const struct muster_strategy_call *call)
+/* The backend has no form of the others. All members choose alike: by what they call, and by their options. */
+static bool has_device_form(const struct muster_strategy *strategy,
+                            const struct muster_strategy_call *call)
 {
-    if (implementation_of(strategy, call) == MUSTER_COMMUNICATION_RING)
-        return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
-                                "%s: communication RING, and the tensors are in device memory: "
-                                "copy them to host memory, or use AUTO or NCCL",
-                                call->name);
-    if (call->device == MUSTER_DEVICE_NONE || call->split != NULL)
-        return muster_error_set(
-            &strategy->error, MUSTER_UNIMPLEMENTED,
-            "%s%s is not supported in device memory: copy the tensors to host memory", call->name,
-            call->split != NULL ? " of a split" : "");
-    return muster_strategy_open_device(strategy, &strategy->error);
+    return implementation_of(strategy, call) != MUSTER_COMMUNICATION_RING &&
+           call->device != MUSTER_DEVICE_NONE && call->split == NULL && call->request == NULL;
+}
+
+/* Parts that a member does not give have no data. */
+static size_t count_given(const struct muster_tensor *tensors, size_t count)
+{
+    size_t given = 0;
+
+    for (size_t i = 0; i < count; i++)
+        given += tensors[i].data != NULL;
+    return given;
 }
 
 enum muster_rc muster_strategy_choose(struct muster_strategy *strategy,
                                       const struct muster_strategy_call *call,
-                                      bool *ret_is_on_device)
+                                      enum muster_strategy_path *ret_path)
 {
     size_t count = tensor_count(call);
     size_t on_device = muster_gpu_count_tensors(strategy->env, call->tensors, count);
 
-    *ret_is_on_device = on_device > 0;
-    if (on_device > 0 && on_device < count)
+    if (on_device > 0 && on_device < count_given(call->tensors, count))
         return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
                                 "%s: %zu of %zu tensors are in device memory, the others in host "
                                 "memory: use two calls",
                                 call->name, on_device, count);
+    *ret_path = on_device == 0                    ? MUSTER_STRATEGY_PATH_HOST
+                : has_device_form(strategy, call) ? MUSTER_STRATEGY_PATH_DEVICE
+                                                  : MUSTER_STRATEGY_PATH_STAGED;
     if (on_device > 0)
-        return check_device_call(strategy, call);
+        return MUSTER_OK;
     if (count > 0 && implementation_of(strategy, call) == MUSTER_COMMUNICATION_NCCL)
         return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
                                 "%s: communication NCCL, and the tensors are in host memory: use "
@@ -171,12 +174,13 @@ enum muster_rc muster_strategy_run_on_device(struct muster_strategy *strategy,
 {
     struct muster_strategy_call work = *call;
     struct muster_strategy_call end = *call;
-    enum muster_rc rc = check_all(strategy, call), outcome;
+    enum muster_rc rc = muster_strategy_open_device(strategy, &strategy->error), outcome;
     struct muster_error error;
 
+    if (rc == MUSTER_OK)
+        rc = check_all(strategy, call);
     if (rc != MUSTER_OK)
         return rc;
-    MUSTER_ASSERT(strategy->env->backend != NULL); /* muster_strategy_choose has opened it */
     work.start = start_on_device;
     end.start = start_commit;
     end.count = 1;

@@ -7,6 +7,8 @@
 
 #include "collective/group/group.h"
 #include "training/strategy_device.h"
+#include "training/strategy_memory.h"
+#include "training/strategy_stage.h"
 #include "training/tls_variables.h"
 #include "training/variables.h"
 
@@ -293,6 +295,7 @@ static void strategy_free(struct muster_strategy *strategy)
 
     MUSTER_ASSERT(strategy->node == NULL && strategy->ops_open == 0);
     muster_strategy_copies_fini(strategy);
+    muster_strategy_memory_close(strategy);
     muster_mem_free(env->mem, strategy->schedule.folder);
     muster_mem_free(env->mem, strategy->restore_folder);
     muster_mem_free(env->mem, strategy->micro_slots);
@@ -341,6 +344,7 @@ void muster_strategy_close(struct muster_strategy *strategy)
     muster_list_op_fini(&strategy->list);
     muster_strategy_drop_signals(strategy);
     muster_tensor_free(strategy->env, &strategy->replica_memory);
+    muster_stage_memory_free(strategy);
     if (strategy->exit_wake != NULL)
         muster_wake_close(strategy->exit_wake);
     if (strategy->runtime != NULL)

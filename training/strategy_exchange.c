@@ -332,6 +332,7 @@ static enum muster_rc run_messages(struct muster_strategy *strategy, const struc
                                         .split = target->split,
                                         .request = target->request,
                                         .timeout_ns = timeout_of(target),
+                                        .is_message = true,
                                         .start = start_message};
     enum muster_rc rc = muster_strategy_check_step(strategy, name);
 

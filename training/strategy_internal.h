@@ -12,6 +12,7 @@
 
 #include "cluster/node/member.h"
 #include "collective/group/group.h"
+#include "runtime/system/huge_memory.h"
 #include "runtime/system/process_system.h"
 #include "training/activity.h"
 #include "training/expectation.h"
@@ -70,6 +71,7 @@ struct muster_strategy_change {
 /** The lanes below are those of the strategy's own operations, and of a GPU backend. */
 #define MUSTER_STRATEGY_SPLIT_LANE 16u
 
+struct muster_device_memory;
 struct muster_request;
 struct muster_strategy_call;
 
@@ -80,6 +82,14 @@ struct muster_strategy_request_calls {
                             const struct muster_strategy_call *call);
     /* An operation of a request has ended, on the loop. */
     void (*on_op_done)(struct muster_strategy *strategy, struct muster_op *op, enum muster_rc rc);
+};
+
+/** Memory of the host that calls on device memory use one after the other: strategy_stage.c. */
+#define MUSTER_STRATEGY_ROOMS 8u
+struct muster_strategy_room {
+    struct muster_tensor tensor; /* of bytes */
+    bool is_used;
+    bool is_extra; /* of one call only */
 };
 
 struct muster_strategy_split {
@@ -117,6 +127,10 @@ struct muster_strategy {
     struct muster_node_tensor *tensors;
     size_t tensor_count;
     size_t tensor_capacity;
+    struct muster_device_memory *memory; /* of tensors on a device; NULL: there are none */
+    struct muster_huge_memory
+        piece_room; /* strategy_memory.c: pieces of them in the host's memory */
+    struct muster_strategy_room rooms[MUSTER_STRATEGY_ROOMS];
 
     uint64_t step;           /* the one begun last */
     uint64_t committed_step; /* the highest */

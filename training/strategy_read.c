@@ -1,7 +1,11 @@
 /* The program's own copy of rank, size and view, its readers, and numbers for the launcher. */
+#include <string.h>
+
 #include <muster/hash.h>
 
-#include "training/strategy_internal.h"
+#include "training/strategy_memory.h"
+
+#define DIGEST_ROOM_BYTES ((size_t)64 << 10)
 
 void muster_strategy_snapshot(struct muster_strategy *strategy)
 {
@@ -85,19 +89,38 @@ void muster_strategy_report_result(struct muster_strategy *strategy, const char 
     muster_strategy_leave(strategy);
 }
 
+/* Device memory is hashed a few bytes at a time, so that no memory is needed. Bytes that cannot be read count as zeros:
+ * the digest is then another one. */
+static void hash_tensor(struct muster_hash_stream *hash, const struct muster_node_tensor *place)
+{
+    size_t bytes = (size_t)place->tensor.count * muster_dtype_bytes(place->tensor.dtype);
+    const uint8_t *data = place->tensor.data;
+    uint8_t room[DIGEST_ROOM_BYTES];
+
+    if (place->memory == NULL) {
+        muster_hash_stream_add(hash, data, bytes);
+        return;
+    }
+    for (size_t at = 0; at < bytes; at += sizeof(room)) {
+        size_t count = bytes - at < sizeof(room) ? bytes - at : sizeof(room);
+
+        memset(room, 0, count);
+        (void)!muster_far_memory_read(place->memory, room, data + at, count);
+        muster_hash_stream_add(hash, room, count);
+    }
+}
+
 void muster_strategy_state_digest(const struct muster_strategy *strategy,
                                   char ret_text[MUSTER_DIGEST_TEXT_BYTES])
 {
     struct muster_hash_stream hash;
     uint64_t digest;
 
+    if (strategy->memory != NULL)
+        (void)!muster_device_memory_wait(strategy->memory, strategy->stream);
     muster_hash_stream_init(&hash);
-    for (size_t i = 0; i < strategy->tensor_count; i++) {
-        const struct muster_tensor *tensor = &strategy->tensors[i].tensor;
-
-        muster_hash_stream_add(&hash, tensor->data,
-                               (size_t)tensor->count * muster_dtype_bytes(tensor->dtype));
-    }
+    for (size_t i = 0; i < strategy->tensor_count; i++)
+        hash_tensor(&hash, &strategy->tensors[i]);
     digest = muster_hash_stream_hash64(&hash);
     for (int i = 15; i >= 0; i--, digest >>= 4)
         ret_text[i] = "0123456789abcdef"[digest & 15];

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "collective/group/group.h"
-#include "training/strategy_call.h"
+#include "training/strategy_stage.h"
 
 #define REQUESTS_MAX 1024u
 
@@ -16,7 +16,8 @@ struct open_request {
     struct muster_request *request;
     struct muster_list node;
     const char *name;
-    enum muster_rc rc; /* the first failure */
+    struct muster_stage *stage; /* NULL: its tensors are the program's */
+    enum muster_rc rc;          /* the first failure */
     struct muster_error error;
     struct muster_op_result result;
     bool has_result;
@@ -83,6 +84,7 @@ static enum muster_rc start_request(struct muster_strategy *strategy,
     open->strategy = strategy;
     open->request = call->request;
     open->name = call->name;
+    open->stage = call->stage;
     start_ops(open, call, group);
     rc = open->rc;
     if (rc != MUSTER_OK && open->open_count == 0) {
@@ -189,6 +191,21 @@ enum muster_rc muster_strategy_wait_requests(struct muster_strategy *strategy)
 
 /* --- Completing, in the program's thread --- */
 
+/* The results of a request on device memory come there now: the program's next work on the device sees them. */
+static void complete_stage(struct open_request *open)
+{
+    struct muster_strategy *strategy = open->strategy;
+
+    if (open->stage == NULL)
+        return;
+    if (open->rc == MUSTER_OK)
+        open->rc = muster_stage_write_back(open->stage);
+    if (open->rc != MUSTER_OK && open->error.rc == MUSTER_OK)
+        open->error = strategy->error;
+    muster_stage_close(open->stage);
+    open->stage = NULL;
+}
+
 /* In the seat: the requests are the program's again, but for the callbacks that are due. */
 void muster_strategy_take_requests(struct muster_strategy *strategy, struct muster_list *completed)
 {
@@ -199,6 +216,7 @@ void muster_strategy_take_requests(struct muster_strategy *strategy, struct must
         struct open_request *open = MUSTER_CONTAINER_OF(node, struct open_request, node);
         struct muster_request *request = open->request;
 
+        complete_stage(open);
         request->error = open->error;
         request->error.rc = open->rc;
         request->result = open->result;

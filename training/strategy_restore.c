@@ -8,14 +8,14 @@
 #include "runtime/system/aside_system.h"
 #include "training/checkpoint/manifest.h"
 #include "training/strategy_checkpoint.h"
-#include "training/strategy_internal.h"
+#include "training/strategy_memory.h"
 
 #define GIVE "broadcast of a checkpoint"
 
 #define CANDIDATES_MAX 64u
 /* As the state of a new job is given out: strategy_share.c. */
-#define PIECE_BYTES ((uint64_t)4 << 20)
-#define PIECES_MAX  8u
+#define PIECE_BYTES ((uint64_t)MUSTER_STRATEGY_PIECE_BYTES)
+#define PIECES_MAX  MUSTER_STRATEGY_PIECES_MAX
 
 /* The checkpoints that have a manifest, the newest first, as the giver sees them. */
 struct candidates {
@@ -76,18 +76,21 @@ static enum muster_rc on_bytes(void *data, uint64_t offset, const void *bytes, s
 {
     const struct restoring *restoring = data;
     uint64_t begin = 0, end = offset + count;
+    enum muster_rc rc = MUSTER_OK;
 
-    for (size_t i = 0; i < restoring->strategy->tensor_count && begin < end; i++) {
-        const struct muster_tensor *tensor = tensor_at(restoring, i);
-        uint64_t stop = begin + bytes_of(tensor);
+    for (size_t i = 0; i < restoring->strategy->tensor_count && begin < end && rc == MUSTER_OK;
+         i++) {
+        const struct muster_node_tensor *place = &restoring->strategy->tensors[restoring->order[i]];
+        uint64_t stop = begin + bytes_of(&place->tensor);
         uint64_t from = offset > begin ? offset : begin, to = end < stop ? end : stop;
 
         if (from < to)
-            memcpy((uint8_t *)tensor->data + (from - begin),
-                   (const uint8_t *)bytes + (from - offset), (size_t)(to - from));
+            rc = muster_far_memory_write(
+                place->memory, (uint8_t *)place->tensor.data + (from - begin),
+                (const uint8_t *)bytes + (from - offset), (size_t)(to - from));
         begin = stop;
     }
-    return MUSTER_OK;
+    return rc;
 }
 
 /* The look begins behind the tensor that was found last: most programs register in the order of the one that has
@@ -187,7 +190,7 @@ static enum muster_rc part_await(struct restoring *restoring)
     muster_aside_start(aside, part_read, on_part, restoring);
     muster_strategy_wait_until(strategy, muster_strategy_is_true, &restoring->is_read);
     muster_aside_close(aside);
-    return strategy->state == MUSTER_STRATEGY_FAILED ? strategy->error.rc : MUSTER_OK;
+    return muster_strategy_memory_check(strategy);
 }
 
 static void candidates_find(struct restoring *restoring)
@@ -242,11 +245,10 @@ struct part {
 
 static enum muster_rc pieces_give(struct part *part)
 {
-    enum muster_rc rc =
-        part->count == 0
-            ? MUSTER_OK
-            : muster_strategy_broadcast_in_seat(part->restoring->strategy, GIVE, part->pieces,
-                                                part->count, &part->root);
+    enum muster_rc rc = part->count == 0
+                            ? MUSTER_OK
+                            : muster_strategy_give_pieces(part->restoring->strategy, GIVE,
+                                                          part->pieces, part->count, &part->root);
 
     part->count = 0;
     return rc;

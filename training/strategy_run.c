@@ -3,6 +3,7 @@
 
 #include "collective/group/group.h"
 #include "training/strategy_device.h"
+#include "training/strategy_stage.h"
 
 /* Checked before the group sees the call, because the group would log the error that the program is
  * told here. */
@@ -78,14 +79,53 @@ static enum muster_rc run_list_in_seat(struct muster_strategy *strategy,
 
 /* --- Any call --- */
 
+static enum muster_rc run_on_host(struct muster_strategy *strategy,
+                                  const struct muster_strategy_call *call)
+{
+    enum muster_rc rc = check_reductions(strategy, call);
+
+    if (rc != MUSTER_OK)
+        strategy->ops_rc = rc;
+    else if (call->request != NULL)
+        rc = strategy->request_calls->start(strategy, call);
+    else if (call->bytes_per_pack > 0)
+        rc = run_list_in_seat(strategy, call);
+    else
+        rc = muster_strategy_run_in_seat(strategy, call);
+    return rc;
+}
+
+/* A request that has started keeps the stage, until it is completed. */
+static enum muster_rc run_staged(struct muster_strategy *strategy,
+                                 const struct muster_strategy_call *call)
+{
+    struct muster_strategy_call staged = *call;
+    enum muster_rc rc = muster_stage_open(strategy, call, &staged.stage);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    staged.tensors = muster_stage_tensors(staged.stage);
+    rc = run_on_host(strategy, &staged);
+    if (rc == MUSTER_OK && call->request != NULL)
+        return rc;
+    if (rc == MUSTER_OK)
+        rc = muster_stage_write_back(staged.stage);
+    muster_stage_close(staged.stage);
+    return rc;
+}
+
 /* All that can be refused without the group is refused first, on this member alone: an operation
  * that others have started and this one has not would make them wait. */
 enum muster_rc muster_strategy_run(struct muster_strategy *strategy,
                                    const struct muster_strategy_call *call)
 {
     enum muster_rc rc = muster_strategy_check_step(strategy, call->name);
-    bool is_on_device = false;
+    enum muster_strategy_path path = MUSTER_STRATEGY_PATH_HOST;
 
+    if (rc == MUSTER_OK)
+        rc = muster_strategy_choose(strategy, call, &path);
+    if (rc == MUSTER_OK && path == MUSTER_STRATEGY_PATH_STAGED)
+        rc = muster_stage_prepare(strategy, call);
     if (rc == MUSTER_OK)
         rc = muster_strategy_enter(strategy, call->name);
     if (rc != MUSTER_OK)
@@ -93,22 +133,9 @@ enum muster_rc muster_strategy_run(struct muster_strategy *strategy,
     strategy->has_worked = true;
     muster_strategy_move_activity(strategy, MUSTER_ACTIVITY_COLLECTIVE);
     muster_strategy_trace_call(strategy, call);
-    rc = muster_strategy_choose(strategy, call, &is_on_device);
-    if (rc == MUSTER_OK && is_on_device && call->request != NULL)
-        rc = muster_error_set(&strategy->error, MUSTER_UNIMPLEMENTED,
-                              "%s: requests are not supported in device memory: use the blocking "
-                              "call",
-                              call->name);
-    else if (rc == MUSTER_OK && is_on_device)
-        rc = muster_strategy_run_on_device(strategy, call);
-    else if (rc == MUSTER_OK && (rc = check_reductions(strategy, call)) != MUSTER_OK)
-        strategy->ops_rc = rc;
-    else if (rc == MUSTER_OK && call->request != NULL)
-        rc = strategy->request_calls->start(strategy, call);
-    else if (rc == MUSTER_OK && call->bytes_per_pack > 0)
-        rc = run_list_in_seat(strategy, call);
-    else if (rc == MUSTER_OK)
-        rc = muster_strategy_run_in_seat(strategy, call);
+    rc = path == MUSTER_STRATEGY_PATH_DEVICE   ? muster_strategy_run_on_device(strategy, call)
+         : path == MUSTER_STRATEGY_PATH_STAGED ? run_staged(strategy, call)
+                                               : run_on_host(strategy, call);
     muster_strategy_move_activity(strategy, MUSTER_ACTIVITY_COMPUTE);
     if (rc != MUSTER_OK || call->request == NULL)
         muster_strategy_trace_result(strategy, rc);

@@ -365,11 +365,15 @@ static enum muster_rc parts_open(struct muster_strategy *strategy,
         muster_mem_alloc_zero(mem, strategy->tensor_count + 1, sizeof(*described));
     struct muster_tensor *tensors =
         muster_mem_alloc_zero(mem, strategy->tensor_count + 1, sizeof(*tensors));
-    enum muster_rc rc =
-        described != NULL && tensors != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
+    struct muster_far_memory **memories =
+        muster_mem_alloc_zero(mem, strategy->tensor_count + 1, sizeof(*memories));
+    enum muster_rc rc = described != NULL && tensors != NULL && memories != NULL
+                            ? MUSTER_OK
+                            : MUSTER_RESOURCE_EXHAUSTED;
 
     for (size_t i = 0; i < strategy->tensor_count && rc == MUSTER_OK; i++) {
         tensors[i] = strategy->tensors[i].tensor;
+        memories[i] = strategy->tensors[i].memory;
         described[i] = (struct muster_checkpoint_tensor){.name = strategy->tensors[i].name,
                                                          .dtype = tensors[i].dtype,
                                                          .count = tensors[i].count};
@@ -386,6 +390,7 @@ static enum muster_rc parts_open(struct muster_strategy *strategy,
                                                        .folder = start->folder,
                                                        .name = start->name,
                                                        .tensors = tensors,
+                                                       .memories = memories,
                                                        .tensor_count = strategy->tensor_count,
                                                        .shard = strategy->rank,
                                                        .shard_count = strategy->size,
@@ -394,6 +399,7 @@ static enum muster_rc parts_open(struct muster_strategy *strategy,
             &saving->writer);
     muster_mem_free(mem, described);
     muster_mem_free(mem, tensors);
+    muster_mem_free(mem, memories);
     return rc;
 }
 

@@ -7,7 +7,7 @@
 #include <muster/log.h>
 
 #include "runtime/system/huge_memory.h"
-#include "training/strategy_internal.h"
+#include "training/strategy_memory.h"
 
 /* A description has the names, types and counts of the tensors: some 100 bytes each. A larger one
  * comes from a broken member, and must not use up the others' memory. */
@@ -19,8 +19,8 @@
 /* The state goes out in pieces: those of one call stay in the caches between the giver's copy and
  * the others', and the memory that shows them is used again for the next call (8 stages are kept),
  * while that of 1 GiB at once has to come from the system, page by page. */
-#define PIECE_BYTES ((size_t)4 << 20)
-#define PIECES_MAX  8u
+#define PIECE_BYTES MUSTER_STRATEGY_PIECE_BYTES
+#define PIECES_MAX  MUSTER_STRATEGY_PIECES_MAX
 
 /* The state after the first begin is one member's, whole, although the giver may die between two
  * pieces. So one member keeps its own values until it, or another one, has all of the giver's, and
@@ -334,7 +334,7 @@ static void keep_batch(const struct share *share, struct batch *batch)
     into = kept->values.bytes;
     for (size_t i = 0; i < batch->count; i++) {
         kept->pieces[i] = batch->pieces[i];
-        memcpy(into, batch->pieces[i].data, piece_bytes(&batch->pieces[i]));
+        (void)!muster_strategy_piece_read(share->strategy, &batch->pieces[i], into);
         into += piece_bytes(&batch->pieces[i]);
     }
     kept->count = batch->count;
@@ -342,13 +342,14 @@ static void keep_batch(const struct share *share, struct batch *batch)
     batch->kept = kept;
 }
 
-static void restore_kept(const struct batch *batch)
+/* A device that has failed by now ends this member in the next attempt. */
+static void restore_kept(const struct share *share, const struct batch *batch)
 {
     for (const struct kept *kept = batch->kept; kept != NULL; kept = kept->next) {
         const uint8_t *from = kept->values.bytes;
 
         for (size_t i = 0; i < kept->count; i++) {
-            memcpy(kept->pieces[i].data, from, piece_bytes(&kept->pieces[i]));
+            (void)!muster_strategy_piece_write(share->strategy, &kept->pieces[i], from);
             from += piece_bytes(&kept->pieces[i]);
         }
     }
@@ -366,8 +367,12 @@ static enum muster_rc drop_equal(const struct share *share, struct batch *batch)
     enum muster_rc rc;
 
     for (size_t i = 0; i < batch->count; i++) {
-        muster_hash128(batch->pieces[i].data, piece_bytes(&batch->pieces[i]),
-                       (uint8_t *)largest[i][0]);
+        const void *bytes;
+
+        rc = muster_strategy_piece_look(share->strategy, &batch->pieces[i], i, &bytes);
+        if (rc != MUSTER_OK)
+            return rc;
+        muster_hash128(bytes, piece_bytes(&batch->pieces[i]), (uint8_t *)largest[i][0]);
         for (size_t word = 0; word < DIGEST_WORDS; word++)
             largest[i][1][word] = ~largest[i][0][word];
     }
@@ -416,7 +421,7 @@ static enum muster_rc broadcast_batch(struct share *share, struct batch *batch)
             batch->given[batch->given_count++] = batch->pieces[i];
     }
     strategy->is_torn = share->self != share->giver && batch->scratch.capacity == 0;
-    return muster_strategy_broadcast_in_seat(strategy, GIVE, into, batch->count, &root);
+    return muster_strategy_give_pieces(strategy, GIVE, into, batch->count, &root);
 }
 
 static enum muster_rc give_batch(struct share *share, struct batch *batch)
@@ -478,8 +483,8 @@ static enum muster_rc give_again(struct share *share, struct batch *batch)
     for (size_t i = 0; i < batch->given_count && rc == MUSTER_OK; i += PIECES_MAX) {
         size_t left = batch->given_count - i;
 
-        rc = muster_strategy_broadcast_in_seat(share->strategy, GIVE, &batch->given[i],
-                                               left < PIECES_MAX ? left : PIECES_MAX, &root);
+        rc = muster_strategy_give_pieces(share->strategy, GIVE, &batch->given[i],
+                                         left < PIECES_MAX ? left : PIECES_MAX, &root);
     }
     return rc;
 }
@@ -526,7 +531,7 @@ static enum muster_rc give_values(struct share *share)
     if (rc == MUSTER_OK && batch.given != NULL)
         rc = give_again(share, &batch);
     if (rc != MUSTER_OK)
-        restore_kept(&batch);
+        restore_kept(share, &batch);
     if (rc == MUSTER_OK || batch.is_keeper)
         strategy->is_torn = false;
     forget_kept(share, &batch);
@@ -547,8 +552,11 @@ static enum muster_rc share_once(struct muster_strategy *strategy)
 {
     struct share share;
     bool is_restored = false;
-    enum muster_rc rc = share_init(&share, strategy);
+    enum muster_rc rc = muster_strategy_memory_check(strategy);
 
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = share_init(&share, strategy);
     if (rc != MUSTER_OK)
         muster_error_set(&strategy->error, rc, "%s: %s", COMPARE, muster_rc_text(rc));
     else

@@ -91,8 +91,13 @@ MUSTER_API void muster_kept_memory_free(struct muster_kept_memory *kept);
 
 /** Name a tensor that is part of the training state, the same on every member, before the first
  * begin; see there when it may change. Borrows tensor->data until close; name is copied.
- * ALREADY_EXISTS, FAILED_PRECONDITION (after begin), INVALID_ARGUMENT (device memory); what is final in
- * begin, if it is known by now. */
+ *
+ * It may be in device memory (CUDA's), all such tensors on one device: then begin and commit wait until
+ * the device has done what the program's stream holds (muster_strategy_set_stream), and a device that
+ * fails ends this member with UNAVAILABLE. Copies go through pinned memory of 4 MiB (docs/gpu.md).
+ *
+ * ALREADY_EXISTS, FAILED_PRECONDITION (after begin), INVALID_ARGUMENT (another device), UNAVAILABLE,
+ * RESOURCE_EXHAUSTED (the device cannot be opened); what is final in begin, if it is known by now. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_register(
     struct muster_strategy *strategy, const char *name, const struct muster_tensor *tensor);
 
@@ -131,10 +136,11 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_begin(struct muster_
  * Reduce each of `count` tensors over all members, in place; blocks until all are delivered.
  * See muster_all_reduce_start. MEAN divides by those who contributed.
  *
- * Device memory (CUDA's) is reduced by NCCL, unless communication says RING; host memory otherwise,
- * unless it says NCCL: FAILED_PRECONDITION or INVALID_ARGUMENT then. Also for broadcast, reduce,
- * all_gather and all_to_all. On a device a change of view ends a call with ABORTED, after which its
- * tensors may be partly written: run the step again from begin (docs/gpu.md).
+ * Device memory (CUDA's) is reduced by NCCL; also for broadcast, reduce, all_gather, all_to_all and
+ * reduce_scatter. There a change of view ends a call with ABORTED, after which its tensors may be partly
+ * written: run the step again from begin (docs/gpu.md). With communication RING, and for all other
+ * calls, device memory is copied to the host's, reduced there as host memory is, and copied back.
+ * Host memory with communication NCCL: INVALID_ARGUMENT.
  *
  * Errors:  FAILED_PRECONDITION (begin first), INVALID_ARGUMENT (a bad tensor; or a rank has called
  *          another one, or commit: the text has both), DEADLINE_EXCEEDED and ABORTED (op_timeout_ns
@@ -204,7 +210,8 @@ MUSTER_API void muster_strategy_set_interrupt(struct muster_strategy *strategy,
                                               void *data);
 
 /** A CUstream of the program: what it holds when an operation on device memory is called comes before
- * it. NULL: the default stream. Borrowed until the next one, or close. */
+ * it, and what it holds at begin and commit belongs to the state. NULL: the default stream. Borrowed
+ * until the next one, or close. */
 MUSTER_API void muster_strategy_set_stream(struct muster_strategy *strategy, void *stream);
 
 /** The registered tensors are now the state after this step. FAILED_PRECONDITION without begin.
@@ -311,8 +318,8 @@ MUSTER_API uint32_t muster_strategy_split_size(const struct muster_strategy_spli
 MUSTER_API uint32_t muster_strategy_split_rank(const struct muster_strategy_split *split);
 
 /* Each as its namesake of the strategy, among the members of this one's group; root, parts and size
- * are counted there. Errors also: FAILED_PRECONDITION (this member has no group), UNIMPLEMENTED
- * (device memory). */
+ * are counted there. Device memory is copied to the host's. Errors also: FAILED_PRECONDITION (this
+ * member has no group). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_split_all_reduce(
     struct muster_strategy_split *split, const struct muster_tensor *tensors, size_t count,
     enum muster_reduction reduction);

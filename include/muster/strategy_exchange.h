@@ -16,11 +16,13 @@ MUSTER_BEGIN
  *
  * Shape:   contiguous elements; a count of 0 is valid. Input and output must not overlap, except where a function
  *          says so.
+ * Memory:  of a device: NCCL for all_gather, all_to_all and reduce_scatter of all members, copies in host memory for
+ *          the others (muster_strategy_all_reduce).
  * Owns:    borrows tensors, counts and their memory during the call.
  * Errors:  ABORTED on all when a member has gone since begin, since each part belongs to a certain member; unless
  *          all others already had their whole output. Run the step again from begin. INVALID_ARGUMENT (shapes, counts
  *          or ranks that do not fit, here; or another rank has called something else: on all, and the text names both
- *          sides), DEADLINE_EXCEEDED, UNIMPLEMENTED (device memory, but for reduce_scatter).
+ *          sides), DEADLINE_EXCEEDED.
  *          After an error inputs are as they were, and outputs may be partly written.
  */
 
@@ -81,7 +83,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_exchange(
     const struct muster_tensor *input, uint32_t from);
 
 /* Each as its namesake, among the members of this one's group. Errors also: FAILED_PRECONDITION (this
- * member has no group), UNIMPLEMENTED (device memory). */
+ * member has no group). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_split_reduce_scatter(
     struct muster_strategy_split *split, const struct muster_tensor *input,
     const struct muster_tensor *output, enum muster_reduction reduction);

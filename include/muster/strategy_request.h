@@ -70,10 +70,13 @@ struct muster_request {
  * commit is refused while a request of the step has not been completed. begin waits for the end of those that are
  * open, and each is completed afterwards as it ended.
  *
+ * Tensors in device memory are copied to the host's here, which waits for what the program's stream holds, and what the
+ * operation has written is copied back when the request is completed.
+ *
  * Owns:    borrows request until it has been completed, and the memory of its tensors until it has ended
- *          (muster_request_has_ended).
+ *          (muster_request_has_ended); of tensors in device memory until it has been completed.
  * Errors:  returned, and nothing has happened then: those of the blocking call that this member finds out by itself;
- *          FAILED_PRECONDITION (the request is open), RESOURCE_EXHAUSTED, UNIMPLEMENTED (device memory).
+ *          FAILED_PRECONDITION (the request is open), RESOURCE_EXHAUSTED, UNAVAILABLE (the device has failed).
  *          By the completion: the others, and CANCELLED.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_request_start(struct muster_request *request,

@@ -72,18 +72,12 @@ class Device(unittest.TestCase):
         self.sum(members)
         self.end(*members)
 
-    def test_ring_wants_host_memory(self):
-        members = self.begun(2, "communication=RING")
-        for line in ask_every(members, "device_all_reduce 10 2"):
-            self.assertRegex(line, "^FAILED_PRECONDITION .*RING.*device memory: copy them to host memory")
-        self.sum(members, "communication=NCCL")
+    def test_ring_copies_device_memory_to_the_host(self):
+        members = self.begun(2, "communication=RING", MUSTER_NCCL_LIBRARY="/nowhere/libnccl.so.2")
+        self.sum(members)
+        for line in ask_every(members, f"device_all_reduce {COUNT} 3 sum 1 communication=NCCL"):
+            self.assertRegex(line, "^UNAVAILABLE .*/nowhere/libnccl.so.2")
         self.end(*members)
-
-    def test_the_state_is_kept_in_host_memory(self):
-        member = self.opened(0, 1)
-        self.assertRegex(member.ask("device_register gpu"), "^INVALID_ARGUMENT register gpu: .*register a copy")
-        member.ok("begin")
-        self.end(member)
 
     # --- without a device ---
 

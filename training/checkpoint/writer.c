@@ -10,6 +10,7 @@
 #include "runtime/system/bell_system.h"
 #include "runtime/system/file_system.h"
 #include "runtime/system/folder_system.h"
+#include "runtime/value/far_memory.h"
 #include "training/checkpoint/names.h"
 
 #define CHUNK MUSTER_CHECKPOINT_CHUNK_BYTES
@@ -33,6 +34,7 @@ struct muster_checkpoint_writer {
     struct muster_mem *mem;
     char *folder;
     struct muster_tensor *tensors;
+    struct muster_far_memory **memories; /* of each tensor; NULL: the host's */
     size_t tensor_count;
     struct muster_checkpoint_shard_head head;
     struct muster_checkpoint_name name;
@@ -43,6 +45,8 @@ struct muster_checkpoint_writer {
     uint8_t *staging; /* of a chunk */
     uint8_t *hashes;  /* of chunks, and of all */
     atomic_bool is_cancelled;
+    /* A chunk could not be read: set (release) before the chunk's state, and loaded behind it (acquire). */
+    atomic_bool has_failed;
     atomic_bool is_over;        /* run has returned (release), and reads no tensor any more */
     struct muster_bell *copied; /* run waits: a chunk is COPIED */
     struct muster_error error;
@@ -73,6 +77,8 @@ static enum muster_rc writer_init(struct muster_checkpoint_writer *writer,
     writer->folder = muster_mem_strdup(mem, options->folder);
     writer->tensors =
         muster_mem_alloc_zero(mem, options->tensor_count + 1, sizeof(writer->tensors[0]));
+    writer->memories =
+        muster_mem_alloc_zero(mem, options->tensor_count + 1, sizeof(writer->memories[0]));
     writer->states = muster_mem_alloc_zero(mem, (size_t)writer->chunk_count + 1, 1);
     writer->copies = options->copies;
     writer->copy_first = writer->chunk_count;
@@ -83,12 +89,14 @@ static enum muster_rc writer_init(struct muster_checkpoint_writer *writer,
     writer->staging = muster_mem_alloc(mem, CHUNK);
     writer->hashes =
         muster_mem_alloc_zero(mem, (size_t)writer->chunk_count + 1, MUSTER_HASH128_BYTES);
-    if (writer->folder == NULL || writer->tensors == NULL || writer->states == NULL ||
-        writer->staging == NULL || writer->hashes == NULL ||
+    if (writer->folder == NULL || writer->tensors == NULL || writer->memories == NULL ||
+        writer->states == NULL || writer->staging == NULL || writer->hashes == NULL ||
         muster_bell_open(mem, &writer->copied) != MUSTER_OK)
         return MUSTER_RESOURCE_EXHAUSTED;
-    for (size_t i = 0; i < options->tensor_count; i++)
+    for (size_t i = 0; i < options->tensor_count; i++) {
         writer->tensors[i] = options->tensors[i];
+        writer->memories[i] = options->memories != NULL ? options->memories[i] : NULL;
+    }
     return muster_checkpoint_shard_path(options->folder, &options->name, options->shard,
                                         options->shard_count, writer->path)
                ? MUSTER_OK
@@ -119,6 +127,7 @@ void muster_checkpoint_writer_free(struct muster_checkpoint_writer *writer)
     muster_bell_close(writer->copied);
     muster_mem_free(writer->mem, writer->folder);
     muster_mem_free(writer->mem, writer->tensors);
+    muster_mem_free(writer->mem, writer->memories);
     muster_mem_free(writer->mem, (void *)writer->states);
     muster_mem_free(writer->mem, writer->staging);
     muster_mem_free(writer->mem, writer->hashes);
@@ -141,7 +150,7 @@ static size_t chunk_bytes(const struct muster_checkpoint_writer *writer, uint64_
 }
 
 /* A chunk may begin and end amid tensors. */
-static void chunk_gather(const struct muster_checkpoint_writer *writer, uint64_t chunk, uint8_t *to)
+static void chunk_gather(struct muster_checkpoint_writer *writer, uint64_t chunk, uint8_t *to)
 {
     uint64_t at = writer->head.offset + chunk * CHUNK, end = at + chunk_bytes(writer, chunk);
     uint64_t offset = 0; /* of a tensor */
@@ -153,7 +162,10 @@ static void chunk_gather(const struct muster_checkpoint_writer *writer, uint64_t
         if (at < offset + bytes) {
             uint64_t stop = offset + bytes < end ? offset + bytes : end;
 
-            memcpy(to, (const uint8_t *)tensor->data + (at - offset), (size_t)(stop - at));
+            if (muster_far_memory_read(writer->memories[i], to,
+                                       (const uint8_t *)tensor->data + (at - offset),
+                                       (size_t)(stop - at)) != MUSTER_OK)
+                atomic_store_explicit(&writer->has_failed, true, memory_order_release);
             to += stop - at;
             at = stop;
         }
@@ -271,6 +283,8 @@ static enum muster_rc chunk_fetch(void *data, uint64_t chunk, const uint8_t **re
     }
     if (atomic_load(&writer->is_cancelled))
         return MUSTER_CANCELLED;
+    if (atomic_load_explicit(&writer->has_failed, memory_order_acquire))
+        return MUSTER_UNAVAILABLE;
     *ret_bytes = look.is_read ? writer->staging : copy_of(writer, chunk);
     return MUSTER_OK;
 }
@@ -306,7 +320,10 @@ static enum muster_rc shard_write(struct muster_checkpoint_writer *writer)
         return rc;
     if (rc == MUSTER_CANCELLED)
         return muster_error_set(&writer->error, rc, "cancelled");
-    (void)muster_error_set_sys(&writer->error, rc, file.sys, "cannot write %s", writer->path);
+    if (atomic_load(&writer->has_failed))
+        (void)muster_error_set(&writer->error, rc, "the state cannot be read from its device");
+    else
+        (void)muster_error_set_sys(&writer->error, rc, file.sys, "cannot write %s", writer->path);
     failure_tell(writer);
     return rc;
 }

@@ -9,6 +9,7 @@
 #include "training/checkpoint/shard.h"
 
 struct muster_checkpoint_writer;
+struct muster_far_memory;
 
 /** `tensors` in their order are the state. */
 struct muster_checkpoint_writer_options {
@@ -16,6 +17,8 @@ struct muster_checkpoint_writer_options {
     const char *folder;
     struct muster_checkpoint_name name;
     const struct muster_tensor *tensors;
+    struct muster_far_memory *const
+        *memories; /* of each; an entry NULL, or all of it: the host's */
     size_t tensor_count;
     uint32_t shard, shard_count;
     uint8_t *copies;   /* room for copies of chunks */

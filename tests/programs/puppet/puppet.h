@@ -37,6 +37,10 @@ void puppet_device_all_reduce(const struct words *words);
 void puppet_device_broadcast(const struct words *words);
 void puppet_device_all_gather(const struct words *words);
 void puppet_device_register(const struct words *words);
+void puppet_device_set(const struct words *words);
+void puppet_device_change(const struct words *words);
+void puppet_device_get(const struct words *words);
+void puppet_device_copied(const struct words *words);
 void puppet_knob(const struct words *words);
 
 /* puppet_split.c: groups of some members */

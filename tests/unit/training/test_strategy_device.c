@@ -1,13 +1,13 @@
 /* A strategy and device memory, with the fake libraries: which memory goes where, what is refused before
  * anything has started, and members without a device. The fakes have threads, so that this process, which
  * starts the others, never loads them. */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <muster/strategy.h>
 
+#include "device_tensors.h"
 #include "job_stage.h"
 #include "test_env.h"
 #include "training/strategy_internal.h"
@@ -27,62 +27,20 @@ __attribute__((visibility("default"))) const char *__asan_default_options(void)
 
 static struct job_stage stage;
 
-static void *load_symbol(const char *name)
-{
-    void *library = dlopen(CUDA, RTLD_NOW);
-    void *found = library != NULL ? dlsym(library, name) : NULL;
-
-    JOB_CHECK(found != NULL);
-    return found;
-}
-
-/* As a program with CUDA has it. The fake's is the host's, too. */
+/* With room for a part of each member. */
 static struct muster_tensor on_device(double value)
 {
-    int (*init)(unsigned), (*retain)(void **, int), (*use)(void *);
-    int (*alloc)(unsigned long long *, size_t);
-    unsigned long long address = 0;
-    void *context = NULL;
-    double *data;
+    struct muster_tensor tensor = device_tensor_new(SIZE * COUNT, value);
 
-    *(void **)&init = load_symbol("cuInit");
-    *(void **)&retain = load_symbol("cuDevicePrimaryCtxRetain");
-    *(void **)&use = load_symbol("cuCtxSetCurrent");
-    *(void **)&alloc = load_symbol("cuMemAlloc_v2");
-    JOB_CHECK(init(0) == 0 && retain(&context, 0) == 0 && use(context) == 0);
-    JOB_CHECK(alloc(&address, SIZE * COUNT * sizeof(*data)) == 0);
-    data = (double *)(uintptr_t)address;
-    for (unsigned i = 0; i < SIZE * COUNT; i++)
-        data[i] = value;
-    return (struct muster_tensor){.data = data, .count = COUNT, .dtype = MUSTER_F64};
-}
-
-static void give_back(const struct muster_tensor *tensor)
-{
-    int (*release)(unsigned long long);
-
-    *(void **)&release = load_symbol("cuMemFree_v2");
-    JOB_CHECK(release((unsigned long long)(uintptr_t)tensor->data) == 0);
-}
-
-static void set_values(struct muster_tensor *tensor, double value)
-{
-    for (unsigned i = 0; i < SIZE * COUNT; i++)
-        ((double *)tensor->data)[i] = value;
-}
-
-static bool has_values(const struct muster_tensor *tensor, unsigned from, double value)
-{
-    for (unsigned i = from; i < from + COUNT; i++)
-        if (((const double *)tensor->data)[i] < value || ((const double *)tensor->data)[i] > value)
-            return false;
-    return true;
+    tensor.count = COUNT;
+    return tensor;
 }
 
 static void use_fakes(void)
 {
     setenv("MUSTER_CUDA_LIBRARY", CUDA, 1);
     setenv("MUSTER_NCCL_LIBRARY", NCCL, 1);
+    setenv("FAKE_CUDA_GUARDED", "1", 1);
     unsetenv("FAKE_CUDA_NO_DEVICE");
 }
 
@@ -113,16 +71,8 @@ static struct muster_strategy *must_open(enum muster_communication implementatio
 struct run {
     unsigned rank;
     struct muster_strategy *strategy;
-    struct muster_strategy_split *split;
     struct muster_tensor a, b;
 };
-
-static uint32_t has_same(void *data, const struct muster_member *member)
-{
-    (void)data;
-    (void)member;
-    return 0;
-}
 
 static void check_rc(const struct run *run, enum muster_rc rc, enum muster_rc expected,
                      const char *text, int line)
@@ -141,20 +91,20 @@ static void reduce_and_give(struct run *run)
     const uint64_t *sent = &run->strategy->activity.sent_bytes[MUSTER_ACTIVITY_NCCL];
     struct muster_tensor both[2];
 
-    set_values(&run->a, run->rank + 1);
-    set_values(&run->b, 10 * (run->rank + 1));
+    device_tensor_set(&run->a, run->rank + 1);
+    device_tensor_set(&run->b, 10 * (run->rank + 1));
     both[0] = run->a;
     both[1] = run->b;
     OK(muster_strategy_all_reduce(run->strategy, both, 2, MUSTER_SUM));
-    JOB_CHECK(has_values(&run->a, 0, 3) && has_values(&run->b, 0, 30));
+    JOB_CHECK(device_tensor_has(&run->a, 0, COUNT, 3) && device_tensor_has(&run->b, 0, COUNT, 30));
     JOB_CHECK(muster_strategy_contributors(run->strategy) == SIZE);
     JOB_CHECK(*sent == 2 * COUNT * sizeof(double));
-    set_values(&run->a, run->rank + 1);
+    device_tensor_set(&run->a, run->rank + 1);
     OK(muster_strategy_broadcast(run->strategy, &run->a, 1));
-    JOB_CHECK(has_values(&run->a, 0, 2));
-    set_values(&run->a, run->rank + 1);
+    JOB_CHECK(device_tensor_has(&run->a, 0, COUNT, 2));
+    device_tensor_set(&run->a, run->rank + 1);
     OK(muster_strategy_reduce(run->strategy, &run->a, MUSTER_MAX, 1));
-    JOB_CHECK(has_values(&run->a, 0, run->rank == 1 ? 2 : 1));
+    JOB_CHECK(device_tensor_has(&run->a, 0, COUNT, run->rank == 1 ? 2 : 1));
 }
 
 static void gather_and_exchange(struct run *run)
@@ -162,37 +112,31 @@ static void gather_and_exchange(struct run *run)
     struct muster_tensor all = run->b, parts = run->a;
 
     all.count = parts.count = SIZE * COUNT;
-    set_values(&run->a, run->rank + 1);
+    device_tensor_set(&run->a, run->rank + 1);
     OK(muster_strategy_all_gather(run->strategy, &run->a, &all));
-    JOB_CHECK(has_values(&all, 0, 1) && has_values(&all, COUNT, 2));
+    JOB_CHECK(device_tensor_has(&all, 0, COUNT, 1) && device_tensor_has(&all, COUNT, COUNT, 2));
     for (unsigned i = 0; i < SIZE * COUNT; i++)
-        ((double *)parts.data)[i] = 10 * run->rank + i / COUNT;
+        device_tensor_values(&parts)[i] = 10 * run->rank + i / COUNT;
     OK(muster_strategy_all_to_all(run->strategy, &parts, &all));
-    JOB_CHECK(has_values(&all, 0, run->rank) && has_values(&all, COUNT, 10 + run->rank));
+    JOB_CHECK(device_tensor_has(&all, 0, COUNT, run->rank) &&
+              device_tensor_has(&all, COUNT, COUNT, 10 + run->rank));
 }
 
 static void refuse_run(struct run *run)
 {
-    const struct muster_communication_options ring = {.implementation = MUSTER_COMMUNICATION_RING};
     double values[COUNT] = {0};
     const struct muster_tensor host = {.data = values, .count = COUNT, .dtype = MUSTER_F64};
     struct muster_tensor mixed[] = {run->a, host}, list[] = {run->a, run->b};
 
-    set_values(&run->a, 7);
+    device_tensor_set(&run->a, 7);
     FAILS(muster_strategy_all_reduce(run->strategy, mixed, 2, MUSTER_SUM), MUSTER_INVALID_ARGUMENT,
           "all_reduce: 1 of 2 tensors are in device memory");
     FAILS(muster_strategy_all_gather(run->strategy, &run->a, &host), MUSTER_INVALID_ARGUMENT,
           "1 of 2 tensors are in device memory");
-    FAILS(muster_strategy_all_reduce_with(run->strategy, &run->a, 1, MUSTER_SUM, &ring),
-          MUSTER_FAILED_PRECONDITION, "communication RING, and the tensors are in device memory");
-    FAILS(muster_strategy_all_reduce_weighted(run->strategy, &run->a, 1, 1), MUSTER_UNIMPLEMENTED,
-          "all_reduce is not supported in device memory");
-    FAILS(muster_strategy_split_all_reduce(run->split, &run->a, 1, MUSTER_SUM),
-          MUSTER_UNIMPLEMENTED, "all_reduce of a split is not supported in device memory");
     list[1].dtype = MUSTER_BOOL;
     FAILS(muster_strategy_all_reduce(run->strategy, list, 2, MUSTER_SUM), MUSTER_INVALID_ARGUMENT,
           "all_reduce of tensor 1: ");
-    JOB_CHECK(has_values(&run->a, 0, 7)); /* nothing of the call has started */
+    JOB_CHECK(device_tensor_has(&run->a, 0, COUNT, 7)); /* nothing of the call has started */
 }
 
 static void run_all(unsigned rank, void *data)
@@ -204,10 +148,6 @@ static void run_all(unsigned rank, void *data)
     own.strategy = must_open(MUSTER_COMMUNICATION_AUTO);
     own.a = on_device(0);
     own.b = on_device(0);
-    OK(muster_strategy_split(own.strategy, has_same, NULL, &own.split));
-    FAILS(muster_strategy_register(own.strategy, "gpu", &own.a), MUSTER_INVALID_ARGUMENT,
-          "register gpu: the state is kept in host memory");
-    JOB_CHECK(own.strategy->tensor_count == 0);
     job_begin(own.strategy);
     reduce_and_give(run);
     gather_and_exchange(run);
@@ -216,8 +156,8 @@ static void run_all(unsigned rank, void *data)
     JOB_CHECK(one == SIZE);
     job_commit(own.strategy);
     muster_strategy_close(own.strategy);
-    give_back(&own.a);
-    give_back(&own.b);
+    device_tensor_free(&own.a);
+    device_tensor_free(&own.b);
 }
 
 static void play_members(unsigned size, job_member_fn *const *bodies, void *data)
@@ -280,10 +220,10 @@ static void be_one_with_nccl(unsigned rank, void *data)
     job_begin(strategy);
     if (muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_SUM) != MUSTER_OK)
         job_check(false, muster_strategy_error(strategy)->text, __FILE__, __LINE__);
-    JOB_CHECK(has_values(&tensor, 0, 3 * SIZE));
+    JOB_CHECK(device_tensor_has(&tensor, 0, COUNT, 3 * SIZE));
     job_commit(strategy);
     muster_strategy_close(strategy);
-    give_back(&tensor);
+    device_tensor_free(&tensor);
 }
 
 static void be_one_without(unsigned rank, void *data)

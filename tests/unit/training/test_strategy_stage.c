@@ -1,0 +1,323 @@
+/* Calls on device memory that NCCL has no form of, or that the program wants in host memory: each gives what it gives
+ * there. The fake device's memory kills a process that touches it without the driver. The fakes have threads, so that
+ * this process, which starts the others, never loads them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <muster/strategy_exchange.h>
+#include <muster/strategy_request.h>
+
+#include "device_tensors.h"
+#include "job_stage.h"
+#include "test_env.h"
+#include "training/strategy_internal.h"
+
+#define SIZE  3u
+#define COUNT 5u
+#define CUDA  MUSTER_BINARY_DIR "/lib/fake_gpu/libcuda.so.1"
+
+/* The fake's threads run until the end of the process: the search for leaks stumbles over them. */
+const char *__asan_default_options(void);
+
+__attribute__((visibility("default"))) const char *__asan_default_options(void)
+{
+    return "detect_leaks=0";
+}
+
+static struct job_stage stage;
+
+struct run {
+    unsigned rank;
+    struct muster_strategy *strategy;
+    struct muster_strategy_split *split; /* all but rank 0 */
+    struct muster_tensor part, other, all, parts;
+};
+
+static void check_rc(const struct run *run, enum muster_rc rc, enum muster_rc expected,
+                     const char *text, int line)
+{
+    const char *error = muster_strategy_error(run->strategy)->text;
+
+    if (rc != expected || (rc != MUSTER_OK && strstr(error, text) == NULL))
+        job_check(false, error, __FILE__, line);
+}
+
+#define OK(call)              check_rc(run, (call), MUSTER_OK, "", __LINE__)
+#define FAILS(call, rc, text) check_rc(run, (call), (rc), (text), __LINE__)
+
+static uint32_t is_not_first(void *data, const struct muster_member *member)
+{
+    (void)data;
+    return member->task_index == 0 ? MUSTER_COLOR_NO_GROUP : 0;
+}
+
+/* Part r of it is value + r. */
+static void set_parts(const struct muster_tensor *tensor, double value)
+{
+    for (unsigned i = 0; i < SIZE * COUNT; i++)
+        device_tensor_values(tensor)[i] = value + i / COUNT;
+}
+
+static bool has_parts(const struct muster_tensor *tensor, double value, double step)
+{
+    for (unsigned i = 0; i < SIZE; i++)
+        if (!device_tensor_has(tensor, (uint64_t)i * COUNT, COUNT, value + step * i))
+            return false;
+    return true;
+}
+
+static void weigh_and_reduce(struct run *run)
+{
+    const struct muster_communication_options ring = {.implementation = MUSTER_COMMUNICATION_RING,
+                                                      .bytes_per_pack = 1u << 20};
+    struct muster_tensor both[2] = {run->part, run->other};
+
+    device_tensor_set(&run->part, run->rank + 1);
+    OK(muster_strategy_all_reduce_weighted(run->strategy, &run->part, 1, run->rank + 1));
+    JOB_CHECK(device_tensor_has(&run->part, 0, COUNT, (1 + 4 + 9) / 6.0));
+    JOB_CHECK(muster_strategy_result(run->strategy)->total_weight == 6);
+    device_tensor_set(&run->part, run->rank + 1);
+    device_tensor_set(&run->other, 10);
+    OK(muster_strategy_all_reduce_with(run->strategy, both, 2, MUSTER_SUM, &ring));
+    JOB_CHECK(device_tensor_has(&run->part, 0, COUNT, 6));
+    JOB_CHECK(device_tensor_has(&run->other, 0, COUNT, 30));
+    JOB_CHECK(run->strategy->env->backend == NULL); /* no NCCL is opened for these */
+}
+
+static void use_parts(struct run *run)
+{
+    device_tensor_set(&run->part, run->rank + 1);
+    device_tensor_set(&run->all, -1);
+    OK(muster_strategy_gather(run->strategy, &run->part, run->rank == 1 ? &run->all : NULL, 1));
+    JOB_CHECK(run->rank == 1 ? has_parts(&run->all, 1, 1)
+                             : device_tensor_has(&run->all, 0, SIZE * COUNT, -1));
+    set_parts(&run->parts, 20);
+    OK(muster_strategy_scatter(run->strategy, run->rank == 2 ? &run->parts : NULL, &run->part, 2));
+    JOB_CHECK(device_tensor_has(&run->part, 0, COUNT, 20 + run->rank));
+}
+
+/* Member r has r + 1 elements. */
+static void use_uneven_parts(struct run *run)
+{
+    const uint64_t counts[SIZE] = {1, 2, 3};
+    const struct muster_parts whole = {
+        .data = run->all.data, .counts = counts, .part_count = SIZE, .dtype = MUSTER_F64};
+    struct muster_tensor own = run->part;
+
+    own.count = run->rank + 1;
+    device_tensor_set(&run->part, run->rank + 1);
+    device_tensor_set(&run->all, -1);
+    OK(muster_strategy_all_gather_uneven(run->strategy, &own, &whole));
+    JOB_CHECK(device_tensor_has(&run->all, 0, 1, 1) && device_tensor_has(&run->all, 1, 2, 2) &&
+              device_tensor_has(&run->all, 3, 3, 3) && device_tensor_has(&run->all, 6, 1, -1));
+    device_tensor_set(&run->all, run->rank);
+    OK(muster_strategy_reduce_scatter_uneven(run->strategy, &whole, &own, MUSTER_MAX));
+    JOB_CHECK(device_tensor_has(&run->part, 0, own.count, SIZE - 1));
+    JOB_CHECK(device_tensor_has(&run->part, own.count, COUNT - own.count, run->rank + 1));
+}
+
+/* Around the ring, and from the last one to the first. */
+static void send_and_receive(struct run *run)
+{
+    device_tensor_set(&run->part, run->rank + 1);
+    device_tensor_set(&run->other, -1);
+    OK(muster_strategy_exchange(run->strategy, &run->part, (run->rank + 1) % SIZE, &run->other,
+                                (run->rank + SIZE - 1) % SIZE));
+    JOB_CHECK(device_tensor_has(&run->part, 0, COUNT, run->rank + 1));
+    JOB_CHECK(device_tensor_has(&run->other, 0, COUNT, (run->rank + SIZE - 1) % SIZE + 1));
+    if (run->rank == SIZE - 1)
+        OK(muster_strategy_send(run->strategy, &run->part, 0));
+    if (run->rank == 0)
+        OK(muster_strategy_receive(run->strategy, &run->other, SIZE - 1));
+    JOB_CHECK(run->rank != 0 || device_tensor_has(&run->other, 0, COUNT, SIZE));
+}
+
+static void use_split(struct run *run)
+{
+    device_tensor_set(&run->part, run->rank + 1);
+    if (run->rank == 0)
+        return;
+    OK(muster_strategy_split_all_reduce(run->split, &run->part, 1, MUSTER_SUM));
+    JOB_CHECK(device_tensor_has(&run->part, 0, COUNT, 2 + 3));
+    OK(muster_strategy_split_broadcast(run->split, &run->part, 1));
+}
+
+static void check_request(struct run *run, struct muster_request *request)
+{
+    OK(muster_request_wait(request));
+    JOB_CHECK(request->error.rc == MUSTER_OK);
+}
+
+/* More at the same time than memory is kept for. */
+static void use_requests(struct run *run)
+{
+    enum { REQUESTS = MUSTER_STRATEGY_ROOMS + 2 };
+    struct muster_tensor tensors[REQUESTS];
+    struct muster_request requests[REQUESTS] = {{0}};
+
+    for (unsigned i = 0; i < REQUESTS; i++) {
+        tensors[i] = device_tensor_new(COUNT, i + run->rank);
+        requests[i].output = &tensors[i];
+        OK(muster_request_start(&requests[i], run->strategy));
+        JOB_CHECK(device_tensor_has(&tensors[i], 0, COUNT, i + run->rank));
+    }
+    for (unsigned i = 0; i < REQUESTS; i++) {
+        check_request(run, &requests[i]);
+        JOB_CHECK(device_tensor_has(&tensors[i], 0, COUNT, 3 * i + 3));
+        device_tensor_free(&tensors[i]);
+    }
+    requests[0] = (struct muster_request){
+        .kind = MUSTER_REQUEST_REDUCE_SCATTER, .input = &run->parts, .output = &run->part};
+    set_parts(&run->parts, 0);
+    OK(muster_request_start(&requests[0], run->strategy));
+    check_request(run, &requests[0]);
+    JOB_CHECK(device_tensor_has(&run->part, 0, COUNT, SIZE * run->rank));
+}
+
+static void refuse_run(struct run *run)
+{
+    double values[COUNT] = {0};
+    const struct muster_tensor host = {.data = values, .count = COUNT, .dtype = MUSTER_F64};
+    struct muster_tensor mixed[] = {run->part, host};
+
+    device_tensor_set(&run->part, 7);
+    FAILS(muster_strategy_all_reduce_weighted(run->strategy, mixed, 2, 1), MUSTER_INVALID_ARGUMENT,
+          "all_reduce: 1 of 2 tensors are in device memory");
+    mixed[0].dtype = MUSTER_BOOL;
+    FAILS(muster_strategy_all_reduce_weighted(run->strategy, mixed, 1, 1), MUSTER_INVALID_ARGUMENT,
+          "all_reduce of tensor 0");
+    JOB_CHECK(device_tensor_has(&run->part, 0, COUNT, 7));
+}
+
+static void run_open(struct run *run)
+{
+    run->strategy = job_strategy_open();
+    run->part = device_tensor_new(COUNT, 0);
+    run->other = device_tensor_new(COUNT, 0);
+    run->all = device_tensor_new(SIZE * COUNT, 0);
+    run->parts = device_tensor_new(SIZE * COUNT, 0);
+}
+
+static void run_close(struct run *run)
+{
+    job_commit(run->strategy);
+    muster_strategy_close(run->strategy);
+    device_tensor_free(&run->part);
+    device_tensor_free(&run->other);
+    device_tensor_free(&run->all);
+    device_tensor_free(&run->parts);
+    JOB_CHECK(device_knob_get("misuse") == 0 && device_knob_get("pinned") == 0);
+}
+
+static void run_all(unsigned rank, void *data)
+{
+    struct run own = {.rank = rank}, *run = &own;
+
+    (void)data;
+    run_open(run);
+    OK(muster_strategy_split(run->strategy, is_not_first, NULL, &run->split));
+    job_begin(run->strategy);
+    weigh_and_reduce(run);
+    use_parts(run);
+    use_uneven_parts(run);
+    send_and_receive(run);
+    use_split(run);
+    use_requests(run);
+    refuse_run(run);
+    run_close(run);
+}
+
+static void play_members(job_member_fn *body, void *data)
+{
+    setenv("MUSTER_CUDA_LIBRARY", CUDA, 1);
+    setenv("FAKE_CUDA_GUARDED", "1", 1);
+    job_stage_open(&stage, 0, SIZE);
+    for (unsigned rank = 0; rank < SIZE; rank++)
+        job_stage_start(&stage, rank, body, data);
+    job_stage_join(&stage); /* each has checked what it saw */
+    job_stage_close(&stage);
+}
+
+static void what_nccl_has_no_form_of_runs_in_host_memory(void **state)
+{
+    (void)state;
+    play_members(run_all, NULL);
+}
+
+/* --- A device that fails --- */
+
+/* In the copy out of the device, or in the one back. */
+static void fail_in_copy(unsigned rank, void *data)
+{
+    struct run own = {.rank = rank}, *run = &own;
+    bool is_back = *(const bool *)data;
+    enum muster_rc rc;
+
+    run_open(run);
+    job_begin(run->strategy);
+    device_tensor_set(&run->part, rank + 1);
+    if (rank == 2 && !is_back)
+        device_knob_set("copy_fails", 1);
+    if (rank == 2 && is_back)
+        device_knob_set("write_fails", 1);
+    rc = muster_strategy_all_reduce_weighted(run->strategy, &run->part, 1, 1);
+    if (rank == 2) {
+        check_rc(run, rc, MUSTER_UNAVAILABLE, "the device of this process has failed: copy ",
+                 __LINE__);
+        FAILS(muster_strategy_commit(run->strategy), MUSTER_UNAVAILABLE, "the device of this");
+        muster_strategy_close(run->strategy);
+        return;
+    }
+    OK(rc);
+    JOB_CHECK(device_tensor_has(&run->part, 0, COUNT, is_back ? 2 : 1.5));
+    run_close(run);
+}
+
+static void a_device_that_fails_ends_this_member_and_the_others_go_on(void **state)
+{
+    bool is_back = false;
+
+    (void)state;
+    play_members(fail_in_copy, &is_back);
+    is_back = true;
+    play_members(fail_in_copy, &is_back);
+}
+
+/* --- The program's stream --- */
+
+static void work_on_stream(unsigned rank, void *data)
+{
+    static double values[COUNT]; /* read when the stream comes so far */
+    struct run own = {.rank = rank}, *run = &own;
+    int (*copy_in)(unsigned long long, const void *, size_t, void *);
+
+    (void)data;
+    run_open(run);
+    job_begin(run->strategy);
+    device_knob_set("lazy", 1);
+    for (unsigned i = 0; i < COUNT; i++)
+        values[i] = rank + 1;
+    *(void **)&copy_in = device_symbol("cuMemcpyHtoDAsync_v2");
+    JOB_CHECK(
+        copy_in((unsigned long long)(uintptr_t)run->part.data, values, sizeof(values), NULL) == 0);
+    OK(muster_strategy_all_reduce_weighted(run->strategy, &run->part, 1, 1));
+    JOB_CHECK(device_tensor_has(&run->part, 0, COUNT, 2));
+    run_close(run);
+}
+
+static void what_the_stream_holds_comes_before_the_call(void **state)
+{
+    (void)state;
+    play_members(work_on_stream, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_nccl_has_no_form_of_runs_in_host_memory),
+        cmocka_unit_test(a_device_that_fails_ends_this_member_and_the_others_go_on),
+        cmocka_unit_test(what_the_stream_holds_comes_before_the_call),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,230 @@
+/* Stages. Their memory is kept for the next call, so that a training step takes none from the system: it is mapped by
+ * the other processes of the host, which makes operations several times as fast. */
+#include "training/strategy_stage.h"
+
+#include "collective/board/kept.h"
+#include "training/strategy_memory.h"
+
+#define ALIGNMENT 64u
+
+struct muster_stage {
+    struct muster_strategy *strategy;
+    struct muster_strategy_room *room;
+    struct muster_tensor *device, *host; /* of the call, side by side */
+    size_t count;
+    bool is_pair;      /* an input and an output; else all are both … */
+    bool is_message;   /* … but for messages, */
+    size_t sent_count; /* which are so many to send, and the others to receive */
+};
+
+static uint64_t bytes_of(const struct muster_tensor *tensor)
+{
+    return tensor->count * muster_dtype_bytes(tensor->dtype);
+}
+
+static bool is_read(const struct muster_stage *stage, size_t i)
+{
+    return stage->is_message ? i < stage->sent_count : !stage->is_pair || i == 0;
+}
+
+static bool is_written(const struct muster_stage *stage, size_t i)
+{
+    return stage->is_message ? i >= stage->sent_count : !stage->is_pair || i == 1;
+}
+
+static size_t count_of(const struct muster_strategy_call *call)
+{
+    return call->view != NULL ? 2 : call->count;
+}
+
+/* --- Before --- */
+
+enum muster_rc muster_stage_prepare(struct muster_strategy *strategy,
+                                    const struct muster_strategy_call *call)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    for (size_t i = 0; i < count_of(call) && rc == MUSTER_OK; i++)
+        if (call->tensors[i].data != NULL)
+            rc = muster_strategy_memory_open(strategy, call->name, call->tensors[i].data);
+    if (rc == MUSTER_OK)
+        muster_strategy_memory_settle(strategy, call->name);
+    return rc;
+}
+
+/* --- Memory --- */
+
+static struct muster_strategy_room *room_find(struct muster_strategy *strategy, uint64_t bytes)
+{
+    struct muster_strategy_room *free_room = NULL;
+
+    for (size_t i = 0; i < MUSTER_STRATEGY_ROOMS; i++) {
+        struct muster_strategy_room *room = &strategy->rooms[i];
+
+        if (room->is_used)
+            continue;
+        if (room->tensor.count >= bytes)
+            return room;
+        if (free_room == NULL || room->tensor.count < free_room->tensor.count)
+            free_room = room;
+    }
+    return free_room;
+}
+
+/* All kept ones may be in use, by requests: another one is made, and given back at the end of the call. */
+static enum muster_rc room_take(struct muster_strategy *strategy, uint64_t bytes,
+                                struct muster_strategy_room **ret_room)
+{
+    struct muster_strategy_room *room = room_find(strategy, bytes);
+    enum muster_rc rc = MUSTER_OK;
+
+    if (room == NULL) {
+        room = muster_mem_alloc_zero(strategy->env->mem, 1, sizeof(*room));
+        if (room == NULL)
+            return MUSTER_RESOURCE_EXHAUSTED;
+        room->is_extra = true;
+    }
+    if (room->tensor.count < bytes) {
+        muster_tensor_free(strategy->env, &room->tensor);
+        room->tensor = (struct muster_tensor){.data = NULL};
+        rc = muster_tensor_new(strategy->env, MUSTER_U8, bytes, &room->tensor);
+    }
+    if (rc != MUSTER_OK && room->is_extra)
+        muster_mem_free(strategy->env->mem, room);
+    if (rc != MUSTER_OK)
+        return rc;
+    room->is_used = true;
+    *ret_room = room;
+    return MUSTER_OK;
+}
+
+static void room_give_back(struct muster_strategy *strategy, struct muster_strategy_room *room)
+{
+    room->is_used = false;
+    if (!room->is_extra)
+        return;
+    muster_tensor_free(strategy->env, &room->tensor);
+    muster_mem_free(strategy->env->mem, room);
+}
+
+void muster_stage_memory_free(struct muster_strategy *strategy)
+{
+    for (size_t i = 0; i < MUSTER_STRATEGY_ROOMS; i++) {
+        MUSTER_ASSERT(!strategy->rooms[i].is_used);
+        muster_tensor_free(strategy->env, &strategy->rooms[i].tensor);
+        strategy->rooms[i].tensor = (struct muster_tensor){.data = NULL};
+    }
+}
+
+/* --- A stage --- */
+
+static uint64_t align_bytes(uint64_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static enum muster_rc stage_new(struct muster_strategy *strategy,
+                                const struct muster_strategy_call *call,
+                                struct muster_stage **ret_stage)
+{
+    size_t count = count_of(call);
+    struct muster_stage *stage = muster_mem_alloc_zero(
+        strategy->env->mem, 1, sizeof(*stage) + 2 * count * sizeof(stage->host[0]));
+
+    if (stage == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    stage->strategy = strategy;
+    stage->count = count;
+    stage->is_pair = call->view != NULL;
+    stage->is_message = call->is_message;
+    stage->sent_count = call->to != MUSTER_SPLIT_NOBODY;
+    stage->device = (struct muster_tensor *)(stage + 1);
+    stage->host = stage->device + count;
+    for (size_t i = 0; i < count; i++)
+        stage->device[i] = stage->host[i] = call->tensors[i];
+    *ret_stage = stage;
+    return MUSTER_OK;
+}
+
+static enum muster_rc stage_place(struct muster_stage *stage)
+{
+    uint64_t bytes = 0;
+    uint8_t *at;
+    enum muster_rc rc;
+
+    for (size_t i = 0; i < stage->count; i++)
+        bytes += align_bytes(bytes_of(&stage->device[i]));
+    rc = room_take(stage->strategy, bytes > 0 ? bytes : ALIGNMENT, &stage->room);
+    if (rc != MUSTER_OK)
+        return rc;
+    at = stage->room->tensor.data;
+    for (size_t i = 0; i < stage->count; i++) {
+        if (stage->device[i].data != NULL)
+            stage->host[i].data = at;
+        at += align_bytes(bytes_of(&stage->device[i]));
+    }
+    return MUSTER_OK;
+}
+
+static enum muster_rc stage_fill(const struct muster_stage *stage)
+{
+    struct muster_strategy *strategy = stage->strategy;
+    enum muster_rc rc = muster_strategy_memory_check(strategy);
+
+    for (size_t i = 0; i < stage->count && rc == MUSTER_OK; i++)
+        if (is_read(stage, i) && stage->device[i].data != NULL &&
+            muster_far_memory_read(muster_device_memory_far(strategy->memory), stage->host[i].data,
+                                   stage->device[i].data,
+                                   (size_t)bytes_of(&stage->device[i])) != MUSTER_OK)
+            rc = muster_strategy_memory_check(strategy);
+    return rc;
+}
+
+enum muster_rc muster_stage_open(struct muster_strategy *strategy,
+                                 const struct muster_strategy_call *call,
+                                 struct muster_stage **ret_stage)
+{
+    struct muster_stage *stage = NULL;
+    enum muster_rc rc = stage_new(strategy, call, &stage);
+
+    if (rc == MUSTER_OK)
+        rc = stage_place(stage);
+    if (rc != MUSTER_OK)
+        rc = muster_error_set(&strategy->error, rc,
+                              "%s: no memory for copies of the tensors on the device", call->name);
+    if (rc == MUSTER_OK)
+        rc = stage_fill(stage);
+    if (rc != MUSTER_OK) {
+        muster_stage_close(stage);
+        return rc;
+    }
+    *ret_stage = stage;
+    return MUSTER_OK;
+}
+
+const struct muster_tensor *muster_stage_tensors(const struct muster_stage *stage)
+{
+    return stage->host;
+}
+
+enum muster_rc muster_stage_write_back(const struct muster_stage *stage)
+{
+    struct muster_strategy *strategy = stage->strategy;
+
+    for (size_t i = 0; i < stage->count; i++)
+        if (is_written(stage, i) && stage->device[i].data != NULL &&
+            muster_far_memory_write(muster_device_memory_far(strategy->memory),
+                                    stage->device[i].data, stage->host[i].data,
+                                    (size_t)bytes_of(&stage->device[i])) != MUSTER_OK)
+            return muster_strategy_memory_check(strategy);
+    return MUSTER_OK;
+}
+
+void muster_stage_close(struct muster_stage *stage)
+{
+    if (stage == NULL)
+        return;
+    if (stage->room != NULL)
+        room_give_back(stage->strategy, stage->room);
+    muster_mem_free(stage->strategy->env->mem, stage);
+}
