@@ -179,6 +179,32 @@ void muster_gpu_free(struct muster_backend *base, void *memory)
     muster_cuda_leave(backend->device.cuda, before);
 }
 
+enum muster_rc muster_gpu_write(struct muster_backend *base, void *to, const void *from,
+                                size_t bytes, struct muster_error *ret_error)
+{
+    const struct muster_cuda *cuda = muster_gpu_backend_of(base)->device.cuda;
+    void *before = muster_cuda_enter(cuda);
+    enum muster_rc rc = muster_cuda_copy_in(cuda, to, from, bytes, NULL, ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = muster_cuda_stream_synchronise(cuda, NULL, ret_error);
+    muster_cuda_leave(cuda, before);
+    return rc;
+}
+
+enum muster_rc muster_gpu_read(struct muster_backend *base, void *to, const void *from,
+                               size_t bytes, struct muster_error *ret_error)
+{
+    const struct muster_cuda *cuda = muster_gpu_backend_of(base)->device.cuda;
+    void *before = muster_cuda_enter(cuda);
+    enum muster_rc rc = muster_cuda_copy_out(cuda, to, from, bytes, NULL, ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = muster_cuda_stream_synchronise(cuda, NULL, ret_error);
+    muster_cuda_leave(cuda, before);
+    return rc;
+}
+
 /* --- Opening --- */
 
 static const char *backend_name(const struct muster_backend *base)

@@ -154,6 +154,17 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_gpu_alloc_start(struct muster
 /** Blocks while the device works. NULL is accepted. */
 MUSTER_API void muster_gpu_free(struct muster_backend *backend, void *memory);
 
+/** Copy to device memory, and from it; for programs without CUDA's own calls. They come after what the default stream
+ * holds, and return when the bytes are there. Any thread. Errors: UNAVAILABLE, INVALID_ARGUMENT, as the driver says. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_gpu_write(struct muster_backend *backend,
+                                                             void *to, const void *from,
+                                                             size_t bytes,
+                                                             struct muster_error *ret_error);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_gpu_read(struct muster_backend *backend,
+                                                            void *to, const void *from,
+                                                            size_t bytes,
+                                                            struct muster_error *ret_error);
+
 MUSTER_END
 
 #endif

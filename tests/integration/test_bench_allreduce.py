@@ -5,6 +5,7 @@ Processes run at their own pace: members start while early chunks of others are 
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -75,6 +76,21 @@ def check_choices():
     check_choice("private", "shm", "all members share a host", ["slot", "staged"])
 
 
+def check_device():
+    """With the fake libraries, and without a device."""
+    fakes = MUSTER.parents[1] / "lib" / "fake_gpu"
+    libraries = {"MUSTER_CUDA_LIBRARY": str(fakes / "libcuda.so.1"), "FAKE_CUDA_GUARDED": "1",
+                 "MUSTER_NCCL_LIBRARY": str(fakes / "23007" / "libnccl.so.2")}
+    for line in bench("-n", "2", "--bytes", "1K,1M", "--iters", "4", "--memory", "device", **libraries):
+        assert (line["wire"], line["input"], line["algorithm"], line["identical"]) == ("nccl", "device", "nccl", True), line
+        assert line["wire_reason"] == "nccl 2.30.7 on Fake GPU 0", line
+    output = subprocess.run([MUSTER, "bench", "allreduce", "--bytes", "1K", "--memory", "device"], capture_output=True, text=True,
+                            timeout=120, env={**os.environ, **libraries, "FAKE_CUDA_NO_DEVICE": "1"})
+    assert output.returncode == 1 and re.search(
+        "rank [01]: --memory device needs a device, its driver and NCCL: .*no CUDA-capable device.*use mapped or private",
+        output.stderr), output.stderr
+
+
 def check_usage():
     output = subprocess.run([MUSTER, "bench", "allreduce", "--bytes", "7"], capture_output=True, text=True, timeout=60)
     assert output.returncode == 2 and "--bytes must hold multiples of 4 bytes, the size of an element, got '7' in 7" in output.stderr, output.stderr
@@ -102,6 +118,7 @@ if __name__ == "__main__":
     check_usage()
     check_limits()
     check_choices()
+    check_device()
     check_forced()
     check_sizes(2, "f32", "tcp", "private")
     check_sizes(3, "u8", "tcp", "mapped")

@@ -52,8 +52,9 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_CHOICE,
      .offset = offsetof(struct bench_settings, memory),
      .fallback = "mapped",
-     .choices = "mapped|private",
-     .help = "Tensors that the other ranks map (muster_tensor_new), or private memory."},
+     .choices = "mapped|private|device",
+     .help = "Tensors that the other ranks map (muster_tensor_new), private memory, or memory of a "
+             "GPU, which NCCL reduces."},
     {.name = "dtype",
      .kind = MUSTER_OPTION_CHOICE,
      .offset = offsetof(struct bench_settings, dtype),
@@ -205,12 +206,17 @@ static void print_choice(const struct outcome *outcome)
     print_text("process_vm_readv", outcome->size.memory_reading);
 }
 
+static const char *wire_of(const struct outcome *outcome)
+{
+    return outcome->size.is_device ? "nccl" : outcome->size.is_shm ? "shm" : "tcp";
+}
+
 /* A table names the transport and its reason once, above the first row. */
 static void print_reason(const struct bench_run *run, uint64_t bytes, const struct outcome *outcome)
 {
     if (bytes != run->sizes[0])
         return;
-    printf("wire %s: %s", outcome->size.is_shm ? "shm" : "tcp", outcome->size.wire_reason);
+    printf("wire %s: %s", wire_of(outcome), outcome->size.wire_reason);
     if (outcome->size.memory_reading[0] != '\0' && strcmp(run->settings->memory, "private") == 0)
         printf("; process_vm_readv: %s", outcome->size.memory_reading);
     putchar('\n');
@@ -221,7 +227,7 @@ static void print_line(const struct bench_run *run, uint64_t bytes, const struct
     double median_us = bench_quantile(outcome->slowest, outcome->count, 0.5);
     double p99_us = bench_quantile(outcome->slowest, outcome->count, 0.99);
     double rate = (double)bytes / median_us / 1e3;
-    const char *wire = outcome->size.is_shm ? "shm" : "tcp";
+    const char *wire = wire_of(outcome);
 
     if (run->settings->is_json) {
         printf("{\"bench\":\"allreduce\",\"n\":%u,\"bytes\":%llu,\"wire\":\"%s\",", run->rank_count,

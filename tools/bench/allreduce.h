@@ -49,6 +49,7 @@ struct bench_size {
     char wire_reason[256]; /* muster_group_wire_reason */
     char memory_reading[256];
     bool is_shm;
+    bool is_device;
     struct muster_op_cost plan;  /* what its plan says */
     uint64_t steady_allocations; /* in the later half of its operations */
     struct muster_op_cost used;  /* the most that an operation took */

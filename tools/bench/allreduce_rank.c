@@ -4,6 +4,7 @@
  * would; none of that is timed. The ranks meet in shared memory in front of the clock (meet.c) and
  * not by a barrier of the library, whose own time would become part of what is measured. */
 #include "bench/allreduce.h"
+#include "bench/allreduce_device.h"
 #include "bench/elements.h"
 
 #include <muster/collective.h>
@@ -39,7 +40,8 @@ struct rank {
     const char *input;                   /* of the last operation */
     struct muster_tensor shared;         /* the tensor, if it is mapped */
     void *inputs[PHASES], *sums[PHASES]; /* by iteration: its own tile, and that of the result */
-    uint8_t *tensor;
+    uint8_t *tensor;                     /* on the host: a copy, if it is on the device */
+    struct bench_device device;          /* with --memory device */
     uint64_t count;
     bool is_done;
     enum muster_rc rc;
@@ -52,6 +54,11 @@ static void on_done(struct muster_op *op, enum muster_rc rc)
 
     rank->is_done = true;
     rank->rc = rc;
+}
+
+static bool is_on_device(const struct rank *rank)
+{
+    return strcmp(rank->run->settings->memory, "device") == 0;
 }
 
 static bool is_done(void *data)
@@ -175,14 +182,19 @@ static double now_us(void)
 /* The timed part: start, wait and callback, as a program calls them. */
 static enum muster_rc rank_reduce(struct rank *rank)
 {
-    const struct muster_tensor tensor = {
-        .data = rank->tensor, .count = rank->count, .dtype = rank->run->dtype};
+    const struct muster_tensor tensor = {.data = is_on_device(rank) ? rank->device.alloc.memory
+                                                                    : rank->tensor,
+                                         .count = rank->count,
+                                         .dtype = rank->run->dtype};
     enum muster_rc rc;
 
     muster_runtime_enter(rank->runtime);
     prepare_op(rank);
-    rc = muster_all_reduce_start(&rank->op, rank->group, &tensor, bench_reduction(tensor.dtype),
-                                 on_done);
+    rc = is_on_device(rank)
+             ? muster_gpu_all_reduce_start(&rank->op, rank->group, &tensor,
+                                           bench_reduction(tensor.dtype), NULL, on_done)
+             : muster_all_reduce_start(&rank->op, rank->group, &tensor,
+                                       bench_reduction(tensor.dtype), on_done);
     if (rc == MUSTER_OK)
         rc = muster_runtime_wait(rank->runtime, is_done, &rank->is_done, UINT64_MAX);
     muster_runtime_leave(rank->runtime);
@@ -194,7 +206,7 @@ static void note_result(struct rank *rank)
     const struct muster_op_result *result = &rank->op.result;
     struct muster_op_cost *used = &rank->used;
 
-    rank->input = result->input;
+    rank->input = is_on_device(rank) ? "device" : result->input;
     used->sent_bytes =
         result->sent_bytes > used->sent_bytes ? result->sent_bytes : used->sent_bytes;
     used->memory_bytes =
@@ -210,6 +222,8 @@ static bool rank_measure(struct rank *rank, uint64_t bytes, size_t iteration,
     enum muster_rc rc;
 
     rank_rewrite(rank, iteration);
+    if (is_on_device(rank) && !bench_device_write(&rank->device, rank->tensor, bytes))
+        return false;
     bench_meet(rank->run->meet, rank->run->rank_count, rank_turn, rank);
     begin_us = now_us();
     rc = rank_reduce(rank);
@@ -217,6 +231,8 @@ static bool rank_measure(struct rank *rank, uint64_t bytes, size_t iteration,
     if (!is_good(rank, rc))
         return false;
     note_result(rank);
+    if (is_on_device(rank) && !bench_device_read(&rank->device, rank->tensor, bytes))
+        return false;
     ret_sample->digest = muster_hash64(rank->tensor, bytes, 0);
     if (is_result_right(rank, iteration))
         return true;
@@ -232,28 +248,32 @@ static bool has_boards(const char *algorithm)
 
 static bool tell_size(const struct rank *rank, int to_parent)
 {
-    const char *algorithm =
-        muster_group_algorithm(rank->group, MUSTER_OP_ALL_REDUCE, rank->count, rank->run->dtype);
+    const char *algorithm = is_on_device(rank)
+                                ? "nccl"
+                                : muster_group_algorithm(rank->group, MUSTER_OP_ALL_REDUCE,
+                                                         rank->count, rank->run->dtype);
     struct bench_size size = {
         .plan = muster_group_cost(rank->group, MUSTER_OP_ALL_REDUCE, rank->count, rank->run->dtype),
         .used = rank->used,
         .steady_allocations = rank->steady_allocations,
-        .is_shm = has_boards(algorithm)};
+        .is_shm = has_boards(algorithm),
+        .is_device = is_on_device(rank)};
 
-    if (!size.is_shm && strcmp(rank->run->settings->wire, "shm") == 0) {
+    if (!size.is_shm && !size.is_device && strcmp(rank->run->settings->wire, "shm") == 0) {
         fprintf(stderr, "muster bench: rank %u: these processes share no memory\n", rank->index);
         return false;
     }
     snprintf(size.algorithm, sizeof(size.algorithm), "%s", algorithm);
     snprintf(size.input, sizeof(size.input), "%s", rank->input);
     snprintf(size.wire_reason, sizeof(size.wire_reason), "%s",
-             muster_group_wire_reason(rank->group));
+             size.is_device ? muster_backend_name(rank->device.backend)
+                            : muster_group_wire_reason(rank->group));
     snprintf(size.memory_reading, sizeof(size.memory_reading), "%s",
              muster_group_memory_reading(rank->group));
     return bench_write_all(to_parent, &size, sizeof(size));
 }
 
-/* The tensor is memory that peers map, or private memory. */
+/* The tensor is memory that peers map, private memory, or on the device. */
 static bool take_tensor(struct rank *rank)
 {
     const struct bench_run *run = rank->run;
@@ -268,11 +288,15 @@ static bool take_tensor(struct rank *rank)
     }
     rank->tensor = muster_mem_alloc(rank->env->mem, rank->count * muster_dtype_bytes(run->dtype));
     rc = rank->tensor == NULL ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK;
-    return is_told(rank, rc, "no tensor of this size");
+    return is_told(rank, rc, "no tensor of this size") &&
+           (!is_on_device(rank) || bench_device_take(&rank->device, rank->runtime,
+                                                     rank->count * muster_dtype_bytes(run->dtype)));
 }
 
 static void give_tensor(struct rank *rank)
 {
+    if (is_on_device(rank))
+        bench_device_give(&rank->device);
     if (rank->shared.data == NULL) {
         muster_mem_free(rank->env->mem, rank->tensor);
         return;
@@ -345,7 +369,8 @@ static bool rank_join(struct rank *rank, int from_parent, int to_parent)
     snprintf(job, sizeof(job), "bench-%d", (int)getppid());
     if (strcmp(settings->wire, "tcp") == 0)
         setenv("MUSTER_WIRE", "tcp", 1);
-    if (!open_env(rank))
+    if (!open_env(rank) ||
+        (is_on_device(rank) && !bench_device_open(&rank->device, rank->env, rank->index)))
         return false;
     if (muster_static_group_open(rank->env, job, &rank->static_group, &error) != MUSTER_OK) {
         fprintf(stderr, "muster bench: %s\n", error.text);
