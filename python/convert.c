@@ -1,5 +1,6 @@
 /* From objects of Python to the library's arguments, and from its errors to exceptions. */
 #include "python/convert.h"
+#include "python/cuda_array.h"
 #include "python/tensor.h"
 
 #include <stdio.h>
@@ -190,7 +191,7 @@ bool muster_py_read_text(PyObject *value, const char **ret_text)
     return *ret_text != NULL;
 }
 
-static bool dtype_of_name(const char *name, enum muster_dtype *ret_dtype)
+bool muster_py_dtype_of_name(const char *name, enum muster_dtype *ret_dtype)
 {
     for (int dtype = 0; muster_dtype_bytes((enum muster_dtype)dtype) > 0; dtype++)
         if (strcmp(muster_dtype_name((enum muster_dtype)dtype), name) == 0) {
@@ -206,7 +207,7 @@ bool muster_py_read_dtype(PyObject *value, enum muster_dtype *ret_dtype)
 
     if (!muster_py_read_text(value, &text))
         return false;
-    if (text == NULL || dtype_of_name(text, ret_dtype))
+    if (text == NULL || muster_py_dtype_of_name(text, ret_dtype))
         return true;
     PyErr_Format(PyExc_ValueError,
                  "dtype must be f32, f64, f16, bf16, i32, i64, u32, u64, i8, u8 or bool, got '%s'",
@@ -271,7 +272,7 @@ bool muster_py_check_array(PyObject *object)
     if (type != NULL)
         PyErr_Format(PyExc_TypeError,
                      "an array must have the buffer protocol (NumPy's, array.array, memoryview; "
-                     "of a PyTorch tensor take tensor.numpy()), got %U",
+                     "of a PyTorch tensor on the CPU take tensor.numpy()), got %U",
                      type);
     Py_XDECREF(type);
     return false;
@@ -315,9 +316,9 @@ static bool tensor_open(PyObject *object, const char *dtype, bool is_written, Py
     }
     if (dtype == NULL && muster_py_tensor_find(object, ret_tensor))
         return true;
-    if (dtype != NULL
-            ? !dtype_of_name(dtype, &type) || muster_dtype_bytes(type) != (size_t)buffer->itemsize
-            : !dtype_of_format(buffer, &type)) {
+    if (dtype != NULL ? !muster_py_dtype_of_name(dtype, &type) ||
+                            muster_dtype_bytes(type) != (size_t)buffer->itemsize
+                      : !dtype_of_format(buffer, &type)) {
         PyErr_Format(PyExc_TypeError,
                      "elements must be f32, f64, f16, i32, i64, u32, u64, i8, u8 or bool, got '%s' "
                      "of %zd bytes%s%s",
@@ -345,8 +346,12 @@ bool muster_py_tensors_add(struct muster_py_tensors *tensors, PyObject *object, 
                            bool is_written)
 {
     struct muster_tensor *tensor = &tensors->tensors[tensors->count];
+    Py_buffer *buffer = &tensors->buffers[tensors->count];
+    bool is_on_device =
+        tensors->takes_device && !PyObject_CheckBuffer(object) && muster_py_is_cuda_array(object);
 
-    if (!tensor_open(object, dtype, is_written, &tensors->buffers[tensors->count], tensor))
+    if (is_on_device ? !muster_py_cuda_array_open(object, dtype, is_written, buffer, tensor)
+                     : !tensor_open(object, dtype, is_written, buffer, tensor))
         return false;
     tensors->bytes += tensor->count * muster_dtype_bytes(tensor->dtype);
     tensors->count++;
@@ -356,6 +361,7 @@ bool muster_py_tensors_add(struct muster_py_tensors *tensors, PyObject *object, 
 void muster_py_tensors_init(struct muster_py_tensors *tensors)
 {
     tensors->count = tensors->bytes = 0;
+    tensors->takes_device = false;
     tensors->tensors = tensors->few_tensors;
     tensors->buffers = tensors->few_buffers;
 }
@@ -376,6 +382,7 @@ bool muster_py_tensors_open(struct muster_py_tensors *tensors, PyObject *object,
     Py_ssize_t count;
 
     muster_py_tensors_init(tensors);
+    tensors->takes_device = true;
     if (!is_list && !PyTuple_Check(object))
         return muster_py_tensors_add(tensors, object, dtype, true);
     count = PySequence_Size(object);

@@ -40,6 +40,7 @@ bool muster_py_read_seconds(PyObject *value, uint64_t *ret_ns);
 bool muster_py_read_text(PyObject *value, const char **ret_text);
 bool muster_py_read_reduction(PyObject *value, enum muster_reduction *ret_reduction);
 /** Left as it is by what is missing. */
+bool muster_py_dtype_of_name(const char *name, enum muster_dtype *ret_dtype);
 bool muster_py_read_dtype(PyObject *value, enum muster_dtype *ret_dtype);
 
 /* --- Tensors: buffers of other objects --- */
@@ -58,8 +59,10 @@ struct muster_py_tensors {
     size_t count, bytes;
     struct muster_tensor *tensors, few_tensors[MUSTER_PY_FEW_TENSORS];
     Py_buffer *buffers, few_buffers[MUSTER_PY_FEW_TENSORS];
+    bool takes_device; /* arrays in device memory, too */
 };
 
+/** Of arrays in host memory, unless takes_device is set behind it. */
 void muster_py_tensors_init(struct muster_py_tensors *tensors);
 /** Behind init: room for more than MUSTER_PY_FEW_TENSORS. Close it also after a failure. */
 bool muster_py_tensors_reserve(struct muster_py_tensors *tensors, size_t count);
@@ -67,7 +70,8 @@ bool muster_py_tensors_reserve(struct muster_py_tensors *tensors, size_t count);
  * the buffer protocol lacks), or NULL. */
 bool muster_py_tensors_add(struct muster_py_tensors *tensors, PyObject *object, const char *dtype,
                            bool is_written);
-/** Init with one buffer, or with those of a list or tuple. Nothing is open after a failure. */
+/** Init with one buffer, or with those of a list or tuple; they may be in device memory. Nothing is open after a
+ * failure. */
 bool muster_py_tensors_open(struct muster_py_tensors *tensors, PyObject *object, const char *dtype);
 void muster_py_tensors_close(struct muster_py_tensors *tensors);
 

@@ -55,6 +55,7 @@ bool muster_py_pair_open(struct muster_py_tensors *tensors, PyObject *input, PyO
                          const char *dtype)
 {
     muster_py_tensors_init(tensors);
+    tensors->takes_device = true;
     if ((input == NULL || muster_py_tensors_add(tensors, input, dtype, false)) &&
         (output == NULL || muster_py_tensors_add(tensors, output, dtype, true)))
         return true;

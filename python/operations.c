@@ -82,6 +82,7 @@ PyObject *muster_py_strategy_broadcast(PyObject *self, PyObject *const *args, Py
     uint64_t root;
 
     muster_py_tensors_init(&tensors);
+    tensors.takes_device = true;
     if (!muster_py_read_arguments("broadcast", names, 1, args, count, keywords, values) ||
         !muster_py_read_number(values[1], 0, UINT32_MAX, &root) ||
         !muster_py_read_text(values[2], &dtype) ||
@@ -102,6 +103,7 @@ PyObject *muster_py_strategy_reduce(PyObject *self, PyObject *const *args, Py_ss
     uint64_t root;
 
     muster_py_tensors_init(&tensors);
+    tensors.takes_device = true;
     if (!muster_py_read_arguments("reduce", names, 1, args, count, keywords, values) ||
         !muster_py_read_reduction(values[1], &call.reduction) ||
         !muster_py_read_number(values[2], 0, UINT32_MAX, &root) ||
@@ -131,6 +133,7 @@ static PyObject *run_exchange(PyObject *self, const char *name, struct muster_py
     const char *dtype;
 
     muster_py_tensors_init(&tensors);
+    tensors.takes_device = true;
     if (!muster_py_read_arguments(name, names, 2, args, count, keywords, values) ||
         !muster_py_read_text(values[2], &dtype) ||
         !muster_py_tensors_add(&tensors, values[0], dtype, false))

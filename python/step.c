@@ -1,4 +1,5 @@
 /* The step of a strategy: its state, begin and commit, what is reported, checkpoints, preemption. */
+#include "python/cuda_array.h"
 #include "python/strategy.h"
 
 #include <muster/strategy_checkpoint.h>
@@ -21,14 +22,16 @@ PyObject *muster_py_strategy_register(PyObject *self, PyObject *const *args, Py_
     const char *dtype;
 
     muster_py_tensors_init(&tensors);
+    tensors.takes_device = true;
     if (!muster_py_read_arguments("register", names, 2, args, count, keywords, values) ||
         !muster_py_read_text(values[0], &call.text) || !muster_py_read_text(values[2], &dtype))
         return NULL;
     if (call.text == NULL)
         return muster_py_raise(PyExc_TypeError, "a name must be a string, got None");
-    if (!muster_py_check_array(values[1]))
-        return NULL;
-    view = PyMemoryView_FromObject(values[1]);
+    if (!PyObject_CheckBuffer(values[1]) && muster_py_is_cuda_array(values[1]))
+        view = Py_NewRef(values[1]);
+    else if (muster_py_check_array(values[1]))
+        view = PyMemoryView_FromObject(values[1]);
     if (view != NULL && muster_py_tensors_add(&tensors, view, dtype, true))
         result = muster_py_call_run_tensors(muster_py_strategy_of(self), &call, &tensors);
     /* The array stays where it is until close: its buffer is held, without memory for the list for ever. */
@@ -38,6 +41,27 @@ PyObject *muster_py_strategy_register(PyObject *self, PyObject *const *args, Py_
     }
     Py_XDECREF(view);
     return result;
+}
+
+static enum muster_rc run_set_stream(struct muster_strategy *strategy, struct muster_py_call *call)
+{
+    muster_strategy_set_stream(strategy, call->data);
+    return MUSTER_OK;
+}
+
+PyObject *muster_py_strategy_set_stream(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                        PyObject *keywords)
+{
+    static const char *const names[] = {"stream", NULL};
+    struct muster_py_call call = {.run = run_set_stream, .is_short = true};
+    PyObject *values[1];
+    uint64_t stream;
+
+    if (!muster_py_read_arguments("set_stream", names, 1, args, count, keywords, values) ||
+        !muster_py_read_number(values[0], 0, UINT64_MAX, &stream))
+        return NULL;
+    call.data = (void *)(uintptr_t)stream;
+    return muster_py_call_run(muster_py_strategy_of(self), &call);
 }
 
 static enum muster_rc run_begin(struct muster_strategy *strategy, struct muster_py_call *call)

@@ -284,6 +284,11 @@ static PyMethodDef strategy_methods[] = {
     {"register", FAST(muster_py_strategy_register), METH_FASTCALL | METH_KEYWORDS,
      "register(name, tensor, dtype=None)\n--\n\nName an array that is part of the training state, "
      "before the first begin."},
+    {"set_stream", FAST(muster_py_strategy_set_stream), METH_FASTCALL | METH_KEYWORDS,
+     "set_stream(stream)\n--\n\nThe CUDA stream (torch.cuda.current_stream().cuda_stream; None: "
+     "the "
+     "default one) whose work comes before calls on arrays in device memory, and belongs to the "
+     "state at commit."},
     {"zeros", FAST(muster_py_strategy_zeros), METH_FASTCALL | METH_KEYWORDS,
      "zeros(count, dtype='f32')\n--\n\nA Tensor that the other processes of the host map: "
      "operations on it copy nothing."},

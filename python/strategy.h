@@ -102,6 +102,7 @@ MUSTER_PY_METHOD_OF_NOTHING(poll);
 /* memory.c */
 MUSTER_PY_METHOD(zeros);
 /* step.c */
+MUSTER_PY_METHOD(set_stream);
 MUSTER_PY_METHOD(register);
 MUSTER_PY_METHOD_OF_NOTHING(begin);
 MUSTER_PY_METHOD_OF_NOTHING(commit);

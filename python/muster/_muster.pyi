@@ -1,12 +1,18 @@
 """The C part: python/strategy.c, tensor.c, params.c, params_table.c, publisher.c, reader.c, xla.c, convert.c."""
 
 from collections.abc import Buffer, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 __version__: str
 
 Reduction = Literal["sum", "mean", "min", "max", "prod", "and", "or", "xor"]
 Dtype = Literal["f32", "f64", "f16", "bf16", "i32", "i64", "u32", "u64", "i8", "u8", "bool"]
+
+class _CudaArray(Protocol):
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
+_Array = Buffer | _CudaArray
 
 class Error(RuntimeError):
     code: int
@@ -59,58 +65,59 @@ class Strategy:
         reproducible: bool = False,
         fixed_size: bool = False,
     ) -> Strategy: ...
-    def register(self, name: str, tensor: Buffer, dtype: Dtype | None = None) -> None: ...
+    def set_stream(self, stream: int | None) -> None: ...
+    def register(self, name: str, tensor: _Array, dtype: Dtype | None = None) -> None: ...
     def zeros(self, count: int, dtype: Dtype | None = "f32") -> Tensor: ...
     def begin(self) -> int: ...
     def all_reduce(
         self,
-        tensors: Buffer | Sequence[Buffer],
+        tensors: _Array | Sequence[_Array],
         op: Reduction | int = "sum",
         dtype: Dtype | None = None,
         timeout: float | None = None,
         bytes_per_pack: int = 0,
     ) -> None: ...
-    def all_reduce_weighted(self, tensors: Buffer | Sequence[Buffer], weight: int, dtype: Dtype | None = None) -> None: ...
-    def broadcast(self, tensor: Buffer, root: int = 0, dtype: Dtype | None = None) -> None: ...
-    def reduce(self, tensor: Buffer, op: Reduction | int = "sum", root: int = 0, dtype: Dtype | None = None) -> None: ...
-    def all_gather(self, input: Buffer, output: Buffer, dtype: Dtype | None = None) -> None: ...
-    def all_to_all(self, input: Buffer, output: Buffer, dtype: Dtype | None = None) -> None: ...
+    def all_reduce_weighted(self, tensors: _Array | Sequence[_Array], weight: int, dtype: Dtype | None = None) -> None: ...
+    def broadcast(self, tensor: _Array, root: int = 0, dtype: Dtype | None = None) -> None: ...
+    def reduce(self, tensor: _Array, op: Reduction | int = "sum", root: int = 0, dtype: Dtype | None = None) -> None: ...
+    def all_gather(self, input: _Array, output: _Array, dtype: Dtype | None = None) -> None: ...
+    def all_to_all(self, input: _Array, output: _Array, dtype: Dtype | None = None) -> None: ...
     def reduce_scatter(
         self,
-        input: Buffer,
-        output: Buffer,
+        input: _Array,
+        output: _Array,
         op: Reduction | int = "sum",
         counts: Sequence[int] | None = None,
         dtype: Dtype | None = None,
     ) -> None: ...
-    def gather(self, input: Buffer, output: Buffer | None, root: int = 0, dtype: Dtype | None = None) -> None: ...
-    def scatter(self, input: Buffer | None, output: Buffer, root: int = 0, dtype: Dtype | None = None) -> None: ...
+    def gather(self, input: _Array, output: _Array | None, root: int = 0, dtype: Dtype | None = None) -> None: ...
+    def scatter(self, input: _Array | None, output: _Array, root: int = 0, dtype: Dtype | None = None) -> None: ...
     def all_gather_uneven(
-        self, input: Buffer, output: Buffer, counts: Sequence[int], dtype: Dtype | None = None
+        self, input: _Array, output: _Array, counts: Sequence[int], dtype: Dtype | None = None
     ) -> None: ...
     def all_to_all_uneven(
         self,
-        input: Buffer,
-        output: Buffer,
+        input: _Array,
+        output: _Array,
         input_counts: Sequence[int],
         output_counts: Sequence[int],
         dtype: Dtype | None = None,
     ) -> None: ...
-    def send(self, tensor: Buffer, rank: int, dtype: Dtype | None = None) -> None: ...
-    def receive(self, tensor: Buffer, rank: int, dtype: Dtype | None = None) -> None: ...
+    def send(self, tensor: _Array, rank: int, dtype: Dtype | None = None) -> None: ...
+    def receive(self, tensor: _Array, rank: int, dtype: Dtype | None = None) -> None: ...
     def exchange(
         self,
-        output: Buffer | None,
+        output: _Array | None,
         to: int | None,
-        input: Buffer | None,
+        input: _Array | None,
         source: int | None,
         dtype: Dtype | None = None,
     ) -> None: ...
     def start(
         self,
         kind: str,
-        input: Buffer | None = None,
-        output: Buffer | None = None,
+        input: _Array | None = None,
+        output: _Array | None = None,
         op: Reduction | int = "sum",
         rank: int = 0,
         weight: int = 0,

@@ -1,0 +1,131 @@
+"""Arrays in the memory of a CUDA device: state, operations and requests, and kill -9. The driver is that of
+tests/fake_gpu, whose device memory kills a process that touches it without the driver."""
+import os
+import pathlib
+
+import numpy
+
+FAKES = pathlib.Path(os.environ["MUSTER_BINARY_DIR"]).absolute() / "lib" / "fake_gpu"
+FAKE = {"MUSTER_CUDA_LIBRARY": str(FAKES / "libcuda.so.1"), "MUSTER_NCCL_LIBRARY": str(FAKES / "23007" / "libnccl.so.2"),
+        "FAKE_CUDA_GUARDED": "1"}
+
+# As CuPy, Numba and PyTorch have them: __cuda_array_interface__.
+ARRAYS = """
+import ctypes
+cuda = ctypes.CDLL(os.environ["MUSTER_CUDA_LIBRARY"])
+class Array:
+    def __init__(self, values, **fields):
+        values = numpy.asarray(values)
+        context, address = ctypes.c_void_p(), ctypes.c_ulonglong()
+        assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+        assert cuda.cuCtxSetCurrent(context) == 0 and cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(values.nbytes)) == 0
+        self.shape, self.dtype, self.address, self.nbytes = values.shape, values.dtype, address, ctypes.c_size_t(values.nbytes)
+        self.__cuda_array_interface__ = {"shape": values.shape, "typestr": values.dtype.str, "version": 3,
+                                         "data": (address.value, False), **fields}
+        self.set(values)
+    def set(self, values):
+        self.kept = numpy.array(values, self.dtype)  # the stream reads it later
+        assert cuda.cuMemcpyHtoDAsync_v2(self.address, ctypes.c_void_p(self.kept.ctypes.data), self.nbytes, None) == 0
+    def get(self):
+        values = numpy.empty(self.shape, self.dtype)
+        assert cuda.cuMemcpyDtoHAsync_v2(ctypes.c_void_p(values.ctypes.data), self.address, self.nbytes, None) == 0
+        assert cuda.cuStreamSynchronize(None) == 0
+        return values
+"""
+
+
+def start(job, program, n, *options, **env):
+    return job(ARRAYS + program, n, *options, env={**FAKE, **env})
+
+
+def test_state_and_gradients_on_the_device_survive_a_kill(job):
+    running = start(job, """
+weights, gradient = Array(numpy.zeros(100_000)), Array(numpy.zeros(1000, "f4"))
+with muster.Strategy() as strategy:
+    strategy.register("weights", weights)
+    is_over, stop = False, numpy.zeros(1)
+    while not is_over:
+        try:
+            strategy.begin()
+            stop[0] = os.path.exists("stop")
+            strategy.all_reduce(stop, "max")
+            gradient.set(numpy.full(1000, strategy.rank + 1, "f4"))
+            strategy.all_reduce_weighted(gradient, 1)
+        except muster.Aborted:
+            continue
+        mean = gradient.get()[0]
+        assert mean == (strategy.contributors + 1) / 2 or strategy.contributors < strategy.size, (mean, strategy.size)
+        weights.set(numpy.full(100_000, strategy.step))
+        strategy.commit()
+        say("step", strategy.step, strategy.size, strategy.restored)
+        is_over = stop[0] > 0
+    assert (weights.get() == strategy.step).all()
+""", 3, FAKE_CUDA_LAZY="1")
+    running.wait_step(3)
+    running.kill(1)
+    running.wait_until(lambda: any(words[0] == "step" and words[3] == "True" for _, _, words in running.said(1)), "the rejoin")
+    running.wait_step(running.step() + 3)
+    running.stop()
+    summary = running.end()
+    assert summary["identical"] is True, summary
+
+
+def test_operations_and_requests_take_them(job):
+    running = start(job, """
+def each(*values):
+    return Array(numpy.array(values, "f8"))
+with muster.Strategy() as strategy:
+    strategy.set_stream(None)
+    strategy.begin()
+    rank = strategy.rank
+    mine, both = each(rank + 1.0), Array(numpy.zeros((1, 2)))
+    strategy.all_gather(mine, both)
+    assert both.get().tolist() == [[1, 2]], both.get()
+    strategy.reduce_scatter(both, mine)
+    assert mine.get().tolist() == [2 * rank + 2], mine.get()
+    mine.set([rank])
+    strategy.exchange(mine, 1 - rank, both_first := each(-1.0), 1 - rank)
+    assert both_first.get().tolist() == [1 - rank]
+    request = strategy.start("all_reduce", output=both, op="max")
+    request.wait()
+    assert both.get().tolist() == [[1, 2]]
+    halves = Array(numpy.array([0x3f80, 0x4000], "i2").view("u2"))
+    strategy.all_reduce(halves, dtype="bf16")
+    assert halves.get().tolist() == [0x4000, 0x4080]
+    strategy.commit()
+say("done")
+""", 2)
+    running.end()
+    assert [words for _, _, words in running.said()] == [["done"]] * 2
+
+
+def test_what_does_not_fit_is_refused(job):
+    running = start(job, """
+def refused(kind, text, call):
+    try:
+        call()
+    except kind as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError(text)
+with muster.Strategy() as strategy:
+    strategy.begin()
+    flat = Array(numpy.zeros((4, 4)), strides=(8, 32))
+    refused(BufferError, "contiguous in C order", lambda: strategy.all_reduce(flat))
+    strategy.all_reduce_weighted(Array(numpy.zeros((4, 1, 4)), strides=(32, 5, 8)), 1)
+    refused(BufferError, "must not be read-only", lambda: strategy.all_reduce(Array([1.0], data=(64, True))))
+    refused(TypeError, "got '<c16'", lambda: strategy.all_reduce(Array(numpy.zeros(2, complex))))
+    refused(TypeError, "got '<f8' as bf16", lambda: strategy.all_reduce(Array([1.0]), dtype="bf16"))
+    refused(TypeError, "got '>f8'", lambda: strategy.all_reduce(Array([1.0], typestr=">f8")))
+    refused(TypeError, "must have data", lambda: strategy.all_reduce(Array([1.0], data=None)))
+    refused(TypeError, "must have a shape", lambda: strategy.all_reduce(Array([1.0], shape=None)))
+    odd = Array([1.0])
+    odd.__cuda_array_interface__ = 7
+    refused(TypeError, "must be a dictionary", lambda: strategy.all_reduce(odd))
+    refused(ValueError, "1 of 2 tensors are in device memory", lambda: strategy.all_reduce_weighted([Array([1.0]), numpy.ones(1)], 1))
+    strategy.commit()
+say("done")
+""", 1)
+    running.end()
+    assert [words for _, _, words in running.said()] == [["done"]]
+    assert numpy.dtype(complex).str == "<c16"
