@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/value/far_memory.h"
 #include "training/checkpoint/writer.h"
 
 #define CHUNK      ((size_t)MUSTER_CHECKPOINT_CHUNK_BYTES)
@@ -58,6 +59,23 @@ int sched_yield(void)
     return (int)syscall(SYS_sched_yield);
 }
 
+/* Memory that cannot be read, of the last tensor. */
+static enum muster_rc memory_fails(struct muster_far_memory *memory, void *to, const void *from,
+                                   size_t bytes)
+{
+    (void)memory;
+    (void)to;
+    (void)from;
+    (void)bytes;
+    return MUSTER_UNAVAILABLE;
+}
+
+static struct muster_far_memory failing = {.read = memory_fails, .write = memory_fails};
+static struct muster_far_memory *const failing_last[CHECKPOINT_TENSORS] = {
+    [CHECKPOINT_TENSORS - 1] = &failing};
+static struct muster_far_memory *const
+    *memories; /* of the next scene's tensors; NULL: the host's */
+
 struct scene {
     struct checkpoint_stand stand;
     struct muster_checkpoint_writer *writer;
@@ -86,6 +104,7 @@ static void scene_open_sized(struct scene *scene, bool is_small, size_t copy_byt
                                                        .folder = stand->folder,
                                                        .name = first,
                                                        .tensors = stand->tensors,
+                                                       .memories = memories,
                                                        .tensor_count = CHECKPOINT_TENSORS,
                                                        .shard_count = 1,
                                                        .copies = scene->copies,
@@ -365,6 +384,26 @@ static void a_shard_that_cannot_be_written_holds_up_nobody(void **state)
     scene_close(&scene);
 }
 
+/* Whether run reads it or a copy is made before. */
+static void a_tensor_that_cannot_be_read_fails_the_shard(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct scene scene;
+        bool is_done = false;
+
+        memories = failing_last;
+        scene_open(&scene, i * SIZE_MAX);
+        memories = NULL;
+        if (i == 1)
+            (void)muster_checkpoint_writer_detach(scene.writer, &is_done);
+        assert_int_equal(muster_checkpoint_writer_run(scene.writer), MUSTER_UNAVAILABLE);
+        assert_string_equal(muster_checkpoint_writer_error(scene.writer)->text,
+                            "the state cannot be read from its device");
+        scene_close(&scene);
+    }
+}
+
 static void all_three_beside_each_other_spoil_nothing(void **state)
 {
     (void)state;
@@ -397,6 +436,7 @@ int main(void)
         cmocka_unit_test(a_cancelled_shard_ends_a_run_that_waits),
         cmocka_unit_test(copies_take_no_more_room_than_they_have),
         cmocka_unit_test(a_shard_that_cannot_be_written_holds_up_nobody),
+        cmocka_unit_test(a_tensor_that_cannot_be_read_fails_the_shard),
         cmocka_unit_test(all_three_beside_each_other_spoil_nothing),
     };
 
