@@ -234,7 +234,7 @@ enum muster_rc muster_strategy_open(const struct muster_strategy_options *option
     if (rc == MUSTER_OK)
         rc = muster_report_open(strategy->env, &strategy->report, &error);
     if (rc == MUSTER_OK && options->communication.implementation == MUSTER_COMMUNICATION_NCCL)
-        rc = muster_strategy_open_device(strategy, &error); /* before anybody counts on this one */
+        rc = muster_strategy_open_device(strategy, NULL, &error); /* before anybody counts on this one */
     if (rc == MUSTER_OK)
         rc = open_node(strategy, options, &error);
     if (rc == MUSTER_OK)
@@ -310,7 +310,7 @@ static void follow_communication(struct muster_strategy *strategy)
     const struct muster_view *view = muster_node_view(strategy->node);
 
     if (view->communication.implementation == MUSTER_COMMUNICATION_NCCL &&
-        muster_strategy_open_device(strategy, &strategy->error) != MUSTER_OK)
+        muster_strategy_open_device(strategy, NULL, &strategy->error) != MUSTER_OK)
         muster_strategy_fail(strategy);
 }
 

@@ -3,19 +3,24 @@
 
 #include <muster/gpu.h>
 
+#include "collective/gpu/device_memory.h"
 #include "collective/group/group.h"
 
 /* --- The backend --- */
 
-enum muster_rc muster_strategy_open_device(struct muster_strategy *strategy,
+enum muster_rc muster_strategy_open_device(struct muster_strategy *strategy, const void *address,
                                            struct muster_error *ret_error)
 {
+    struct muster_gpu_options options = {.ordinal = 0};
     struct muster_error why = {.rc = MUSTER_OK};
     enum muster_rc rc;
 
     if (strategy->env->backend != NULL)
         return MUSTER_OK;
-    rc = muster_gpu_open(strategy->env, NULL, &strategy->env->backend, &why);
+    if (address != NULL)
+        options.ordinal = muster_device_ordinal_of(strategy->env, address);
+    rc = muster_gpu_open(strategy->env, &options, &strategy->env->backend, &why);
+    strategy->nccl_ordinal = options.ordinal;
     if (rc == MUSTER_OK)
         return MUSTER_OK;
     return muster_error_set(
@@ -130,7 +135,13 @@ static enum muster_rc check_all(struct muster_strategy *strategy,
 
     for (size_t i = 0; i < call->count; i++) {
         const struct muster_device_call device = device_call_of(strategy, call, i);
+        int ordinal = muster_device_ordinal_of(strategy->env, device.input.data);
 
+        if (ordinal != strategy->nccl_ordinal)
+            return muster_error_set(
+                &strategy->error, MUSTER_INVALID_ARGUMENT,
+                "%s of tensor %zu: it is on device %d, and NCCL was opened on device %d",
+                call->name, i, ordinal, strategy->nccl_ordinal);
         if (muster_backend_check(strategy->env->backend, &device, &why) != MUSTER_OK)
             return muster_error_set(&strategy->error, why.rc, "%s of tensor %zu: %s", call->name, i,
                                     why.text);
@@ -174,9 +185,10 @@ enum muster_rc muster_strategy_run_on_device(struct muster_strategy *strategy,
 {
     struct muster_strategy_call work = *call;
     struct muster_strategy_call end = *call;
-    enum muster_rc rc = muster_strategy_open_device(strategy, &strategy->error), outcome;
+    enum muster_rc rc, outcome;
     struct muster_error error;
 
+    rc = muster_strategy_open_device(strategy, call->tensors[0].data, &strategy->error);
     if (rc == MUSTER_OK)
         rc = check_all(strategy, call);
     if (rc != MUSTER_OK)

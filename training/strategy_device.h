@@ -4,8 +4,10 @@
 
 #include "training/strategy_call.h"
 
-/** Open the device and NCCL, once. Errors: those of muster_gpu_open, with the remedy. */
+/** Open NCCL and the device that address is on (NULL: the first), once. Errors: those of muster_gpu_open, with the
+ * remedy. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_open_device(struct muster_strategy *strategy,
+                                                             const void *address,
                                                              struct muster_error *ret_error);
 /** Close the device, after the node, and wait for it. In the seat, or without a runtime. */
 void muster_strategy_close_device(struct muster_strategy *strategy);

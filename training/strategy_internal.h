@@ -178,6 +178,7 @@ struct muster_strategy {
         communication;    /* as asked for; the view's once there is one */
     bool is_reproducible; /* as asked for */
     void *stream;         /* of the program: comes before operations on the device */
+    int nccl_ordinal;     /* of the device that the backend was opened on */
     struct muster_list_op list;
     struct muster_op ops[MUSTER_STRATEGY_OPS_MAX];
     size_t ops_started; /* of the running call, the first ones of ops */

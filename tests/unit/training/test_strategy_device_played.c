@@ -7,6 +7,7 @@
 #include <muster/strategy.h>
 
 #include "assertion_count.h"
+#include "collective/gpu/device_memory.h"
 #include "played_node.h"
 #include "training/strategy_device.h"
 
@@ -27,14 +28,16 @@ static struct {
     struct muster_op *ops[8];
     muster_op_fn *done[8];
     unsigned started, ended;
+    int ordinal, opened_ordinal; /* of what is asked about, of the backend */
+    struct muster_error failure; /* of its memory */
 } device;
 
 enum muster_rc muster_gpu_open(struct muster_env *env, const struct muster_gpu_options *options,
                                struct muster_backend **ret_backend, struct muster_error *ret_error)
 {
     (void)env;
-    assert_null(options);
     played_note("device opened\n");
+    device.opened_ordinal = options->ordinal;
     if (device.open_rc != MUSTER_OK)
         return muster_error_set(ret_error, device.open_rc, "no driver");
     *ret_backend = &device.backend;
@@ -133,6 +136,79 @@ enum muster_rc muster_gpu_commit_start(struct muster_op *op, struct muster_group
     return op_start(op, done, true);
 }
 
+/* Its memory is the host's, and each copy is noted. */
+static enum muster_rc memory_read(struct muster_far_memory *memory, void *to, const void *from,
+                                  size_t bytes)
+{
+    (void)memory;
+    played_note("out %zu\n", bytes);
+    memcpy(to, from, bytes);
+    return device.failure.rc;
+}
+
+static enum muster_rc memory_write(struct muster_far_memory *memory, void *to, const void *from,
+                                   size_t bytes)
+{
+    (void)memory;
+    played_note("in %zu\n", bytes);
+    memcpy(to, from, bytes);
+    return device.failure.rc;
+}
+
+static struct muster_far_memory far_memory = {.read = memory_read, .write = memory_write};
+
+int muster_device_ordinal_of(const struct muster_env *env, const void *address)
+{
+    (void)env;
+    (void)address;
+    return device.ordinal;
+}
+
+enum muster_rc muster_device_memory_open(struct muster_env *env, int ordinal,
+                                         struct muster_device_memory **ret_memory,
+                                         struct muster_error *ret_error)
+{
+    (void)env;
+    played_note("memory of %d opened\n", ordinal);
+    if (device.open_rc != MUSTER_OK)
+        return muster_error_set(ret_error, device.open_rc, "no driver");
+    *ret_memory = (struct muster_device_memory *)&device;
+    device.opened_ordinal = ordinal;
+    return MUSTER_OK;
+}
+
+void muster_device_memory_close(struct muster_device_memory *memory)
+{
+    assert_true(memory == NULL || memory == (struct muster_device_memory *)&device);
+}
+
+int muster_device_memory_ordinal(const struct muster_device_memory *memory)
+{
+    assert_ptr_equal(memory, &device);
+    return device.opened_ordinal;
+}
+
+struct muster_far_memory *muster_device_memory_far(struct muster_device_memory *memory)
+{
+    return memory != NULL ? &far_memory : NULL;
+}
+
+enum muster_rc muster_device_memory_wait(struct muster_device_memory *memory, void *stream)
+{
+    assert_ptr_equal(memory, &device);
+    played_note("wait for %s\n", stream == &device ? "the stream" : "the default stream");
+    return device.failure.rc;
+}
+
+bool muster_device_memory_has_failed(struct muster_device_memory *memory,
+                                     struct muster_error *ret_error)
+{
+    if (memory == NULL || device.failure.rc == MUSTER_OK)
+        return false;
+    *ret_error = device.failure;
+    return true;
+}
+
 /* --- the stage --- */
 
 static int64_t values[6];
@@ -211,12 +287,6 @@ static void memory_of_the_wrong_kind_is_refused(void **state)
         {1, MUSTER_COMMUNICATION_AUTO, MUSTER_COMMUNICATION_AUTO, MUSTER_INVALID_ARGUMENT,
          "all_reduce: 1 of 2 tensors are in device memory, the others in host memory: use two "
          "calls"},
-        {3, MUSTER_COMMUNICATION_RING, MUSTER_COMMUNICATION_AUTO, MUSTER_FAILED_PRECONDITION,
-         "all_reduce: communication RING, and the tensors are in device memory: copy them to host "
-         "memory, or use AUTO or NCCL"},
-        {3, MUSTER_COMMUNICATION_NCCL, MUSTER_COMMUNICATION_RING, MUSTER_FAILED_PRECONDITION,
-         "all_reduce: communication RING, and the tensors are in device memory: copy them to host "
-         "memory, or use AUTO or NCCL"},
         {0, MUSTER_COMMUNICATION_NCCL, MUSTER_COMMUNICATION_AUTO, MUSTER_INVALID_ARGUMENT,
          "all_reduce: communication NCCL, and the tensors are in host memory: use AUTO, or RING "
          "for this call"},
@@ -254,7 +324,29 @@ static uint32_t is_same(void *data, const struct muster_member *member)
     return 0;
 }
 
-static void what_a_device_has_not_is_refused(void **state)
+static void ring_copies_device_memory_to_the_host(void **state)
+{
+    const struct muster_communication_options ring = {.implementation = MUSTER_COMMUNICATION_RING};
+    const struct muster_tensor list[] = {one, two};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct muster_strategy *strategy = open_in_step();
+
+        strategy->communication.implementation =
+            i == 0 ? MUSTER_COMMUNICATION_RING : MUSTER_COMMUNICATION_NCCL;
+        muster_strategy_set_stream(strategy, &device);
+        assert_int_equal(
+            muster_strategy_all_reduce_with(strategy, list, 2, MUSTER_SUM, i == 0 ? NULL : &ring),
+            MUSTER_OK);
+        played_expect(
+            "memory of 0 opened\nwait for the stream\nout 8\nout 16\n"
+            "all_reduce 1 x i64 sum\nall_reduce 2 x i64 sum\ntouch\ntouch\nin 8\nin 16\n");
+        close_all(strategy);
+    }
+}
+
+static void what_a_device_has_not_runs_on_copies(void **state)
 {
     struct muster_strategy *strategy;
     struct muster_strategy_split *split = NULL;
@@ -268,22 +360,55 @@ static void what_a_device_has_not_is_refused(void **state)
     assert_int_equal(muster_strategy_begin(strategy, &step, NULL), MUSTER_OK);
     played.journal[0] = '\0';
     device.on_device = 1;
-    played_expect_error(
-        strategy, muster_strategy_all_reduce_weighted(strategy, &one, 1, 1), MUSTER_UNIMPLEMENTED,
-        "all_reduce is not supported in device memory: copy the tensors to host memory");
-    played_expect_error(strategy, muster_strategy_split_all_reduce(split, &one, 1, MUSTER_SUM),
-                        MUSTER_UNIMPLEMENTED,
-                        "all_reduce of a split is not supported in device memory: copy the "
-                        "tensors to host memory");
+    assert_int_equal(muster_strategy_split_all_reduce(split, &one, 1, MUSTER_SUM), MUSTER_OK);
+    played_expect(
+        "memory of 0 opened\nwait for the default stream\nout 8\nall_reduce 1 x i64 lane 16 sum\n"
+        "touch\nin 8\n");
     played_expect_error(strategy, muster_strategy_all_gather(strategy, &one, &three),
                         MUSTER_INVALID_ARGUMENT,
                         "all_gather: 1 of 2 tensors are in device memory, the others in host "
                         "memory: use two calls");
-    played_expect_error(strategy, muster_strategy_register(strategy, "gpu", &one),
+    device.ordinal = 1;
+    played_expect_error(strategy, muster_strategy_split_all_reduce(split, &one, 1, MUSTER_SUM),
                         MUSTER_INVALID_ARGUMENT,
-                        "register gpu: the state is kept in host memory, this is the device's: "
-                        "register a copy");
+                        "all_reduce: the tensor is on device 1, and others are on device 0: a "
+                        "process uses one device");
     played_expect("");
+    close_all(strategy);
+}
+
+/* A device that has failed is told by the call, and before the step ends. */
+static void a_device_that_fails_fails_the_strategy(void **state)
+{
+    struct muster_strategy *strategy = open_in_step();
+    const struct muster_communication_options ring = {.implementation = MUSTER_COMMUNICATION_RING};
+
+    (void)state;
+    assert_int_equal(muster_strategy_all_reduce_with(strategy, &one, 1, MUSTER_SUM, &ring),
+                     MUSTER_OK);
+    (void)muster_error_set(&device.failure, MUSTER_UNAVAILABLE, "lost");
+    played.journal[0] = '\0';
+    played_expect_error(strategy, muster_strategy_commit(strategy), MUSTER_UNAVAILABLE,
+                        "the device of this process has failed: lost");
+    played_expect("wait for the default stream\n"
+                  "give up: the device of this process has failed: lost\n"
+                  "dump: the device of this process has failed: lost\n");
+    close_all(strategy);
+}
+
+static void nccl_is_opened_on_the_device_of_the_tensors(void **state)
+{
+    struct muster_strategy *strategy = open_in_step();
+
+    (void)state;
+    device.ordinal = 2;
+    assert_int_equal(muster_strategy_all_reduce(strategy, &one, 1, MUSTER_SUM), MUSTER_OK);
+    assert_int_equal(device.opened_ordinal, 2);
+    device.ordinal = 1;
+    played_expect_error(
+        strategy, muster_strategy_all_reduce(strategy, &one, 1, MUSTER_SUM),
+        MUSTER_INVALID_ARGUMENT,
+        "all_reduce of tensor 0: it is on device 1, and NCCL was opened on device 2");
     close_all(strategy);
 }
 
@@ -429,7 +554,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_call_is_started_on_the_device_and_committed),
         cmocka_unit_test(memory_of_the_wrong_kind_is_refused),
-        cmocka_unit_test(what_a_device_has_not_is_refused),
+        cmocka_unit_test(ring_copies_device_memory_to_the_host),
+        cmocka_unit_test(what_a_device_has_not_runs_on_copies),
+        cmocka_unit_test(a_device_that_fails_fails_the_strategy),
+        cmocka_unit_test(nccl_is_opened_on_the_device_of_the_tensors),
         cmocka_unit_test(without_a_device_a_call_fails),
         cmocka_unit_test(where_all_need_a_device_it_is_opened_at_once),
         cmocka_unit_test(the_first_failure_is_told),
