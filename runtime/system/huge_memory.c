@@ -162,6 +162,18 @@ size_t muster_huge_memory_taken_bytes(const struct muster_huge_memory *memory)
 
 /* --- The memory --- */
 
+/* The pages of a system that has no huge ones are small. */
+void muster_huge_memory_advise(void *bytes, size_t count)
+{
+    size_t before = (MUSTER_HUGE_PAGE_BYTES - (uintptr_t)bytes % MUSTER_HUGE_PAGE_BYTES) %
+                    MUSTER_HUGE_PAGE_BYTES;
+
+    if (count < before + MUSTER_HUGE_PAGE_BYTES)
+        return;
+    count = (count - before) / MUSTER_HUGE_PAGE_BYTES * MUSTER_HUGE_PAGE_BYTES;
+    (void)madvise((uint8_t *)bytes + before, count, MADV_HUGEPAGE);
+}
+
 enum muster_rc muster_huge_memory_open(struct muster_mem *mem, size_t bytes,
                                        struct muster_huge_memory *ret_memory)
 {
@@ -178,8 +190,7 @@ enum muster_rc muster_huge_memory_open(struct muster_mem *mem, size_t bytes,
     before = (align - (uintptr_t)room % align) % align;
     *ret_memory = (struct muster_huge_memory){
         .bytes = room + before, .capacity = bytes, .mem = mem, .room = room};
-    if (align == MUSTER_HUGE_PAGE_BYTES) /* of a system that has none the pages are small */
-        (void)madvise(ret_memory->bytes, bytes, MADV_HUGEPAGE);
+    muster_huge_memory_advise(ret_memory->bytes, bytes);
     return MUSTER_OK;
 }
 

@@ -26,6 +26,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_huge_memory_open(struct muster_mem *mem,
 /** Idempotent. It stops the thread of take_start, and waits for its end: for one huge page, at most. */
 void muster_huge_memory_close(struct muster_huge_memory *memory);
 
+/** Back the whole huge pages of memory that is the caller's by such, when they are touched first. */
+void muster_huge_memory_advise(void *bytes, size_t count);
+
 /** A thread takes the pages one by one, from the first to the last, and rests between them: it has a low priority.
  * The contents stay as they are, also while other threads write. If there is no memory or no thread, pages are taken
  * on first touch. Once for each memory. */

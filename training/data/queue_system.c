@@ -6,6 +6,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "runtime/system/huge_memory.h"
+
 #define SLOTS_MAX   64u
 #define THREADS_MAX 16u
 
@@ -215,6 +217,7 @@ static enum muster_rc slot_grow(struct muster_data_queue *queue, struct muster_d
     if (grown == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     muster_mem_free(queue->mem, slot->bytes);
+    muster_huge_memory_advise(grown, bytes);
     queue->held_bytes += bytes - slot->capacity;
     slot->bytes = grown;
     slot->capacity = bytes;
