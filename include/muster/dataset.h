@@ -50,11 +50,14 @@ struct muster_dataset_options {
     uint64_t record_bytes;               /* FIXED */
     uint64_t header_bytes, footer_bytes; /* FIXED: left out of each file */
     uint32_t header_lines;               /* LINES, CSV: left out of each file */
-    const struct muster_bytes *records;  /* MEMORY; borrowed until close */
-    muster_dataset_read_fn *read;        /* CALLBACK */
-    void *data;                          /* for read */
-    size_t record_bytes_max;             /* CALLBACK */
-    uint64_t record_count;               /* MEMORY, CALLBACK */
+    /* Files: records are not copied, but lie where the system maps their files until close. For files that nobody
+     * writes: one that is cut short while it is mapped, or that the disk cannot read, ends the process by SIGBUS. */
+    bool is_mapped;
+    const struct muster_bytes *records; /* MEMORY; borrowed until close */
+    muster_dataset_read_fn *read;       /* CALLBACK */
+    void *data;                         /* for read */
+    size_t record_bytes_max;            /* CALLBACK */
+    uint64_t record_count;              /* MEMORY, CALLBACK */
 
     /* The order. */
     bool is_shuffled; /* anew in each epoch, over all records instead of a buffer of them */

@@ -258,6 +258,21 @@ enum muster_rc muster_file_reader_read(const struct muster_file_reader *reader, 
     return MUSTER_OK;
 }
 
+const uint8_t *muster_file_reader_map(const struct muster_file_reader *reader)
+{
+    void *map = MAP_FAILED;
+
+    if (reader->bytes > 0 && reader->bytes <= SIZE_MAX)
+        map = mmap(NULL, (size_t)reader->bytes, PROT_READ, MAP_SHARED, reader->fd, 0);
+    return map != MAP_FAILED ? map : NULL;
+}
+
+void muster_file_map_close(const uint8_t *map, uint64_t bytes)
+{
+    if (map != NULL)
+        (void)munmap((void *)(uintptr_t)map, (size_t)bytes);
+}
+
 void muster_file_reader_close(struct muster_file_reader *reader)
 {
     close(reader->fd);

@@ -60,6 +60,12 @@ MUSTER_MUST_CHECK enum muster_rc muster_file_reader_open(struct muster_file_read
 MUSTER_MUST_CHECK enum muster_rc muster_file_reader_read(const struct muster_file_reader *reader,
                                                          uint64_t at, void *ret_bytes,
                                                          size_t count);
+/** All of its bytes in memory that the system fills from the file when it is touched. It lives on after the reader. A
+ * byte that is touched when the file has become shorter, or cannot be read, ends the process by SIGBUS. NULL: the file
+ * is empty, or the system gives none. Gives (muster_file_map_close). */
+const uint8_t *muster_file_reader_map(const struct muster_file_reader *reader);
+/** NULL is accepted. */
+void muster_file_map_close(const uint8_t *map, uint64_t bytes);
 void muster_file_reader_close(struct muster_file_reader *reader);
 
 #endif

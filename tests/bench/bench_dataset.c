@@ -1,6 +1,7 @@
-/* How fast a dataset reads TFRecords: usage: bench_dataset write FILE COUNT BYTES | bench_dataset read BATCH FILE…
+/* How fast a dataset reads TFRecords: usage: bench_dataset write FILE COUNT BYTES | bench_dataset read|map BATCH FILE…
  * `write` makes a file of COUNT records of BYTES bytes. `read` opens the files, reads each record once, in order, and
- * prints one JSON line: records, bytes of payloads, seconds from before open to behind the last record. */
+ * prints one JSON line: records, bytes of payloads, seconds from before open to behind the last record. `map` does the
+ * same with files that are mapped. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,13 +47,15 @@ static int file_write(const char *path, uint64_t count, size_t bytes)
     return 0;
 }
 
-static int files_read(uint32_t batch_records, const char *const *paths, size_t count)
+static int files_read(uint32_t batch_records, const char *const *paths, size_t count,
+                      bool is_mapped)
 {
     const struct muster_dataset_options options = {.kind = MUSTER_DATASET_TFRECORD,
                                                    .paths = paths,
                                                    .path_count = count,
                                                    .epoch_count = 1,
-                                                   .batch = batch_records};
+                                                   .batch = batch_records,
+                                                   .is_mapped = is_mapped};
     struct muster_dataset *dataset = NULL;
     struct muster_dataset_batch batch;
     struct muster_error error;
@@ -78,9 +81,10 @@ int main(int argc, char **argv)
 {
     if (argc == 5 && strcmp(argv[1], "write") == 0)
         return file_write(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10));
-    if (argc >= 4 && strcmp(argv[1], "read") == 0)
+    if (argc >= 4 && (strcmp(argv[1], "read") == 0 || strcmp(argv[1], "map") == 0))
         return files_read((uint32_t)strtoul(argv[2], NULL, 10), (const char *const *)argv + 3,
-                          (size_t)argc - 3);
-    fputs("usage: bench_dataset write FILE COUNT BYTES | bench_dataset read BATCH FILE…\n", stderr);
+                          (size_t)argc - 3, argv[1][0] == 'm');
+    fputs("usage: bench_dataset write FILE COUNT BYTES | bench_dataset read|map BATCH FILE…\n",
+          stderr);
     return 2;
 }

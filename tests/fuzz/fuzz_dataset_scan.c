@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     uint8_t piece[64];
     struct muster_file_reader reader = {.fd = memfd_create("fuzzed", MFD_CLOEXEC)};
     struct muster_data_window window = {
-        .reader = &reader, .bytes = piece, .capacity = sizeof(piece)};
+        .reader = &reader, .room = piece, .capacity = sizeof(piece)};
     enum muster_rc rc;
 
     if (size == 0 || reader.fd < 0 || muster_file_write_all(reader.fd, bytes + 1, size - 1) != 0) {

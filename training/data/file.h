@@ -8,8 +8,9 @@
 
 struct muster_data_file {
     char *path;
-    uint64_t bytes; /* its size when it was indexed, as it lies on the disk */
-    int plain_fd;   /* -1; else a file without a name that has its bytes, decompressed */
+    uint64_t bytes;     /* its size when it was indexed, as it lies on the disk */
+    int plain_fd;       /* -1; else a file without a name that has its bytes, decompressed */
+    const uint8_t *map; /* its bytes in memory; NULL: they are read */
 };
 
 /** The end of a path that fits into an error beside the rest. */

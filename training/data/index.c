@@ -121,6 +121,20 @@ static muster_data_scan_fn *scan_of(enum muster_dataset_kind kind)
     }
 }
 
+/* A window that has all bytes of the file. */
+static enum muster_rc map_scan(struct muster_data_index *index, uint32_t number,
+                               const struct muster_dataset_options *options,
+                               const struct muster_file_reader *reader,
+                               struct muster_error *ret_error)
+{
+    struct muster_data_window window = {.reader = reader,
+                                        .bytes = index->files[number].map,
+                                        .count = (size_t)reader->bytes,
+                                        .capacity = (size_t)reader->bytes};
+
+    return scan_of(options->kind)(index, number, options, &window, ret_error);
+}
+
 static enum muster_rc file_scan(struct muster_data_index *index, uint32_t number,
                                 const struct muster_dataset_options *options,
                                 struct muster_data_window *window, struct muster_error *ret_error)
@@ -133,10 +147,14 @@ static enum muster_rc file_scan(struct muster_data_index *index, uint32_t number
         return rc;
     if (muster_data_is_compressed(file->path))
         rc = muster_data_plain_open(index->mem, options->scratch_folder, file, &reader, ret_error);
+    if (rc == MUSTER_OK && options->is_mapped)
+        file->map = muster_file_reader_map(&reader);
     window->reader = &reader;
     window->at = 0;
     window->count = 0;
-    if (rc == MUSTER_OK)
+    if (rc == MUSTER_OK && file->map != NULL)
+        rc = map_scan(index, number, options, &reader, ret_error);
+    else if (rc == MUSTER_OK)
         rc = scan_of(options->kind)(index, number, options, window, ret_error);
     muster_data_file_close(file, &reader);
     return rc;
@@ -146,22 +164,23 @@ enum muster_rc muster_data_index_scan(struct muster_data_index *index,
                                       const struct muster_dataset_options *options,
                                       struct muster_error *ret_error)
 {
-    struct muster_data_window window = {.bytes = muster_mem_alloc(index->mem, WINDOW_BYTES),
+    struct muster_data_window window = {.room = muster_mem_alloc(index->mem, WINDOW_BYTES),
                                         .capacity = WINDOW_BYTES};
     enum muster_rc rc = MUSTER_OK;
 
-    if (window.bytes == NULL)
+    if (window.room == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                                 "out of memory for reading files");
     for (uint32_t i = 0; i < index->file_count && rc == MUSTER_OK; i++)
         rc = file_scan(index, i, options, &window, ret_error);
-    muster_mem_free(index->mem, window.bytes);
+    muster_mem_free(index->mem, window.room);
     return rc;
 }
 
 void muster_data_index_fini(struct muster_data_index *index)
 {
     for (uint32_t i = 0; i < index->file_count; i++) {
+        muster_file_map_close(index->files[i].map, index->files[i].bytes);
         if (index->files[i].plain_fd >= 0)
             muster_file_reader_close(&(struct muster_file_reader){.fd = index->files[i].plain_fd});
         muster_mem_free(index->mem, index->files[i].path);

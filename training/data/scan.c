@@ -19,9 +19,10 @@ enum muster_rc muster_data_window_read(struct muster_data_window *window, uint64
     MUSTER_ASSERT(at <= window->reader->bytes && count <= wanted);
     if (at < window->at || at + count > end) {
         window->count = 0;
-        rc = muster_file_reader_read(window->reader, at, window->bytes, wanted);
+        rc = muster_file_reader_read(window->reader, at, window->room, wanted);
         if (rc != MUSTER_OK)
             return rc;
+        window->bytes = window->room;
         window->at = at;
         window->count = wanted;
     }

@@ -7,8 +7,9 @@
 /** Bytes of a file that are at hand, as much as a read brings. */
 struct muster_data_window {
     const struct muster_file_reader *reader;
-    uint8_t *bytes;
-    uint64_t at; /* of the first of them in the file */
+    uint8_t *room;        /* where they are read; a file that is mapped needs none */
+    const uint8_t *bytes; /* in room, or in the map */
+    uint64_t at;          /* of the first of them in the file */
     size_t count, capacity;
     bool is_sparse; /* what is read next is far from this: no more than that is read */
 };

@@ -31,8 +31,11 @@ size_t muster_data_slot_bytes(const struct muster_data_slot *slot,
         return 0;
     if (source->options.kind == MUSTER_DATASET_CALLBACK)
         return slot->part.count * source->options.record_bytes_max;
-    for (uint32_t i = 0; i < slot->part.count; i++)
-        sum += source->index.entries[slot->part.numbers[i]].bytes;
+    for (uint32_t i = 0; i < slot->part.count; i++) {
+        const struct muster_data_entry *entry = &source->index.entries[slot->part.numbers[i]];
+
+        sum += source->index.files[entry->file].map == NULL ? entry->bytes : 0;
+    }
     return sum;
 }
 
@@ -84,6 +87,28 @@ static uint32_t neighbours_count(const struct muster_data_slot *slot,
     return count;
 }
 
+/* The bytes of `bytes` bytes of neighbours, of which the i-th is the first; in the file's map, or read to `to`. */
+static enum muster_rc neighbours_read(struct muster_data_slot *slot,
+                                      const struct muster_data_source *source,
+                                      const struct muster_data_cursor *cursor, uint32_t i,
+                                      uint8_t *to, size_t bytes, const uint8_t **ret_framed)
+{
+    const struct muster_data_entry *entry = &source->index.entries[slot->part.numbers[i]];
+    const struct muster_data_file *file = &source->index.files[entry->file];
+    enum muster_rc rc = MUSTER_OK;
+
+    *ret_framed = file->map != NULL ? file->map + entry->at : to;
+    if (file->map == NULL)
+        rc = muster_file_reader_read(&cursor->reader, entry->at, to, bytes);
+    if (rc == MUSTER_OUT_OF_RANGE)
+        return muster_data_file_error(&slot->error, MUSTER_DATA_LOSS, file, entry->at,
+                                      "the file has become shorter since it was opened; put "
+                                      "the old one back, or start anew");
+    if (rc != MUSTER_OK)
+        return muster_data_file_error(&slot->error, rc, file, entry->at, muster_rc_text(rc));
+    return MUSTER_OK;
+}
+
 static enum muster_rc entries_read(struct muster_data_slot *slot,
                                    const struct muster_data_source *source,
                                    struct muster_data_cursor *cursor)
@@ -97,25 +122,22 @@ static enum muster_rc entries_read(struct muster_data_slot *slot,
         const struct muster_data_entry *entry = &entries[slot->part.numbers[i]];
         const struct muster_data_file *file = &source->index.files[entry->file];
         uint32_t end = i + neighbours_count(slot, entries, i, &bytes);
+        const uint8_t *framed = NULL;
         enum muster_rc rc =
             cursor_move(cursor, source, entry->file, slot->place.epoch, &slot->error);
 
+        if (rc == MUSTER_OK)
+            rc = neighbours_read(slot, source, cursor, i, to, bytes, &framed);
         if (rc != MUSTER_OK)
             return rc;
-        rc = muster_file_reader_read(&cursor->reader, entry->at, to, bytes);
-        if (rc == MUSTER_OUT_OF_RANGE)
-            return muster_data_file_error(&slot->error, MUSTER_DATA_LOSS, file, entry->at,
-                                          "the file has become shorter since it was opened; put "
-                                          "the old one back, or start anew");
-        if (rc != MUSTER_OK)
-            return muster_data_file_error(&slot->error, rc, file, entry->at, muster_rc_text(rc));
+        to += framed == to ? bytes : 0;
         for (; i < end; i++) {
             entry = &entries[slot->part.numbers[i]];
-            rc = muster_data_frame_open(source->options.kind, file, entry, to, &slot->records[i],
-                                        &slot->error);
+            rc = muster_data_frame_open(source->options.kind, file, entry, framed,
+                                        &slot->records[i], &slot->error);
             if (rc != MUSTER_OK)
                 return rc;
-            to += entry->bytes;
+            framed += entry->bytes;
         }
     }
     return MUSTER_OK;

@@ -114,11 +114,12 @@ static void text_is_cut_into_records_and_batches(void **state)
     struct world *world = *state;
 
     for (size_t i = 0; i < sizeof(text_rows) / sizeof(text_rows[0]); i++)
-        for (unsigned without_threads = 0; without_threads < 2; without_threads++) {
+        for (unsigned way = 0; way < 4; way++) {
             struct muster_dataset_options options = text_rows[i].options;
 
             options.epoch_count += options.epoch_count == 0;
-            options.is_prefetch_off = without_threads;
+            options.is_prefetch_off = way % 2 != 0;
+            options.is_mapped = way / 2 != 0;
             dataset_files_write(&world->files, "text", text_rows[i].bytes,
                                 strlen(text_rows[i].bytes));
             assert_int_equal(files_open(world, options, "text"), MUSTER_OK);
@@ -710,6 +711,53 @@ static void a_function_that_fails_is_asked_again(void **state)
                             "most 3");
 }
 
+static void records_of_a_mapped_file_are_not_copied(void **state)
+{
+    struct world *world = *state;
+    struct muster_dataset_options options = {
+        .kind = MUSTER_DATASET_TFRECORD, .epoch_count = 2, .batch = 3, .is_mapped = true};
+    struct muster_dataset_batch batch;
+
+    dataset_files_write_tfrecords(&world->files, "a", 10, 5); /* of 18 bytes each */
+    assert_int_equal(files_open(world, options, "a"), MUSTER_OK);
+    assert_int_equal(muster_dataset_next(world->dataset, &batch, &world->error), MUSTER_OK);
+
+    assert_ptr_equal(batch.records[1].data, (const char *)batch.records[0].data + 18);
+    assert_memory_equal(batch.records[2].data, "12", 2);
+    assert_string_equal(records_join(world), "13|14/10|11|12/13|14");
+}
+
+static void a_damaged_record_of_a_mapped_file_is_named(void **state)
+{
+    struct world *world = *state;
+    struct muster_dataset_options options = {
+        .kind = MUSTER_DATASET_TFRECORD, .is_mapped = true, .is_prefetch_off = true};
+    struct muster_dataset_batch batch;
+
+    assert_int_equal(tfrecords_spoil(world, 31, 54), MUSTER_OK);
+    assert_int_equal(files_open(world, options, "a"), MUSTER_OK);
+    assert_int_equal(muster_dataset_next(world->dataset, &batch, &world->error), MUSTER_OK);
+
+    assert_int_equal(muster_dataset_next(world->dataset, &batch, &world->error), MUSTER_DATA_LOSS);
+    assert_error_has(world, "/a, byte 18: the record has a wrong CRC; fetch the file again");
+}
+
+static void a_mapped_file_that_changes_is_found_when_the_next_epoch_opens_it(void **state)
+{
+    struct world *world = *state;
+    struct muster_dataset_options options = {
+        .kind = MUSTER_DATASET_LINES, .batch = 2, .is_mapped = true, .is_prefetch_off = true};
+    struct muster_dataset_batch batch;
+
+    dataset_files_write(&world->files, "a", "1\n2\n", 4);
+    assert_int_equal(files_open(world, options, "a"), MUSTER_OK);
+    assert_int_equal(muster_dataset_next(world->dataset, &batch, &world->error), MUSTER_OK);
+    dataset_files_write(&world->files, "a", "1\n", 2);
+
+    assert_int_equal(muster_dataset_next(world->dataset, &batch, &world->error), MUSTER_DATA_LOSS);
+    assert_error_has(world, "/a has changed from 4 to 2 bytes since it was opened; put the old");
+}
+
 /* The process reads up to the end, and closes. */
 static bool rest_is_read(struct world *world, const char *expected)
 {
@@ -768,6 +816,9 @@ int main(void)
         CASE(a_scratch_folder_that_is_not_there_is_named),
         CASE(memory_is_not_copied),
         CASE(a_function_that_fails_is_asked_again),
+        CASE(records_of_a_mapped_file_are_not_copied),
+        CASE(a_damaged_record_of_a_mapped_file_is_named),
+        CASE(a_mapped_file_that_changes_is_found_when_the_next_epoch_opens_it),
         CASE(a_child_of_fork_reads_on_by_itself),
     };
 

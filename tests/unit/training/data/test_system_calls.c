@@ -20,15 +20,16 @@ struct row {
     const char *file;
     enum muster_dataset_kind kind;
     uint32_t batch;
-    bool is_prefetch_off;
+    bool is_prefetch_off, is_mapped;
 };
 
 static const struct row rows[] = {
-    {"lines", "lines.txt", MUSTER_DATASET_LINES, 7, false},
-    {"lines_in_calls", "lines.txt", MUSTER_DATASET_LINES, 7, true},
-    {"tfrecords", "*.tfrecord", MUSTER_DATASET_TFRECORD, 3, false},
-    {"tfrecords_in_calls", "*.tfrecord", MUSTER_DATASET_TFRECORD, 3, true},
-    {"gzip", "lines.gz", MUSTER_DATASET_LINES, 16, true},
+    {"lines", "lines.txt", MUSTER_DATASET_LINES, 7, false, false},
+    {"lines_in_calls", "lines.txt", MUSTER_DATASET_LINES, 7, true, false},
+    {"tfrecords", "*.tfrecord", MUSTER_DATASET_TFRECORD, 3, false, false},
+    {"tfrecords_in_calls", "*.tfrecord", MUSTER_DATASET_TFRECORD, 3, true, false},
+    {"tfrecords_mapped", "*.tfrecord", MUSTER_DATASET_TFRECORD, 3, false, true},
+    {"gzip", "lines.gz", MUSTER_DATASET_LINES, 16, true, false},
 };
 
 static struct dataset_files files;
@@ -73,6 +74,7 @@ static enum muster_rc row_open(const struct row *row, struct muster_mem *mem,
         .batch = row->batch,
         .epoch_count = 1,
         .is_prefetch_off = row->is_prefetch_off,
+        .is_mapped = row->is_mapped,
     };
 
     snprintf(path, sizeof(path), "%s/%s", files.folder, row->file);
