@@ -6,6 +6,26 @@
 
 #include "training/data/scan.h"
 
+/* A scan of all bytes at once finds the same as one by pieces. */
+static void check_whole(const struct muster_data_index *pieces, muster_data_scan_fn *scan,
+                        const struct muster_dataset_options *options,
+                        const struct muster_file_reader *reader, const uint8_t *bytes,
+                        enum muster_rc expected)
+{
+    struct muster_data_index index = {
+        .mem = muster_mem_system(), .files = pieces->files, .file_count = 1};
+    struct muster_data_window window = {.reader = reader,
+                                        .bytes = bytes,
+                                        .count = (size_t)reader->bytes,
+                                        .capacity = (size_t)reader->bytes};
+
+    if (scan(&index, 0, options, &window, NULL) != expected ||
+        index.entry_count != pieces->entry_count ||
+        muster_data_index_hash(&index) != muster_data_index_hash(pieces))
+        abort();
+    free(index.entries);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 #define FIELDS_MAX 64u
@@ -70,6 +90,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     if (rc != MUSTER_OK && rc != MUSTER_DATA_LOSS)
         abort();
     check_records(&index, options.kind, bytes + 1, size - 1);
+    check_whole(&index, scans[options.kind], &options, &reader, bytes + 1, rc);
     free(index.entries);
     close(reader.fd);
     return 0;

@@ -69,6 +69,7 @@ static enum muster_rc scan_refuse(const struct muster_data_index *index, uint32_
 struct line_scan {
     bool has_quotes, is_quoted;
     uint64_t begin, quote; /* of the record, and of the quote that is open */
+    uint8_t first;         /* byte of the record: the window may have left it behind */
     uint64_t line;
 };
 
@@ -92,25 +93,21 @@ static size_t record_end_find(struct line_scan *scan, const uint8_t *bytes, size
 }
 
 /* A row without anything in it is not a record. */
-static bool is_empty_row(const struct muster_data_window *window, uint64_t begin, uint64_t end)
+static bool is_empty_row(const struct line_scan *scan, uint64_t end)
 {
-    uint64_t bytes = end - begin;
-
-    if (bytes > 2 || begin < window->at)
-        return false;
-    return memchr("\r\n", window->bytes[begin - window->at], 2) != NULL;
+    return end - scan->begin <= 2 && (scan->first == '\r' || scan->first == '\n');
 }
 
 static enum muster_rc line_add(struct muster_data_index *index, uint32_t file,
-                               const struct muster_dataset_options *options,
-                               const struct muster_data_window *window, struct line_scan *scan,
+                               const struct muster_dataset_options *options, struct line_scan *scan,
                                uint64_t end, struct muster_error *ret_error)
 {
     uint64_t begin = scan->begin;
+    bool is_left_out =
+        scan->line++ < options->header_lines || (scan->has_quotes && is_empty_row(scan, end));
 
     scan->begin = end;
-    if (scan->line++ < options->header_lines ||
-        (scan->has_quotes && is_empty_row(window, begin, end)))
+    if (is_left_out)
         return MUSTER_OK;
     return muster_data_index_add(index, file, begin, end - begin, ret_error);
 }
@@ -131,16 +128,18 @@ enum muster_rc muster_data_scan_lines(struct muster_data_index *index, uint32_t 
         rc = muster_data_window_read(window, at, 1, &bytes, &count);
         if (rc != MUSTER_OK)
             return scan_refuse(index, file, at, rc, ret_error);
+        if (at == scan.begin)
+            scan.first = bytes[0];
         end = record_end_find(&scan, bytes, count, at);
         at += end != 0 ? end : count;
         if (end != 0)
-            rc = line_add(index, file, options, window, &scan, at, ret_error);
+            rc = line_add(index, file, options, &scan, at, ret_error);
     }
     if (rc == MUSTER_OK && scan.is_quoted)
         return muster_data_file_error(ret_error, MUSTER_DATA_LOSS, &index->files[file], scan.quote,
                                       "a quote is not closed; mend the row, or read LINES");
     if (rc == MUSTER_OK && scan.begin < size)
-        rc = line_add(index, file, options, window, &scan, size, ret_error);
+        rc = line_add(index, file, options, &scan, size, ret_error);
     return rc;
 }
 

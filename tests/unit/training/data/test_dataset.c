@@ -127,6 +127,23 @@ static void text_is_cut_into_records_and_batches(void **state)
         }
 }
 
+/* The first bytes of a file that are read at once end between the two bytes of an empty row. */
+static void an_empty_row_is_no_record_wherever_reads_end(void **state)
+{
+    enum { WINDOW = 256 << 10 };
+    static char text[WINDOW + 4];
+    struct world *world = *state;
+    const struct muster_dataset_options options = {.kind = MUSTER_DATASET_CSV, .epoch_count = 1};
+
+    memset(text, 'x', sizeof(text));
+    text[WINDOW - 2] = '\n';
+    memcpy(text + WINDOW - 1, "\r\nb\n", 4);
+    dataset_files_write(&world->files, "rows", text, WINDOW + 3);
+
+    assert_int_equal(files_open(world, options, "rows"), MUSTER_OK);
+    assert_int_equal(muster_dataset_record_count(world->dataset), 2);
+}
+
 static void tfrecords_of_files_come_in_the_order_of_their_paths(void **state)
 {
     struct world *world = *state;
@@ -796,6 +813,7 @@ int main(void)
 {
     const struct CMUnitTest cases[] = {
         CASE(text_is_cut_into_records_and_batches),
+        CASE(an_empty_row_is_no_record_wherever_reads_end),
         CASE(tfrecords_of_files_come_in_the_order_of_their_paths),
         CASE(a_file_that_two_patterns_name_is_read_once),
         CASE(a_shuffle_has_each_record_once_and_follows_from_its_seed),
