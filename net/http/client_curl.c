@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "net/tls/crypto.h"
+#include "net/tls/roots.h"
 
 #define CONNECTIONS_MAX          256 /* a quarter of the 1,024 descriptors of a usual process */
 #define CONNECTIONS_PER_HOST_MAX 192 /* a watch holds one for hours under HTTP/1.1 */
@@ -512,7 +513,7 @@ static bool set_client_texts(struct muster_curl_client *client,
     client->proxy = muster_mem_strdup(env->mem, proxy);
     client->no_proxy = muster_mem_strdup(env->mem, first_of(env->vars, "NO_PROXY", "no_proxy"));
     if (ca_file == NULL) /* by its name, because curl keeps only what comes from one file alone */
-        ca_file = curl_version_info(CURLVERSION_NOW)->cainfo;
+        ca_file = muster_tls_roots_find(curl_version_info(CURLVERSION_NOW)->cainfo);
     if (ca_file != NULL)
         client->ca_file = muster_mem_strdup(env->mem, ca_file);
     return client->proxy != NULL && client->no_proxy != NULL &&

@@ -4,6 +4,7 @@
 #include "net/tls/openssl.h"
 
 #include "net/tls/crypto.h"
+#include "net/tls/roots.h"
 
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -312,6 +313,24 @@ static bool ssl_set_up(SSL_CTX *ssl, enum muster_tls_version version_min)
            SSL_CTX_set_session_id_context(ssl, (const unsigned char *)"muster", 6) == 1;
 }
 
+/* OpenSSL looks at SSL_CERT_FILE and SSL_CERT_DIR, and at the paths of the distribution for which it was built. */
+static enum muster_rc use_system_roots(struct muster_tls_context *context,
+                                       const struct muster_tls_material *material,
+                                       struct muster_error *ret_error)
+{
+    const char *const known[] = {X509_get_default_cert_file(), X509_get_default_cert_dir(), NULL};
+    const char *file = NULL;
+
+    if (!material->is_root_named && muster_tls_roots_first(known) == NULL)
+        file = muster_tls_roots_find(NULL);
+    (void)snprintf(context->ca_name, sizeof(context->ca_name), "the system's roots");
+    if (SSL_CTX_set_default_verify_paths(context->ssl) != 1 ||
+        (file != NULL && SSL_CTX_load_verify_file(context->ssl, file) != 1))
+        return refuse_material(context, ret_error, context->ca_name,
+                               "OpenSSL does not know where they are");
+    return MUSTER_OK;
+}
+
 static enum muster_rc context_fill(struct muster_tls_context *context,
                                    const struct muster_tls_material *material,
                                    struct muster_error *ret_error)
@@ -326,10 +345,7 @@ static enum muster_rc context_fill(struct muster_tls_context *context,
         rc = use_roots(context, material, ret_error);
         context->is_starved |= has_lacked_memory();
     } else if (rc == MUSTER_OK) {
-        (void)snprintf(context->ca_name, sizeof(context->ca_name), "the system's roots");
-        if (SSL_CTX_set_default_verify_paths(context->ssl) != 1)
-            rc = refuse_material(context, ret_error, context->ca_name,
-                                 "OpenSSL does not know where they are");
+        rc = use_system_roots(context, material, ret_error);
     }
     ERR_clear_error();
     if (rc == MUSTER_OK && context->is_starved)

@@ -98,6 +98,7 @@ static enum muster_rc context_of(const struct muster_tls *tls, const struct load
                                  struct muster_tls_context **ret_context,
                                  struct muster_error *ret_error)
 {
+    struct muster_vars *vars = tls->env->vars;
     const struct muster_tls_material material = {
         .cert_pem = loaded->cert,
         .key_pem = loaded->key,
@@ -106,6 +107,8 @@ static enum muster_rc context_of(const struct muster_tls *tls, const struct load
         .key_name = name_of(tls->options.key_file, "key_pem"),
         .ca_name = name_of(tls->options.ca_file, "ca_pem"),
         .is_ca_text = tls->options.ca_file == NULL,
+        .is_root_named = vars != NULL && (muster_vars_get(vars, "SSL_CERT_FILE") != NULL ||
+                                          muster_vars_get(vars, "SSL_CERT_DIR") != NULL),
         .version_min = tls->options.version_min,
     };
 

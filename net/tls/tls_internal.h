@@ -14,7 +14,8 @@ struct muster_tls_sessions;
 struct muster_tls_material {
     const char *cert_pem, *key_pem, *ca_pem; /* NULL: none */
     const char *cert_name, *key_name, *ca_name;
-    bool is_ca_text; /* ca_pem comes from the program, not from a file */
+    bool is_ca_text;    /* ca_pem comes from the program, not from a file */
+    bool is_root_named; /* the environment says where the system's roots are */
     enum muster_tls_version version_min;
 };
 
