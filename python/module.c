@@ -1,5 +1,6 @@
 /* The module muster._muster, against the limited API of CPython 3.11. */
 #include "python/call.h"
+#include "python/dataset.h"
 #include "python/params.h"
 #include "python/publication.h"
 #include "python/request.h"
@@ -27,7 +28,7 @@ PyMODINIT_FUNC PyInit__muster(void)
         !muster_py_add_tensor(module) || !muster_py_add_strategy(module) ||
         !muster_py_add_request(module) || !muster_py_add_params(module) ||
         !muster_py_add_publisher(module) || !muster_py_add_reader(module) ||
-        !muster_py_add_xla(module) ||
+        !muster_py_add_dataset(module) || !muster_py_add_xla(module) ||
         PyModule_AddStringConstant(module, "__version__", MUSTER_VERSION) != 0)
         Py_CLEAR(module);
     return module;

@@ -49,7 +49,7 @@ def __getattr__(name):
     if name == "Elastic":
         from muster.elastic import Elastic
         return Elastic
-    if name in ("params", "publication"):
+    if name in ("data", "params", "publication"):
         return importlib.import_module(f"muster.{name}")
     raise AttributeError(f"module 'muster' has no attribute {name!r}")
 

@@ -45,6 +45,10 @@ def _set_state(extra, value):
         extra.setstate(value)
 
 
+class _DataOver(Exception):
+    """All passes over the data are done."""
+
+
 class Elastic:
     """Steps that all members of a job do together.
 
@@ -65,6 +69,9 @@ class Elastic:
     numbers (numpy's, random.Random), dicts. They are pickled into `blob_bytes` of the state at each commit. A member
     loads them when it is given the state, and when a step runs again.
 
+    data: a dataset of muster.data. step.share() is this member's part of the step, and average() the mean over the
+    records of all, by which the place in the data moves. steps() ends behind the last pass.
+
     checkpoint: a folder that all members see; a new job begins with the newest checkpoint there, and every `every`
     steps one is written, of which `keep` stay.
 
@@ -72,7 +79,7 @@ class Elastic:
     ends this member; the others go on, and `muster run` starts it again. Options are those of muster.Strategy.
     """
 
-    def __init__(self, state, *, extra=None, checkpoint=None, every=100, keep=2, blob_bytes=65536, **options):
+    def __init__(self, state, *, extra=None, data=None, checkpoint=None, every=100, keep=2, blob_bytes=65536, **options):
         if not isinstance(every, int) or every < 1:
             raise ValueError(f"every must be a number of steps from 1 on, got {every!r}")
         self.strategy = muster.Strategy(**options)
@@ -81,8 +88,11 @@ class Elastic:
         self._committed = 0
         self._is_begun = self._has_state = False
         self._buffers = []
+        self._data, self._shared, self._is_over = data, None, False
         for name, array in state.items():
             self.strategy.register(name, array)
+        if data is not None:
+            self.strategy.register("muster.position", data.position)
         if self._extra:
             self._blob = numpy.zeros(blob_bytes, numpy.uint8)
             self._save()
@@ -122,7 +132,7 @@ class Elastic:
     def steps(self, until):
         """Gives this object for each step until `until` is committed. Ends, too, when the job is over before this late
         worker is back. A job that is preempted ends the program with the exit code that says so."""
-        while self._committed < until:
+        while self._committed < until and not self._is_over:
             try:
                 self.begin()
             except muster.JobOver:
@@ -140,6 +150,7 @@ class Elastic:
         if self._extra and (not self._has_state or self.strategy.restored):
             self._load()
         self._has_state = self._is_begun = True
+        self._shared = None
         self._committed = step - 1
         if self._checkpoint is not None and self._committed > 0 and self._committed % self._every == 0:
             self._start_checkpoint()
@@ -158,12 +169,13 @@ class Elastic:
 
     def __exit__(self, kind, value, traceback):
         self._is_begun = False
-        if kind is None:
+        if kind is None or kind is _DataOver:  # a step without records, on all members: they are done behind its commit
+            self._is_over = kind is not None
             if self._extra:
                 self._save()
             self.strategy.commit()
             self._committed += 1
-            return False
+            return self._is_over
         if issubclass(kind, muster.Aborted):
             self._has_state = False  # what extra has done since begin is undone
             return True
@@ -181,7 +193,7 @@ class Elastic:
         for dtype in dict.fromkeys(array.dtype for array in arrays):
             places = [i for i, array in enumerate(arrays) if array.dtype == dtype]
             count = sum(arrays[i].size for i in places)
-            flat = numpy.asarray(self.strategy.zeros(count, _NAMES[dtype.name]))
+            flat = numpy.asarray(self.strategy.zeros(count + self._room_of_claims(dtype.name), _NAMES[dtype.name]))
             self._buffers.append(flat)
             at = 0
             for i in places:
@@ -191,8 +203,45 @@ class Elastic:
 
     def average(self, arrays=None, weight=1):
         """The mean of all members' arrays (without any: of all buffers) by their weights, in place. Behind it nobody may
-        call an operation that the others do not call."""
+        call an operation that the others do not call. With data: the mean of all buffers over the records of all."""
+        if self._data is not None and arrays is None:
+            if len(self._buffers) != 1:
+                raise ValueError("with data, buffers() must be called once, for float32")
+            self._average_claimed(self._buffers[0])
+            return
         self.strategy.all_reduce_weighted(self._buffers if arrays is None else arrays, weight)
+
+    # --- data ---
+
+    def share(self):
+        """A batch of muster.data: this member's part of the step. Behind the last one it ends `with` and steps()."""
+        if self._data is None:
+            raise RuntimeError("share() needs a dataset: Elastic(…, data=muster.data.…)")
+        self._shared = self._data.next_share(self.rank, self.size)
+        if self._shared is None:
+            raise _DataOver
+        return self._shared
+
+    def _room_of_claims(self, dtype):
+        if self._data is None:
+            return 0
+        if dtype != "float32":
+            raise ValueError(f"with data gradients must be float32, got {dtype}: the records that were used are counted beside them")
+        return self._data.claims
+
+    def _average_claimed(self, flat):
+        """The sum tells whose records are in it: the same operation carries the gradients and the claims of the records."""
+        if self._shared is None:
+            raise RuntimeError("with data a step takes its records by step.share()")
+        gradients, claims = flat[:-self._data.claims], flat[-self._data.claims:]
+        if self._shared[1]:
+            gradients *= len(self._shared[1])
+        else:
+            gradients[:] = 0  # the mean of nothing may be NaN
+        self._data.record_claims(claims)
+        self.strategy.all_reduce(flat)
+        used = self._data.apply_claims(claims)
+        gradients /= max(used, 1)
 
     def report(self, name, value):
         """A number for the launcher's progress line."""

@@ -22,7 +22,8 @@ ALLOWED = {
     "docs/protocol.md": {'"epoch":'},
 }
 # Here an epoch is what it is to users: a pass over the data.
-OF_DATA = ("docs/data.md", "include/muster/dataset.h", "training/data/")
+OF_DATA = ("docs/data.md", "docs/from-torchft.md", "docs/python-reference.md", "include/muster/dataset.h", "python/dataset.c",
+           "python/muster/data.py", "training/data/")
 LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 WORD = re.compile(r"\bepochs?\b", re.IGNORECASE)

@@ -1,0 +1,61 @@
+"""Records of files, or the numbers of a program's own data, in an order that a seed gives; see docs/data.md.
+
+    data = muster.data.tfrecord(["data/train-*.tfrecord"], batch=512, seed=7)
+    elastic = muster.Elastic({"weights": weights}, data=data)
+    gradient, = elastic.buffers([weights])
+    for step in elastic.steps(1000):
+        with step:
+            records, numbers, epoch = step.share()      # this member's part of the step
+            gradient[:] = gradient_of(weights, records)  # the mean over them
+            step.average()                              # over the records of all; the position moves by what is in it
+            weights -= 0.1 * gradient
+
+Each record is used once in an epoch, whoever dies: what a dead member had not given comes first in the next step.
+"""
+
+from muster._muster import Dataset as _Base
+
+
+class Dataset(_Base):
+    """Batches of `batch` records. By itself it is an iterator of (records, numbers, epoch); records are bytes."""
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        batch = self.next()
+        if batch is None:
+            raise StopIteration
+        return batch
+
+
+def _open(kind, paths, options):
+    return Dataset(kind, paths=[paths] if isinstance(paths, str) else [str(each) for each in paths], **options)
+
+
+def lines(paths, **options):
+    """Lines of text, without their ends. Paths may be patterns of the shell; .gz and .zst are decompressed.
+
+    Options, here and below: batch (records of a step of all members, 1), shuffle (True: anew in each epoch, over all
+    records), seed, epochs (0: without end), header_lines, prefetch_bytes, threads."""
+    return _open("lines", paths, {"shuffle": True, **options})
+
+
+def csv(paths, **options):
+    """Rows of CSV; quoted fields may hold ends of lines."""
+    return _open("csv", paths, {"shuffle": True, **options})
+
+
+def fixed(paths, record_bytes, **options):
+    """Records of record_bytes bytes each, behind header_bytes and before footer_bytes of each file."""
+    return _open("fixed", paths, {"record_bytes": record_bytes, "shuffle": True, **options})
+
+
+def tfrecord(paths, **options):
+    """TFRecords; their CRC is checked."""
+    return _open("tfrecord", paths, {"shuffle": True, **options})
+
+
+def numbers(count, **options):
+    """The numbers 0 … count - 1, for data that the program has itself, such as a dataset of PyTorch: records are empty."""
+    return Dataset("numbers", count=count, **{"shuffle": True, **options})
