@@ -1,8 +1,12 @@
 """Elastic training of PyTorch models on CPUs."""
 
+import sys
+
+import numpy
 import torch
 
 import muster.elastic
+
 
 def __getattr__(name):
     """Import the backend only when a part of it is asked for."""
@@ -37,7 +41,7 @@ class Elastic(muster.elastic.Elastic):
 
     Parameters, buffers and the optimizer's state are what a joiner is given; gradients lie in one memory that the other
     processes of the host map. Buffers (the statistics of BatchNorm) become their mean over the members before the
-    update. extra: as in muster.Elastic; what the optimizer keeps beside tensors (the learning rate) is there already.
+    update. extra, data: as in muster.Elastic; what the optimizer keeps beside tensors (the learning rate) is there already.
     seed: torch's generator is seeded by it, the step and the rank at each begin, so that dropout is the same when a
     step runs again.
     """
@@ -57,7 +61,13 @@ class Elastic(muster.elastic.Elastic):
                 if tensor.numel() > 0:
                     arrays[f"{kind}.{name}"] = _bytes_of(tensor)
         super().__init__(arrays, extra={"torch.groups": _Groups(optimizer), **(extra or {})}, **options)
-        self._flatten_gradients()
+        self._members = _members_of(self)
+        self._is_reduced = self._members is not None and isinstance(model, torch.nn.parallel.DistributedDataParallel)
+        if self._is_reduced and self._data is not None:
+            raise ValueError("data counts the records beside the gradients, which DistributedDataParallel has: give one of them up")
+        self._flat = []
+        if not self._is_reduced:
+            self._flatten_gradients()
         buffers = [each for each in model.buffers() if each.numel() > 0]
         self._means = [each.view(-1).numpy() for each in buffers if each.dtype in (torch.float32, torch.float64)]
         self._counts = [each.view(-1).numpy() for each in buffers if each.dtype == torch.int64]
@@ -65,10 +75,10 @@ class Elastic(muster.elastic.Elastic):
 
     def _flatten_gradients(self):
         """Gradients of a type lie one behind the other: one operation reduces them where they are."""
-        self._flat = []
         for dtype in dict.fromkeys(each.dtype for each in self._parameters):
             group = [each for each in self._parameters if each.dtype == dtype]
-            memory = self.strategy.zeros(sum(each.numel() for each in group), _NAMES[dtype])
+            count = sum(each.numel() for each in group)
+            memory = self.strategy.zeros(count + self._room_of_claims(str(dtype).removeprefix("torch.")), _NAMES[dtype])
             flat = torch.frombuffer(memory, dtype=dtype)
             at = 0
             for each in group:
@@ -94,23 +104,65 @@ class Elastic(muster.elastic.Elastic):
             raise RuntimeError("optimizer.step() must be inside of `with step`")
         if self._is_averaged:
             raise RuntimeError("a second optimizer.step() in one step: its update would be done twice if the step runs again")
-        self._gather_gradients()
-        self.strategy.all_reduce_weighted([memory for memory, _, _ in self._flat], self.weight)
+        if self._members is not None:
+            self._members.check()
+        if not self._is_reduced:
+            self._gather_gradients()
+            if self._data is not None:
+                self._average_claimed(numpy.asarray(self._flat[0][0]))
+            else:
+                self.strategy.all_reduce_weighted([memory for memory, _, _ in self._flat], self.weight)
         if self._means:
             self.strategy.all_reduce(self._means, "mean")
         if self._counts:
             self.strategy.all_reduce(self._counts, "max")
         self._is_averaged = True
 
+    def rehearse(self, function, times=2):
+        """Call function() as if this process were alone; gradients and buffers are then what they were. It does what a
+        step does before its update. Without this the others would wait in a joiner's first step, while it imports what
+        PyTorch imports late, and while DistributedDataParallel, in an elastic group, arranges its buckets."""
+        if self._is_begun:
+            raise RuntimeError("rehearse() must be outside of `with step`")
+        buffers = [(each, each.detach().clone()) for each in self.model.buffers()]
+        with torch.random.fork_rng(devices=[]):
+            for _ in range(times):
+                function()
+        with torch.no_grad():
+            for each, value in buffers:
+                each.copy_(value)
+        self.optimizer.zero_grad(set_to_none=False)
+
     def begin(self):
         super().begin()
+        if self._members is not None:
+            self._members.begin()
         self._is_averaged = False
         self.weight = 1
         torch.manual_seed((self.seed * 1_000_003 + self.step) * 65_536 + self.rank)
 
+    def __exit__(self, kind, value, traceback):
+        if self._members is not None and (kind is None or kind is muster.elastic._DataOver):
+            try:
+                self._members.end()
+            except muster.Aborted as error:
+                return super().__exit__(type(error), error, traceback)
+        elif self._members is not None:
+            self._members.drop()
+        return super().__exit__(kind, value, traceback)
+
     def close(self):
         self._hook.remove()
         super().close()
+
+
+def _members_of(elastic):
+    """What the c10d group is told of the steps, if the program has made one that is elastic."""
+    backend = sys.modules.get("muster.torch.backend")
+    members = backend.members_of_step() if backend is not None else None
+    if members is not None:
+        members.elastic = elastic
+    return members
 
 
 def _tensors_of(optimizer):

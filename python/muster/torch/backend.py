@@ -1,4 +1,4 @@
-"""The c10d backend "muster": unmodified DistributedDataParallel programs on CPUs. FSDP is not tried.
+"""The c10d backend "muster": unmodified DistributedDataParallel and FSDP2 programs on CPUs.
 
     import muster.torch.backend
     muster.torch.backend.init_process_group()      # in place of torch.distributed.init_process_group()
@@ -6,254 +6,93 @@
 The size of the world is fixed, and a worker that has died does not come back: all_reduce, broadcast, barrier and
 reduce_scatter go on among the others, and so do messages. Operations that have a place for each rank raise
 muster.Aborted. For a worker that comes back use muster.torch.Elastic. No TCPStore is in the path: members find each
-other as those of any job do.
+other as those of any job do. The operations of groups of some members are made of messages (group.py), which have tags
+(mail.py).
+
+    muster.torch.backend.init_process_group(elastic=True)
+
+is for programs with muster.torch.Elastic: the group are the members of the step, and outside of steps this process
+alone, so that constructors which call the others have their answer.
 """
 
 import atexit
 import sys
+import zlib
 
-import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import Backend as _Base, Work as _BaseWork, _create_work_from_future
-from torch.futures import Future
+from torch._C._distributed_c10d import Backend as _Base
 
 import muster
+from muster.torch.group import Everyone, OfStep, Subgroup
+from muster.torch.mail import Mail
+from muster.torch.operations import Operations, array_of
+
+_URL, _ELASTIC_URL = "muster://", "muster://elastic"
+_strategy = None  # this process's, from the rendezvous on; inside of Elastic it is that one's
+_everyone = None  # the members of the first group
 
 
-_OPS = {
-    dist.ReduceOp.SUM: "sum",
-    dist.ReduceOp.AVG: "mean",
-    dist.ReduceOp.MIN: "min",
-    dist.ReduceOp.MAX: "max",
-    dist.ReduceOp.PRODUCT: "prod",
-    dist.ReduceOp.BAND: "and",
-    dist.ReduceOp.BOR: "or",
-    dist.ReduceOp.BXOR: "xor",
-}
-_strategy = None  # this process's, from the rendezvous on
-_messages = []  # requests that nobody may have waited for
+class Backend(Operations, _Base):
+    """A group whose size is fixed."""
 
+    def __init__(self, rank, members):
+        super().__init__(rank, len(members.ranks))
+        self.members = members
+        self._split_count = 0
 
-def _op_of(options):
-    for op, name in _OPS.items():
-        if options.reduceOp == op:
-            return name
-    raise NotImplementedError(f"the backend muster has no {options.reduceOp}")
+    @property
+    def options(self):
+        return _Base.Options("muster")
 
+    # PyTorch's trampoline calls itself without end where one of these is not overridden.
+    supports_splitting = property(lambda self: True)
+    supports_coalescing = supports_shrinking = supports_reconfigure = supports_window = property(lambda self: False)
+    _supports_time_estimate = supports_coalescing
 
-def _array_of(tensor):
-    """Memory of a contiguous tensor, and the name of its type where NumPy lacks it."""
-    if tensor.device.type != "cpu":
-        raise NotImplementedError(f"the backend muster takes tensors on the CPU, got one on {tensor.device}")
-    flat = tensor.detach().view(-1)
-    return (flat.view(torch.int16).numpy(), "bf16") if tensor.dtype == torch.bfloat16 else (flat.numpy(), None)
-
-
-def _work(result):
-    future = Future()
-    future.set_result(result)
-    return _create_work_from_future(future)
-
-
-class _Message(_BaseWork):
-    """A send or receive that goes on; `then` runs when it has ended well."""
-
-    def __init__(self, request, then=None):
-        super().__init__()
-        self.request, self.then = request, then
-        _messages.append(self)
-
-    def is_completed(self):
-        return self.request.done
-
-    def wait(self, timeout=None):
-        if self in _messages:
-            _messages.remove(self)
-        self.request.wait()
-        then, self.then = self.then, None
-        if then:
-            then()
-        return True
-
-
-class Backend(_Base):
-    """Each operation but a message is done when its call returns: a thread would gain nothing on CPUs."""
-
-    def __init__(self, rank, size):
-        super().__init__(rank, size)
-        self.world = size
-        self.has_lost = False  # a member is gone: no operation that has a place for each ends well
-
-    def getBackendName(self):
-        return "muster"
-
-    def _in_place(self, tensor, call, *words):
-        """Call it on the memory of the tensor, or of a contiguous copy."""
-        memory = tensor if tensor.is_contiguous() else tensor.contiguous()
-        if memory.numel() > 0:
-            array, dtype = _array_of(memory)
-            call(array, *words, dtype=dtype)
-        if memory is not tensor:
-            tensor.detach().copy_(memory)
-
-    def allreduce(self, tensors, options=None):
-        for tensor in tensors:
-            self._in_place(tensor, _strategy.all_reduce, _op_of(options) if options else "sum")
-        return _work(tensors)
-
-    allreduce_coalesced = allreduce
-
-    def broadcast(self, tensors, options):
-        for tensor in tensors:
-            self._in_place(tensor, _strategy.broadcast, options.rootRank)
-        return _work(tensors)
-
-    def reduce(self, tensors, options):
-        for tensor in tensors:
-            self._in_place(tensor, _strategy.reduce, _op_of(options), options.rootRank)
-        return _work(tensors)
-
-    def _pair(self, call, given, output, *words):
-        """The call on contiguous memory of both."""
-        memory = output if output.is_contiguous() else torch.empty_like(output, memory_format=torch.contiguous_format)
-        if memory.numel() > 0:
-            source, dtype = _array_of(given.contiguous())
-            call(source, _array_of(memory)[0], *words, dtype=dtype)
-        if memory is not output:
-            output.detach().copy_(memory)
-
-    def all_gather_single(self, output, given, options=None):
-        self._pair(_strategy.all_gather, given, output)
-        return _work([output])
-
-    _allgather_base = all_gather_single
-
-    def all_gather_single_coalesced(self, outputs, givens, options=None):
-        for output, given in zip(outputs, givens):
-            self._pair(_strategy.all_gather, given, output)
-        return _work(outputs)
-
-    allgather_into_tensor_coalesced = all_gather_single_coalesced
-
-    def allgather(self, outputs, givens, options=None):
-        for parts, given in zip(outputs, givens):
-            gathered = torch.empty((self.world, *given.shape), dtype=given.dtype)
-            self._pair(_strategy.all_gather, given, gathered)
-            for part, each in zip(parts, gathered):
-                part.detach().copy_(each)
-        return _work(outputs)
-
-    def gather(self, outputs, givens, options):
-        for at, given in enumerate(givens):
-            is_root = self.rank() == options.rootRank
-            source, dtype = _array_of(given.contiguous())
-            gathered = torch.empty((self.world, *given.shape), dtype=given.dtype) if is_root else None
-            if given.numel() > 0:
-                _strategy.gather(source, _array_of(gathered)[0] if is_root else None, options.rootRank, dtype=dtype)
-            for part, each in zip(outputs[at] if is_root else (), gathered if is_root else ()):
-                part.detach().copy_(each)
-        return _work(outputs)
-
-    def scatter(self, outputs, givens, options):
-        for at, output in enumerate(outputs):
-            is_root = self.rank() == options.rootRank
-            whole = torch.stack([part.detach() for part in givens[at]]) if is_root else None
-            memory = torch.empty_like(output, memory_format=torch.contiguous_format)
-            if memory.numel() > 0:
-                array, dtype = _array_of(memory)
-                _strategy.scatter(_array_of(whole)[0] if is_root else None, array, options.rootRank, dtype=dtype)
-            output.detach().copy_(memory)
-        return _work(outputs)
-
-    def _scatter_sum(self, output, given, options):
-        """When a member has gone, the reduction of all among the others, of which each keeps its part."""
-        if not self.has_lost:
-            try:
-                self._pair(_strategy.reduce_scatter, given.detach(), output, _op_of(options))
-                return
-            except muster.Aborted:  # on all, and the input is as it was
-                self.has_lost = True
-        whole = given.detach().clone(memory_format=torch.contiguous_format)
-        self._in_place(whole, _strategy.all_reduce, _op_of(options))
-        output.detach().copy_(whole.view(self.world, -1)[self.rank()].view_as(output))
-
-    def reduce_scatter_single(self, output, given, options):
-        self._scatter_sum(output, given, options)
-        return _work([output])
-
-    _reduce_scatter_base = reduce_scatter_single
-
-    def reduce_scatter_single_coalesced(self, outputs, givens, options):
-        for output, given in zip(outputs, givens):
-            self._scatter_sum(output, given, options)
-        return _work(outputs)
-
-    def reduce_scatter(self, outputs, givens, options):
-        for output, parts in zip(outputs, givens):
-            self._scatter_sum(output, torch.stack([part.detach() for part in parts]), options)
-        return _work(outputs)
-
-    def all_to_all_single(self, output, given, output_sizes, input_sizes, options=None):
-        if len(set(output_sizes) | set(input_sizes)) <= 1:
-            self._pair(_strategy.all_to_all, given, output)
-        else:
-            self._exchange(given, output, [size * given[:1].numel() for size in input_sizes or self._even(given)],
-                           [size * output[:1].numel() for size in output_sizes or self._even(output)])
-        return _work([output])
-
-    alltoall_base = all_to_all_single
-
-    def _even(self, tensor):
-        return [tensor.shape[0] // self.world] * self.world
-
-    def _exchange(self, given, output, input_counts, output_counts):
-        memory = torch.empty_like(output, memory_format=torch.contiguous_format)
-        source, dtype = _array_of(given.contiguous())
-        _strategy.all_to_all_uneven(source, _array_of(memory)[0], input_counts, output_counts, dtype=dtype)
-        output.detach().copy_(memory)
-
-    def alltoall(self, outputs, givens, options=None):
-        given = torch.cat([each.detach().reshape(-1) for each in givens])
-        output = torch.empty(sum(each.numel() for each in outputs), dtype=given.dtype)
-        self._exchange(given, output, [each.numel() for each in givens], [each.numel() for each in outputs])
-        for each, part in zip(outputs, output.split([each.numel() for each in outputs])):
-            each.detach().copy_(part.view_as(each))
-        return _work(outputs)
-
-    def _message(self, kind, tensors, rank, tag):
-        if tag != 0 or len(tensors) != 1:
-            raise NotImplementedError("the backend muster has messages of one tensor, without tags: they are counted")
-        tensor = tensors[0]
-        memory = tensor.detach() if tensor.is_contiguous() else tensor.detach().contiguous()
-        if memory.numel() == 0:
-            return _work(tensors)
-        array, dtype = _array_of(memory)
-        if kind == "send":
-            return _Message(_strategy.start("send", array, rank=rank, dtype=dtype))
-        then = None if tensor.is_contiguous() else lambda: tensor.detach().copy_(memory)
-        return _Message(_strategy.start("receive", None, array, rank=rank, dtype=dtype), then)
-
-    def send(self, tensors, rank, tag):
-        return self._message("send", tensors, rank, tag)
-
-    def recv(self, tensors, rank, tag):
-        return self._message("receive", tensors, rank, tag)
-
-    def barrier(self, options=None):
-        _strategy.barrier()
-        return _work([])
+    def split(self, store, ranks, options):
+        """A group of some of these ranks, in this order; None for the others."""
+        self._split_count += 1
+        ranks = [self.members.ranks[rank] for rank in ranks]
+        return _backend_of(ranks, f"{self.members.number}:{self._split_count}:{ranks}")
 
     def shutdown(self):
-        _close()
+        if self.members is _everyone:  # the others end with it
+            _close()
+
+
+class ElasticGroup(Operations, dist.ProcessGroup):
+    """A group whose rank and size are those of the step: a Backend's do not change."""
+
+    def __init__(self, members):
+        super().__init__(0, 1)
+        self.members = members
+        self._name = self._description = ""
+
+    def getRank(self):
+        return self.members.rank
+
+    def getSize(self):
+        return len(self.members.ranks)
+
+    def setGroupName(self, name):
+        self._name = name
+
+    def getGroupName(self):
+        return self._name
+
+    def setGroupDesc(self, description):
+        self._description = description
+
+    def getGroupDesc(self):
+        return self._description
 
 
 def _close():
     """The work is done."""
     global _strategy
     strategy, _strategy = _strategy, None
-    while strategy is not None and not strategy.closed and _messages:
-        _messages[0].wait()
     if strategy is not None and not strategy.closed:
+        _everyone.mail.close()
         strategy.commit()
         strategy.close()
 
@@ -266,23 +105,57 @@ def _on_exit():
 
 def _rendezvous(url, **_):
     """No process is asked: the members of the job have found each other in begin."""
-    global _strategy
+    global _strategy, _everyone
+    if url == _ELASTIC_URL:
+        _everyone = OfStep()
+        yield dist.HashStore(), 0, 1
+        return
     _strategy = muster.Strategy()
     _strategy.begin()
+    _everyone = Everyone(_strategy, Mail(_strategy))
     atexit.register(_on_exit)
     yield dist.HashStore(), _strategy.rank, _strategy.size
 
 
-def _create(store, rank, size, timeout):
-    if _strategy is None or size != _strategy.size:
-        raise NotImplementedError("the backend muster has one group, of all members: muster.torch.backend.init_process_group()")
-    return Backend(rank, size)
+def _backend_of(ranks, name):
+    """The backend of a further group; None if this process is not in it."""
+    if _strategy.rank not in ranks:
+        return None
+    number = 2**32 + zlib.crc32(name.encode())  # not that of the first group
+    is_all = ranks == _everyone.ranks
+    members = Everyone(_strategy, _everyone.mail, number) if is_all else Subgroup(ranks, _strategy.rank, number, _everyone.mail)
+    return Backend(ranks.index(_strategy.rank), members)
 
 
-def init_process_group(**options):
-    """torch.distributed.init_process_group on the members of this job. Ranks are those of muster, from 0."""
-    dist.init_process_group("muster", init_method="muster://", **options)
+def _create(given, options):
+    if isinstance(_everyone, OfStep):
+        if given.global_ranks_in_group:
+            raise NotImplementedError("a group that is elastic has no groups of some of its members: their ranks change")
+        return ElasticGroup(_everyone)
+    if _strategy is None:
+        raise RuntimeError("the backend muster needs its rendezvous: call muster.torch.backend.init_process_group()")
+    if not given.global_ranks_in_group:
+        return Backend(_strategy.rank, _everyone)
+    return _backend_of(list(given.global_ranks_in_group), given.group_id)
 
 
-dist.Backend.register_backend("muster", _create, devices=["cpu"])
+def init_process_group(elastic=False, **options):
+    """torch.distributed.init_process_group on the members of this job. Ranks are those of muster, from 0.
+
+    elastic: the program has a muster.torch.Elastic, made behind this; rank and size are those of its step.
+    """
+    dist.init_process_group("muster", init_method=_ELASTIC_URL if elastic else _URL, **options)
+
+
+def average(gradients):
+    """The mean of a tensor over the members of the first group that give theirs, in place."""
+    _everyone.average(*array_of(gradients))
+
+
+def members_of_step():
+    """What an Elastic tells of its steps, if the group is elastic."""
+    return _everyone if isinstance(_everyone, OfStep) else None
+
+
+dist.Backend.register_backend("muster", _create, extended_api=True, devices=["cpu"])
 dist.register_rendezvous_handler("muster", _rendezvous)

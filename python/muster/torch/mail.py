@@ -1,0 +1,247 @@
+"""Messages of the c10d backend by key (group, tag): the library's own go in one order from one member to another.
+
+A message is an envelope of a fixed size, and behind it what does not fit in there. An envelope that comes before its
+receive was asked for is kept with its bytes.
+"""
+
+import time
+
+import numpy
+
+import muster
+
+_ENVELOPE_BYTES = 256
+_HEAD_BYTES = 24  # group, tag, bytes
+_INLINE_BYTES = _ENVELOPE_BYTES - _HEAD_BYTES
+_SPINS = 200  # looks without a pause before those with one
+_PAUSE_S = 0.0001
+
+
+def _bytes_of(array):
+    return array.reshape(-1).view(numpy.uint8)
+
+
+class Sending:
+    """A message that is sent: its array is the program's again when it is done."""
+
+    def __init__(self, mail, requests, array):
+        self.mail, self.requests, self.array = mail, requests, array
+
+    @property
+    def done(self):
+        return all(each.done for each in self.requests)
+
+    def wait(self):
+        self.mail.wait(lambda: self.done, self.requests)
+        self.mail.let_go(self)
+        for each in self.requests:
+            each.wait()
+
+    def cancel(self):
+        """The last part first: the receiver, which asks for them in their order, finds each given up."""
+        for each in reversed(self.requests):
+            each.cancel()
+        self.mail.let_go(self)
+
+
+class Receiving:
+    """A message that is awaited from a rank."""
+
+    def __init__(self, mail, rank, key, array):
+        self.mail, self.rank, self.key, self.bytes = mail, rank, key, _bytes_of(array)
+        self.done, self.error = False, None
+
+    def wait(self):
+        self.mail.wait(lambda: self.done, self.mail.requests_of(self.rank))
+        if self.error is not None:
+            raise self.error
+
+    def end(self, error=None):
+        self.done, self.error = True, error
+
+
+class _Reading:
+    """What comes from a rank now: an envelope, or the bytes of a message."""
+
+    def __init__(self, request, memory, key=None, receiving=None):
+        self.request, self.memory, self.key, self.receiving = request, memory, key, receiving
+
+
+class Mail:
+    """Messages with the other members. Only calls of this object make the receives go on."""
+
+    def __init__(self, strategy):
+        self.strategy = strategy
+        self._sendings = []  # nobody may have waited for them
+        self._awaited = {}  # rank: receives in the order in which they were asked for
+        self._kept = {}  # rank: (key, bytes) that nobody has asked for
+        self._reading = {}  # rank: _Reading
+
+    @property
+    def is_awaited(self):
+        """A receive is open, whose sender may wait for it."""
+        return any(self._awaited.values()) or any(each.key is not None for each in self._reading.values())
+
+    def send(self, rank, key, array):
+        content = _bytes_of(array)
+        envelope = numpy.zeros(_ENVELOPE_BYTES, numpy.uint8)
+        envelope[:_HEAD_BYTES].view(numpy.int64)[:] = (*key, len(content))
+        parts = [envelope]
+        if len(content) <= _INLINE_BYTES:
+            envelope[_HEAD_BYTES:_HEAD_BYTES + len(content)] = content
+        else:
+            parts.append(content)
+        sending = Sending(self, [self.strategy.start("send", each, rank=rank) for each in parts], array)
+        self._sendings.append(sending)
+        return sending
+
+    def receive(self, rank, key, array):
+        receiving = Receiving(self, rank, key, array)
+        self._awaited.setdefault(rank, []).append(receiving)
+        self.go_on()
+        return receiving
+
+    def forget(self, receiving):
+        """Its array is not written to any more, unless its bytes are on their way."""
+        awaited = self._awaited.get(receiving.rank, [])
+        if receiving in awaited:
+            awaited.remove(receiving)
+
+    def let_go(self, sending):
+        if sending in self._sendings:
+            self._sendings.remove(sending)
+
+    def requests_of(self, rank):
+        return [self._reading[rank].request] if rank in self._reading else []
+
+    def exchange(self, key, outgoing, incoming):
+        """Arrays to and from ranks, all at once. When one fails the rest is given up."""
+        receivings = [self.receive(rank, key, array) for rank, array in incoming.items()]
+        sendings = []
+        try:
+            sendings += [self.send(rank, key, array) for rank, array in outgoing.items()]
+            for each in receivings + sendings:
+                each.wait()
+        except BaseException:
+            for each in receivings:
+                self.forget(each)
+            for each in sendings:
+                each.cancel()
+            raise
+
+    def wait(self, is_done, requests=()):
+        """Until it is done: receives that others may wait for go on meanwhile."""
+        looks = 0
+        while not is_done():
+            if self.go_on():
+                looks = 0
+                continue
+            others = [each for each in self._reading.values() if each.request not in requests]
+            waited = [each for each in requests if not each.done]
+            if waited and not others and not is_done():
+                try:
+                    waited[0].wait()
+                except muster.Error:
+                    pass  # it is raised where the request's end is looked at
+                continue
+            self.strategy.poll()
+            looks += 1
+            if looks > _SPINS:
+                time.sleep(_PAUSE_S)
+
+    def go_on(self):
+        """Look once at what comes. Returns whether something has."""
+        moved = False
+        for rank in {**self._awaited, **self._reading}:
+            while self._look_at(rank):
+                moved = True
+        return moved
+
+    def close(self):
+        """What is sent is received; a receive that nobody has waited for is given up."""
+        while self._sendings:
+            self._sendings[0].wait()
+        for each in self._reading.values():
+            each.request.cancel()
+            try:
+                each.request.wait()
+            except muster.Error:
+                pass
+        self._reading.clear()
+
+    # --- what comes from a rank ---
+
+    def _look_at(self, rank):
+        awaited = self._awaited.get(rank, [])
+        if self._take_kept(rank, awaited):
+            return True
+        reading = self._reading.get(rank)
+        try:
+            if reading is None:
+                if awaited:
+                    self._read(rank)
+                return False
+            if not reading.request.done:
+                return False
+            del self._reading[rank]
+            reading.request.wait()
+        except muster.Error as error:
+            self._fail(rank, reading, error)
+            return True
+        if reading.key is None:
+            self._open(rank, reading.memory)
+        else:
+            self._deliver(rank, reading.key, reading.memory, reading.receiving)
+        return True
+
+    def _read(self, rank):
+        memory = numpy.empty(_ENVELOPE_BYTES, numpy.uint8)
+        self._reading[rank] = _Reading(self.strategy.start("receive", None, memory, rank=rank), memory)
+
+    def _fail(self, rank, reading, error):
+        """The sender has given this message up, or has gone: then each further receive fails at once."""
+        if reading is not None and reading.key is None and isinstance(error, muster.Aborted):
+            try:
+                self._read(rank)
+                return
+            except muster.Error as last:
+                error = last
+        if reading is not None and reading.receiving is not None:
+            reading.receiving.end(error)
+            return
+        for each in self._awaited.pop(rank, []):
+            each.end(error)
+
+    def _open(self, rank, envelope):
+        group, tag, count = (int(each) for each in envelope[:_HEAD_BYTES].view(numpy.int64))
+        key = (group, tag)
+        receiving = next((each for each in self._awaited.get(rank, []) if each.key == key), None)
+        if receiving is not None:
+            self._awaited[rank].remove(receiving)
+        if count <= _INLINE_BYTES:
+            self._deliver(rank, key, envelope[_HEAD_BYTES:_HEAD_BYTES + count], receiving)
+            return
+        fits = receiving is not None and len(receiving.bytes) == count
+        memory = receiving.bytes if fits else numpy.empty(count, numpy.uint8)
+        self._reading[rank] = _Reading(self.strategy.start("receive", None, memory, rank=rank), memory, key, receiving)
+
+    def _take_kept(self, rank, awaited):
+        for place, (key, content) in enumerate(self._kept.get(rank, [])):
+            receiving = next((each for each in awaited if each.key == key), None)
+            if receiving is not None:
+                del self._kept[rank][place]
+                awaited.remove(receiving)
+                self._deliver(rank, key, content, receiving)
+                return True
+        return False
+
+    def _deliver(self, rank, key, content, receiving):
+        if receiving is None:
+            self._kept.setdefault(rank, []).append((key, content.copy()))
+        elif len(receiving.bytes) != len(content):
+            receiving.end(ValueError(
+                f"the message of rank {rank} has {len(content)} bytes, and the tensor {len(receiving.bytes)}"))
+        else:
+            if content is not receiving.bytes:
+                receiving.bytes[:] = content
+            receiving.end()

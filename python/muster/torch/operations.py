@@ -1,0 +1,222 @@
+"""The operations of c10d on the members of a group (group.py): what PyTorch's programs call."""
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Work as _BaseWork, _create_work_from_future
+from torch.futures import Future
+
+import muster
+
+_OPS = {
+    dist.ReduceOp.SUM: "sum",
+    dist.ReduceOp.AVG: "mean",
+    dist.ReduceOp.MIN: "min",
+    dist.ReduceOp.MAX: "max",
+    dist.ReduceOp.PRODUCT: "prod",
+    dist.ReduceOp.BAND: "and",
+    dist.ReduceOp.BOR: "or",
+    dist.ReduceOp.BXOR: "xor",
+}
+
+
+def _op_of(options):
+    for op, name in _OPS.items():
+        if options.reduceOp == op:
+            return name
+    raise NotImplementedError(f"the backend muster has no {options.reduceOp}")
+
+
+def array_of(tensor):
+    """Memory of a contiguous tensor, and the name of its type where NumPy lacks it."""
+    if tensor.device.type != "cpu":
+        raise NotImplementedError(f"the backend muster takes tensors on the CPU, got one on {tensor.device}")
+    flat = tensor.detach().view(-1)
+    return (flat.view(torch.int16).numpy(), "bf16") if tensor.dtype == torch.bfloat16 else (flat.numpy(), None)
+
+
+def _work(result):
+    future = Future()
+    future.set_result(result)
+    return _create_work_from_future(future)
+
+
+class _Message(_BaseWork):
+    """A send or receive that goes on; `then` runs when it has ended well."""
+
+    def __init__(self, message, then=None):
+        super().__init__()
+        self.message, self.then = message, then
+
+    def wait(self, timeout=None):
+        self.message.wait()
+        then, self.then = self.then, None
+        if then:
+            then()
+        return True
+
+
+class Operations:
+    """Each operation but a message is done when its call returns: a thread would gain nothing on CPUs."""
+
+    members = None  # group.py
+    has_lost = False  # a member is gone: no operation that has a place for each ends well
+
+    def getBackendName(self):
+        return "muster"
+
+    def _in_place(self, tensor, kind, **words):
+        """The operation on the memory of the tensor, or of a contiguous copy."""
+        memory = tensor if tensor.is_contiguous() else tensor.contiguous()
+        if memory.numel() > 0:
+            array, dtype = array_of(memory)
+            self.members.run(kind, None, array, dtype, **words)
+        if memory is not tensor:
+            tensor.detach().copy_(memory)
+
+    def allreduce(self, tensors, options=None):
+        for tensor in tensors:
+            self._in_place(tensor, "all_reduce", op=_op_of(options) if options else "sum")
+        return _work(tensors)
+
+    allreduce_coalesced = allreduce
+
+    def broadcast(self, tensors, options):
+        for tensor in tensors:
+            self._in_place(tensor, "broadcast", rank=options.rootRank)
+        return _work(tensors)
+
+    def reduce(self, tensors, options):
+        for tensor in tensors:
+            self._in_place(tensor, "reduce", op=_op_of(options), rank=options.rootRank)
+        return _work(tensors)
+
+    def _pair(self, kind, given, output, **words):
+        """The operation on contiguous memory of both."""
+        memory = output if output.is_contiguous() else torch.empty_like(output, memory_format=torch.contiguous_format)
+        if memory.numel() > 0:
+            source, dtype = array_of(given.contiguous())
+            self.members.run(kind, source, array_of(memory)[0], dtype, **words)
+        if memory is not output:
+            output.detach().copy_(memory)
+
+    def all_gather_single(self, output, given, options=None):
+        self._pair("all_gather", given, output)
+        return _work([output])
+
+    _allgather_base = all_gather_single
+
+    def all_gather_single_coalesced(self, outputs, givens, options=None):
+        for output, given in zip(outputs, givens):
+            self._pair("all_gather", given, output)
+        return _work(outputs)
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def allgather(self, outputs, givens, options=None):
+        for parts, given in zip(outputs, givens):
+            gathered = torch.empty((len(self.members.ranks), *given.shape), dtype=given.dtype)
+            self._pair("all_gather", given, gathered)
+            for part, each in zip(parts, gathered):
+                part.detach().copy_(each)
+        return _work(outputs)
+
+    def gather(self, outputs, givens, options):
+        for at, given in enumerate(givens):
+            is_root = self.rank() == options.rootRank
+            source, dtype = array_of(given.contiguous())
+            gathered = torch.empty((len(self.members.ranks), *given.shape), dtype=given.dtype) if is_root else None
+            if given.numel() > 0:
+                self.members.run("gather", source, array_of(gathered)[0] if is_root else None, dtype, rank=options.rootRank)
+            for part, each in zip(outputs[at] if is_root else (), gathered if is_root else ()):
+                part.detach().copy_(each)
+        return _work(outputs)
+
+    def scatter(self, outputs, givens, options):
+        for at, output in enumerate(outputs):
+            is_root = self.rank() == options.rootRank
+            whole = torch.stack([part.detach() for part in givens[at]]) if is_root else None
+            memory = torch.empty_like(output, memory_format=torch.contiguous_format)
+            if memory.numel() > 0:
+                array, dtype = array_of(memory)
+                self.members.run("scatter", array_of(whole)[0] if is_root else None, array, dtype, rank=options.rootRank)
+            output.detach().copy_(memory)
+        return _work(outputs)
+
+    def _scatter_sum(self, output, given, options):
+        """When a member has gone, the reduction of all among the others, of which each keeps its part."""
+        if not self.has_lost:
+            try:
+                self._pair("reduce_scatter", given.detach(), output, op=_op_of(options))
+                return
+            except muster.Aborted:  # on all, and the input is as it was
+                if not self.members.goes_on:
+                    raise
+                self.has_lost = True
+        whole = given.detach().clone(memory_format=torch.contiguous_format)
+        self._in_place(whole, "all_reduce", op=_op_of(options))
+        output.detach().copy_(whole.view(len(self.members.ranks), -1)[self.rank()].view_as(output))
+
+    def reduce_scatter_single(self, output, given, options):
+        self._scatter_sum(output, given, options)
+        return _work([output])
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter_single_coalesced(self, outputs, givens, options):
+        for output, given in zip(outputs, givens):
+            self._scatter_sum(output, given, options)
+        return _work(outputs)
+
+    def reduce_scatter(self, outputs, givens, options):
+        for output, parts in zip(outputs, givens):
+            self._scatter_sum(output, torch.stack([part.detach() for part in parts]), options)
+        return _work(outputs)
+
+    def all_to_all_single(self, output, given, output_sizes, input_sizes, options=None):
+        if len(set(output_sizes) | set(input_sizes)) <= 1:
+            self._pair("all_to_all", given, output)
+        else:
+            self._exchange(given, output, [size * given[:1].numel() for size in input_sizes or self._even(given)],
+                           [size * output[:1].numel() for size in output_sizes or self._even(output)])
+        return _work([output])
+
+    alltoall_base = all_to_all_single
+
+    def _even(self, tensor):
+        return [tensor.shape[0] // len(self.members.ranks)] * len(self.members.ranks)
+
+    def _exchange(self, given, output, input_counts, output_counts):
+        memory = torch.empty_like(output, memory_format=torch.contiguous_format)
+        source, dtype = array_of(given.contiguous())
+        self.members.run("all_to_all_uneven", source, array_of(memory)[0], dtype,
+                         input_counts=input_counts, output_counts=output_counts)
+        output.detach().copy_(memory)
+
+    def alltoall(self, outputs, givens, options=None):
+        given = torch.cat([each.detach().reshape(-1) for each in givens])
+        output = torch.empty(sum(each.numel() for each in outputs), dtype=given.dtype)
+        self._exchange(given, output, [each.numel() for each in givens], [each.numel() for each in outputs])
+        for each, part in zip(outputs, output.split([each.numel() for each in outputs])):
+            each.detach().copy_(part.view_as(each))
+        return _work(outputs)
+
+    def _message(self, kind, tensors, rank, tag):
+        if len(tensors) != 1:
+            raise NotImplementedError("the backend muster has messages of one tensor")
+        tensor = tensors[0]
+        memory = tensor.detach() if tensor.is_contiguous() else tensor.detach().contiguous()
+        array, rank, key = array_of(memory)[0], self.members.ranks[rank], (self.members.number, tag)
+        if kind == "send":
+            return _Message(self.members.mail.send(rank, key, array))
+        then = None if tensor.is_contiguous() else lambda: tensor.detach().copy_(memory)
+        return _Message(self.members.mail.receive(rank, key, array), then)
+
+    def send(self, tensors, rank, tag):
+        return self._message("send", tensors, rank, tag)
+
+    def recv(self, tensors, rank, tag):
+        return self._message("receive", tensors, rank, tag)
+
+    def barrier(self, options=None):
+        self.members.run("barrier")
+        return _work([])

@@ -1,0 +1,50 @@
+"""An elastic c10d group: PyTorch's DistributedDataParallel inside of muster.torch.Elastic, whose workers die and come back."""
+# Needs: torch
+PROGRAM = """
+import torch, torch.nn as nn, torch.nn.functional as F, torch.distributed as dist
+torch.set_num_threads(1)
+import muster.torch
+import muster.torch.backend as backend
+backend.init_process_group(elastic=True)
+assert (dist.get_rank(), dist.get_world_size()) == (0, 1)
+torch.manual_seed(os.getpid() if is_first else 3)    # members begin with the weights of rank 0
+model = muster.torch.DistributedDataParallel(nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2)))
+optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+elastic = muster.torch.Elastic(model, optimizer)
+elastic.rehearse(lambda: F.cross_entropy(model(torch.randn(4, 6)), torch.zeros(4, dtype=torch.long)).backward())
+generator = torch.Generator()
+for step in elastic.steps(10**6):
+    with step:
+        assert (dist.get_rank(), dist.get_world_size()) == (step.rank, step.size)
+        x = torch.randn(24, 6, generator=generator.manual_seed(step.step))[step.rank::step.size]
+        stop = torch.tensor(float(os.path.exists("stop")))
+        step.weight = len(x)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), (x[:, 0] > 0).long()).backward()
+        dist.all_reduce(stop, op=dist.ReduceOp.MAX)
+        optimizer.step()
+    say("step", step.step, step.size, step.restored)
+    if stop.item():
+        break
+say("weights", *[repr(each) for p in model.parameters() for each in p.flatten().tolist()])
+elastic.close()
+dist.destroy_process_group()
+"""
+
+
+def test_ddp_trains_while_workers_die_and_come_back(job):
+    run = job(PROGRAM, 2, "--preload", "torch,numpy")
+    for victim in (1, 0):
+        run.wait_step(run.step() + 20)
+        before = run.wait_said("step", victim)
+        run.kill(victim)
+        run.wait_until(lambda: any(pid != before and words[0] == "step" for _, pid, words in run.said(victim)), "the worker back")
+    run.stop()
+
+    run.end()
+
+    weights = {task: words[1:] for task, _, words in run.said() if words[0] == "weights"}
+    assert set(weights) == {0, 1} and weights[0] == weights[1]
+    steps = sorted({int(words[1]) for _, _, words in run.said() if words[0] == "step"})
+    assert steps == list(range(1, len(steps) + 1))
+    assert any(words[3] == "True" for _, _, words in run.said() if words[0] == "step")
