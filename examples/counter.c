@@ -26,6 +26,6 @@ int main(void)
     }
     if (rc == MUSTER_OK && muster_strategy_rank(strategy) == 0)
         printf("total %.0f\n", total);
-    muster_strategy_close(strategy);
-    return rc == MUSTER_OK ? 0 : 1;
+    enum muster_rc closed = muster_strategy_close_checked(strategy, &error); /* is the end saved? */
+    return rc == MUSTER_OK && closed == MUSTER_OK ? 0 : 1;
 }

@@ -524,7 +524,7 @@ int main(int argc, char **argv)
     struct settings settings = {.data = NULL};
     struct training training = {.net = &net, .velocity = &velocity, .settings = &settings};
     struct muster_error error = {0};
-    enum muster_rc rc;
+    enum muster_rc rc, closed;
     int code;
 
     if (!parse_arguments(argc, argv, &settings, &code))
@@ -555,7 +555,11 @@ int main(int argc, char **argv)
                 training.error.rc == rc ? training.error.text
                                         : muster_strategy_error(training.strategy)->text);
     muster_micro_batches_close(training.micro);
-    muster_strategy_close(training.strategy);
+    closed = muster_strategy_close_checked(training.strategy, &error);
+    if (closed != MUSTER_OK)
+        fprintf(stderr, "digits: %s\n", error.text);
     muster_dataset_close(training.dataset);
+    if (rc == MUSTER_OK)
+        rc = closed;
     return rc == MUSTER_OK ? 0 : rc == MUSTER_CANCELLED ? MUSTER_EXIT_PREEMPTED : 1;
 }

@@ -104,6 +104,8 @@ static PyObject *strategy_close(PyObject *self, PyObject *unused)
 {
     struct muster_py_strategy *ours = muster_py_strategy_of(self);
     struct muster_strategy *strategy;
+    struct muster_error error = {.rc = MUSTER_OK};
+    enum muster_rc rc = MUSTER_OK;
 
     (void)unused;
     if (muster_py_calls_is_forked(&ours->calls)) /* all of it is the parent's */
@@ -116,13 +118,15 @@ static PyObject *strategy_close(PyObject *self, PyObject *unused)
         muster_py_strategy_keep_tensors(ours);
         ours->strategy = NULL;
         Py_BEGIN_ALLOW_THREADS;
-        muster_strategy_close(strategy);
+        rc = muster_strategy_close_checked(strategy, &error);
         Py_END_ALLOW_THREADS;
         Py_CLEAR(ours->held);
     }
     muster_py_strategy_leave(ours);
     if (strategy != NULL)
         Py_DECREF(self); /* the module's */
+    if (rc != MUSTER_OK) /* it is closed nevertheless */
+        return muster_py_raise_error(&error, NULL);
     Py_RETURN_NONE;
 }
 
@@ -371,7 +375,7 @@ static PyMethodDef strategy_methods[] = {
      "starts it again. Only close is left."},
     {"close", strategy_close, METH_NOARGS,
      "close()\n--\n\nLeave. After commit the work is done; in the middle of a step it is a "
-     "failure."},
+     "failure. Raises, closed, if the last checkpoint of a done work failed."},
     {NULL, NULL, 0, NULL},
 };
 

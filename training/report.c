@@ -391,6 +391,15 @@ void muster_report_unclosed(struct muster_report *report, uint64_t step, bool is
     send_line(report, &line);
 }
 
+void muster_report_unsaved(struct muster_report *report, uint64_t step, const char *why)
+{
+    struct line line = {.length = 0};
+
+    line_add(&line, "{\"report\":\"unsaved\",\"step\":%" PRIu64, step);
+    add_text(&line, "why", why);
+    send_line(report, &line);
+}
+
 void muster_report_preempted(struct muster_report *report, uint64_t step, bool is_saved)
 {
     struct line line = {.length = 0};

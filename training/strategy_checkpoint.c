@@ -457,19 +457,14 @@ static enum muster_rc last_save(struct muster_strategy *strategy)
         .copy_bytes_max = NO_COPY_BYTES,
         .patience_ns = strategy->schedule.patience_ns};
     struct muster_error error;
-    enum muster_rc rc = muster_strategy_saving_start(strategy, &start, &error);
 
-    if (rc != MUSTER_OK) {
-        MUSTER_LOG(strategy->env, WARN, "checkpoint_not_begun", "step", start.name.step, "why",
-                   error.text);
-        return rc;
-    }
-    muster_strategy_wait_until(strategy, muster_strategy_saving_is_over, strategy);
+    if (muster_strategy_saving_start(strategy, &start, &error) == MUSTER_OK)
+        muster_strategy_wait_until(strategy, muster_strategy_saving_is_over, strategy);
     return strategy->saving.last.rc;
 }
 
 /* A member that has gone meanwhile had a part of the state: the others write it with the next view. */
-void muster_strategy_save_last(struct muster_strategy *strategy)
+static void try_to_save(struct muster_strategy *strategy)
 {
     for (unsigned i = 0; i < LAST_TRIES && muster_strategy_is_member(strategy) &&
                          strategy->leave == MUSTER_STRATEGY_STAYS && has_unsaved(strategy);
@@ -479,4 +474,22 @@ void muster_strategy_save_last(struct muster_strategy *strategy)
             muster_node_view(strategy->node)->epoch == strategy->epoch)
             return;
     }
+}
+
+/* Members that others go on without have not lost the job's last step. */
+enum muster_rc muster_strategy_save_last(struct muster_strategy *strategy,
+                                         struct muster_error *ret_error)
+{
+    const struct muster_strategy_checkpoint_result *last = &strategy->saving.last;
+    const char *folder = strategy->schedule.folder;
+
+    try_to_save(strategy);
+    if (last->rc == MUSTER_OK || strategy->saving.is_alone || !muster_strategy_is_member(strategy))
+        return MUSTER_OK;
+    muster_error_set(ret_error, last->rc, "the checkpoint of step %llu failed: %s",
+                     (unsigned long long)last->step, last->text);
+    MUSTER_LOG(strategy->env, ERROR, "last_checkpoint_failed", "step", last->step, "folder",
+               folder != NULL ? folder : "", "why", last->text);
+    muster_report_unsaved(strategy->report, last->step, last->text);
+    return last->rc;
 }

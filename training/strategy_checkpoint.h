@@ -29,8 +29,10 @@ void muster_strategy_schedule_end(struct muster_env *env,
  * is logged. Errors: those that end the strategy. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_save_if_due(struct muster_strategy *strategy);
 /** Save the state of the last commit, where the variables name a folder and nothing has saved it yet, and wait until it
- * is whole: the program ends. The others need not do the same: what comes of it is logged. In the seat. */
-void muster_strategy_save_last(struct muster_strategy *strategy);
+ * is whole: the program ends. The others need not do the same. In the seat. Errors: the last checkpoint, this one or
+ * one before it, is not whole; the launcher and the log are told. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_save_last(struct muster_strategy *strategy,
+                                                           struct muster_error *ret_error);
 /** Agree with all members on a checkpoint of the committed state, and begin it. *ret_is_begun: rank 0 says that it is
  * due. In the seat, in a step; all members call it. Errors: as muster_strategy_checkpoint_start. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_save(

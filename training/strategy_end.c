@@ -250,33 +250,40 @@ static void abandon_in_step(struct muster_strategy *strategy)
     strategy_abandon(strategy, text);
 }
 
-/* A member that closes behind a commit is done, and stays until nobody needs it. */
-static void leave_in_order(struct muster_strategy *strategy)
+/* A member that closes behind a commit is done, and stays until nobody needs it. Its work counts for the others
+ * even if it is not saved: they need not repeat it. */
+static enum muster_rc leave_in_order(struct muster_strategy *strategy,
+                                     struct muster_error *ret_error)
 {
     bool is_done = strategy->state == MUSTER_STRATEGY_READY && !strategy->preemption.is_over;
+    enum muster_rc rc = MUSTER_OK;
 
     muster_strategy_wait_until(strategy, muster_strategy_saving_is_over, strategy);
     if (!strategy->preemption.is_over) {
-        muster_strategy_save_last(strategy);
+        rc = muster_strategy_save_last(strategy, ret_error);
         report_result(strategy);
     }
     if (strategy->leave != MUSTER_STRATEGY_STAYS)
-        return; /* the process takes itself down, and closes while it does */
+        return rc; /* the process takes itself down, and closes while it does */
     muster_strategy_move_leave(strategy, MUSTER_STRATEGY_LEAVES);
     muster_node_leave(strategy->node, is_done,
                       muster_loop_after_ns(strategy->env->loop, LEAVE_TIMEOUT_NS), on_left,
                       strategy);
+    return rc;
 }
 
-static void leave_node(struct muster_strategy *strategy)
+static enum muster_rc leave_node(struct muster_strategy *strategy, struct muster_error *ret_error)
 {
+    enum muster_rc rc = MUSTER_OK;
+
     if (muster_strategy_is_member(strategy) && is_in_work(strategy))
         abandon_in_step(strategy);
     else if (muster_strategy_is_member(strategy))
-        leave_in_order(strategy);
+        rc = leave_in_order(strategy, ret_error);
     else
         leave_at_once(strategy);
     close_node(strategy);
+    return rc;
 }
 
 /* The node was its only client. */
@@ -318,17 +325,12 @@ static void strategy_free(struct muster_strategy *strategy)
     muster_env_system_close(env);
 }
 
-void muster_strategy_close(struct muster_strategy *strategy)
+/* In the seat; gives it back. */
+static enum muster_rc close_in_seat(struct muster_strategy *strategy, struct muster_list *completed,
+                                    struct muster_error *ret_error)
 {
-    struct muster_list completed;
+    enum muster_rc rc = MUSTER_OK;
 
-    if (strategy == NULL || strategy->generation != muster_process_generation())
-        return; /* in a fork all of it is the parent's */
-    if (strategy->runtime != NULL && muster_strategy_enter(strategy, "close") != MUSTER_OK) {
-        MUSTER_LOG(strategy->env, ERROR, "close_refused", "why",
-                   muster_strategy_error(strategy)->text);
-        return;
-    }
     muster_exit_hook_remove(&strategy->exit_hook);
     muster_timer_stop(&strategy->end_timer);
     muster_timer_stop(&strategy->interrupt.timer);
@@ -336,8 +338,8 @@ void muster_strategy_close(struct muster_strategy *strategy)
     muster_strategy_stop_activity(strategy);
     muster_expectation_close(&strategy->expectation);
     if (strategy->node != NULL)
-        leave_node(strategy);
-    muster_strategy_take_requests(strategy, &completed);
+        rc = leave_node(strategy, ret_error);
+    muster_strategy_take_requests(strategy, completed);
     muster_strategy_saving_abandon(strategy, MUSTER_CANCELLED, "this member leaves");
     close_local(strategy);
     muster_strategy_close_device(strategy);
@@ -349,6 +351,30 @@ void muster_strategy_close(struct muster_strategy *strategy)
         muster_wake_close(strategy->exit_wake);
     if (strategy->runtime != NULL)
         muster_strategy_leave(strategy);
+    return rc;
+}
+
+enum muster_rc muster_strategy_close_checked(struct muster_strategy *strategy,
+                                             struct muster_error *ret_error)
+{
+    struct muster_list completed;
+    enum muster_rc rc;
+
+    if (strategy == NULL || strategy->generation != muster_process_generation())
+        return MUSTER_OK; /* in a fork all of it is the parent's */
+    if (strategy->runtime != NULL && muster_strategy_enter(strategy, "close") != MUSTER_OK) {
+        const struct muster_error *refused = muster_strategy_error(strategy);
+
+        MUSTER_LOG(strategy->env, ERROR, "close_refused", "why", refused->text);
+        return muster_error_set(ret_error, refused->rc, "%s", refused->text);
+    }
+    rc = close_in_seat(strategy, &completed, ret_error);
     strategy_free(strategy);
     muster_strategy_complete_requests(&completed);
+    return rc;
+}
+
+void muster_strategy_close(struct muster_strategy *strategy)
+{
+    (void)!muster_strategy_close_checked(strategy, NULL); /* the log says why */
 }

@@ -237,6 +237,7 @@ static void on_looked(void *data, enum muster_rc rc)
     } else if (is_alone(saving, now_ns)) {
         (void)snprintf(text, sizeof(text), "%s:%u (rank %u) does not save this step",
                        missing->task_type, missing->task_index, look->missing);
+        saving->is_alone = true;
         saving_end(strategy, MUSTER_ABORTED, text);
     } else if (now_ns >= saving->deadline_ns) {
         (void)snprintf(text, sizeof(text),
@@ -403,6 +404,18 @@ static enum muster_rc parts_open(struct muster_strategy *strategy,
     return rc;
 }
 
+/* The others hear of it by failed_id, and this member's program by the last result. */
+static enum muster_rc saving_fail_start(struct muster_strategy_saving *saving,
+                                        const struct muster_strategy_saving_start *start,
+                                        const struct muster_error *error)
+{
+    saving->failed_id = start->name.id;
+    saving->last = (struct muster_strategy_checkpoint_result){.step = start->name.step,
+                                                              .rc = error->rc};
+    (void)snprintf(saving->last.text, sizeof(saving->last.text), "%s", error->text);
+    return error->rc;
+}
+
 enum muster_rc muster_strategy_saving_start(struct muster_strategy *strategy,
                                             const struct muster_strategy_saving_start *start,
                                             struct muster_error *ret_error)
@@ -417,7 +430,7 @@ enum muster_rc muster_strategy_saving_start(struct muster_strategy *strategy,
     saving->rank = strategy->rank;
     saving->keep_count = start->keep_count;
     saving->look_interval_ns = LOOK_INTERVAL_NS;
-    saving->is_detached = saving->must_look = false;
+    saving->is_detached = saving->must_look = saving->is_alone = false;
     saving->why[0] = '\0';
     saving->patience_ns = start->patience_ns;
     saving->begun_ns = muster_loop_clock_ns(env->loop);
@@ -425,9 +438,9 @@ enum muster_rc muster_strategy_saving_start(struct muster_strategy *strategy,
         muster_loop_after_ns(env->loop, start->timeout_ns != 0 ? start->timeout_ns : TIMEOUT_NS);
     rc = muster_folder_make(start->folder);
     if (rc != MUSTER_OK) {
-        saving->failed_id = start->name.id;
-        return muster_error_set(ret_error, rc, "cannot make the folder %s: %s", start->folder,
-                                muster_rc_text(rc));
+        muster_error_set(ret_error, rc, "cannot make the folder %s: %s", start->folder,
+                         muster_rc_text(rc));
+        return saving_fail_start(saving, start, ret_error);
     }
     rc = members_copy(strategy);
     if (rc == MUSTER_OK)
@@ -438,8 +451,8 @@ enum muster_rc muster_strategy_saving_start(struct muster_strategy *strategy,
         rc = muster_aside_open(env, &saving->copier);
     if (rc != MUSTER_OK) {
         saving_free(strategy);
-        saving->failed_id = start->name.id;
-        return muster_error_set(ret_error, rc, "cannot begin a checkpoint: %s", muster_rc_text(rc));
+        muster_error_set(ret_error, rc, "cannot begin a checkpoint: %s", muster_rc_text(rc));
+        return saving_fail_start(saving, start, ret_error);
     }
     saving->checkpoint->name = start->name;
     saving->checkpoint->saved_wall_ns = start->wall_ns;

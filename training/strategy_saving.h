@@ -51,6 +51,7 @@ struct muster_strategy_saving {
     bool is_copier_busy, must_look;    /* a member has gone since */
     char why[MUSTER_ERROR_TEXT_BYTES]; /* the writing was cancelled; "": it was not */
     bool is_detached;                  /* the tensors may change */
+    bool is_alone;      /* the last one ended because others go on: they save what they end with */
     uint64_t failed_id; /* of the last one that this member could not write; 0: none */
     struct muster_strategy_checkpoint_result running, last;
 };

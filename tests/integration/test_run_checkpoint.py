@@ -157,11 +157,38 @@ class RunCheckpoint(unittest.TestCase):
         self.assertIn(f"step 5 is saved in {self.checkpoints}", told)
         for name in os.listdir(self.checkpoints):
             os.remove(os.path.join(self.checkpoints, name))
+
+    def run_full(self, *options, **variables):
+        """On a disk that has no room for the last checkpoint."""
         full = ["bash", "-c", f"ulimit -f 1; trap '' XFSZ; exec {STEPPER} 5 {COUNT}"]
-        run = subprocess.run([MUSTER, "run", "-n", "2", "--checkpoint-dir", self.checkpoints, "--", *full], env=CLEAN, text=True,
-                             capture_output=True, timeout=PATIENCE_S)
-        self.assertEqual(run.returncode, 0, run.stderr)
-        self.assertIn(f"step 5 is not saved: {self.checkpoints} has no checkpoint", run.stderr)
+        return subprocess.run([MUSTER, "run", "-n", "2", "--checkpoint-dir", self.checkpoints, *options, "--", *full],
+                              env=dict(CLEAN, **variables), text=True, capture_output=True, timeout=PATIENCE_S)
+
+    def check_lost(self, run, remedy):
+        self.assertEqual(run.returncode, 1, run.stderr)
+        self.assertIn("THE LAST CHECKPOINT FAILED, exit code of this run 1", run.stderr)
+        self.assertRegex(run.stderr, rf"step       5\n  reason     worker:\d: .*cannot write {self.checkpoints}/.*File too large")
+        self.assertIn(remedy, run.stderr)
+
+    def test_a_job_whose_last_checkpoint_fails_ends_with_1_and_trains_nothing_again(self):
+        for variables in ({}, {"STEPPER_IGNORES": "1"}):  # the program ends with 1, or with 0
+            run = self.run_full("--json", "-", "--quiet", **variables)
+            self.check_lost(run, "it begins with step 1")
+            summary = json.loads([line for line in run.stdout.splitlines() if line.startswith("{")][-1])
+            self.assertEqual((summary["exit_code"], summary["restarts"], summary["steps"]), (1, 0, 5))
+            self.assertEqual(summary["not_saved"]["step"], 5)
+            self.assertIsNone(summary["first_failure"])
+        self.check_lost(self.run_full("--restart", "all"), "it begins with step 1")
+
+    def test_a_job_whose_last_checkpoint_failed_goes_on_by_the_same_command(self):
+        self.finish(self.start("--checkpoint-dir", self.checkpoints, "--checkpoint-every", "1h", steps="3"))
+        self.check_lost(self.run_full(), "it goes on after step 3")
+
+        summary, told = self.finish(self.start("--checkpoint-dir", self.checkpoints, steps="5"))
+
+        self.assertIn("the job begins with the checkpoint of step 3", told)
+        self.assertIsNone(summary["not_saved"])
+        self.assertEqual(self.steps(), [3, 5])
 
     def test_options_that_make_no_sense_are_refused(self):
         for words, text in ((["--checkpoint-every", "5"], "--checkpoint-every needs --checkpoint-dir"),

@@ -6,7 +6,8 @@
  * all_reduce:N rank 1's first life has an error of its own in step N, behind that call, and closes;
  * with STEPPER_QUITS=begin:N or commit:N it calls exit(0) there; with STEPPER_CRASHES=segv:N or
  * abrt:N it is ended in step N by that signal, of a real cause; with STEPPER_GAPS everybody says
- * how long it has waited for each step's result since the one before. */
+ * how long it has waited for each step's result since the one before; with STEPPER_IGNORES it ends with 0 although
+ * close says that the last checkpoint failed. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,7 +130,7 @@ int main(int argc, char **argv)
     const char *name = argc > 3 ? argv[3] : "total";
     struct muster_strategy *strategy = NULL;
     struct muster_error error = {0};
-    enum muster_rc rc;
+    enum muster_rc rc, closed;
 
     state.data = calloc(state.count, sizeof(double));
     share.data = calloc(share.count, sizeof(double));
@@ -148,7 +149,11 @@ int main(int argc, char **argv)
                 strategy != NULL ? muster_strategy_error(strategy)->text : error.text);
     while (rc == MUSTER_OK && hold != NULL && access(hold, F_OK) != 0)
         usleep(10000);
-    muster_strategy_close(strategy);
+    closed = muster_strategy_close_checked(strategy, &error);
+    if (closed != MUSTER_OK)
+        fprintf(stderr, "stepper: %s\n", error.text);
+    if (rc == MUSTER_OK && getenv("STEPPER_IGNORES") == NULL)
+        rc = closed;
     free(state.data);
     free(share.data);
     return rc == MUSTER_OK ? 0 : rc == MUSTER_CANCELLED ? MUSTER_EXIT_PREEMPTED : 1;

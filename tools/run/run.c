@@ -23,6 +23,7 @@
 #include "run/report/preemption.h"
 #include "run/report/progress.h"
 #include "run/report/publish.h"
+#include "run/report/saved.h"
 #include "run/report/status.h"
 #include "run/report/summary.h"
 #include "run/resume/resume.h"
@@ -100,6 +101,8 @@ static void run_finish(struct run *run)
     run_outcome_gather(run, &outcome);
     if (run->exit_code == EXIT_OK && outcome.is_different)
         run->exit_code = EXIT_DIFFERENT;
+    if (run->exit_code == EXIT_OK && run_saved_find_lost(run, &outcome) != NULL)
+        run->exit_code = EXIT_OTHER;
     if (run->exit_code == EXIT_OK && run_outcome_is_idle(run))
         run->exit_code = EXIT_OTHER;
     muster_timer_stop(&run->grace_timer);

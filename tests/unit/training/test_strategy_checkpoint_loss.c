@@ -42,7 +42,8 @@ static void be_in_last_scene(unsigned rank, void *data)
         raise(SIGKILL);
     if (scene->begins[rank])
         trainee_begin(&one);
-    trainee_close(&one);
+    JOB_CHECK(muster_strategy_close_checked(one.strategy, NULL) == MUSTER_OK);
+    free(one.values);
 }
 
 static void last_scene_play(struct last_scene *scene, const char *expected)
@@ -319,23 +320,29 @@ static void members_that_still_write_give_up_as_soon_as_another_has_gone(void **
 
 /* --- Members that cannot write --- */
 
+/* As a full disk. */
+static void file_size_limit(rlim_t bytes)
+{
+    const struct rlimit limit = {.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
+
+    JOB_CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR && setrlimit(RLIMIT_FSIZE, &limit) == 0);
+}
+
 /* Rank 2 cannot begin, or its file may not become as large. */
 static void be_unable(unsigned rank, void *data)
 {
     const bool *begins = data;
-    const struct rlimit small = {.rlim_cur = 100000, .rlim_max = RLIM_INFINITY},
-                        large = {.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
     struct trainee one;
 
     trainee_open(&one, TRAINEE_COUNT, NULL);
     trainee_train(&one, 2);
     trainee_begin(&one);
     if (rank == 2 && *begins) {
-        JOB_CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR && setrlimit(RLIMIT_FSIZE, &small) == 0);
+        file_size_limit(100000);
         JOB_CHECK(trainee_save(&one, trainee_folder) == MUSTER_OK);
         JOB_CHECK(muster_strategy_checkpoint_wait(one.strategy) != MUSTER_OK);
         trainee_text_check(&one, "cannot write ");
-        JOB_CHECK(setrlimit(RLIMIT_FSIZE, &large) == 0);
+        file_size_limit(RLIM_INFINITY);
     } else if (rank == 2) {
         JOB_CHECK(trainee_save(&one, "/proc/nothing") == MUSTER_NOT_FOUND);
         trainee_text_check(&one, "cannot make the folder /proc/nothing");
@@ -369,6 +376,67 @@ static void a_member_that_cannot_write_is_named_at_once_and_the_next_one_is_whol
         trainee_folder_delete(trainee_folder);
         assert_int_equal(mkdir(trainee_folder, 0700), 0);
     }
+}
+
+static void check_failed_end(struct trainee *one, const char *text)
+{
+    struct muster_error error = {.rc = MUSTER_OK};
+    enum muster_rc rc = muster_strategy_close_checked(one->strategy, &error);
+
+    file_size_limit(RLIM_INFINITY);
+    JOB_CHECK(rc != MUSTER_OK && error.rc == rc);
+    if (strstr(error.text, text) == NULL)
+        job_check(false, error.text, __FILE__, __LINE__);
+    free(one->values);
+}
+
+static void be_unable_at_the_end(unsigned rank, void *data)
+{
+    struct trainee one;
+
+    (void)rank;
+    (void)data;
+    trainee_open(&one, TRAINEE_COUNT, NULL);
+    trainee_train(&one, 4);
+    file_size_limit(100000);
+    check_failed_end(&one, "the checkpoint of step 4 failed: ");
+}
+
+static void a_program_whose_last_step_cannot_be_saved_hears_of_it(void **state)
+{
+    (void)state;
+    job_stage_open(&stage, 0, 3);
+    setenv("MUSTER_CHECKPOINT_DIR", trainee_folder, 1);
+    for (unsigned rank = 1; rank < 3; rank++)
+        job_stage_start(&stage, rank, be_unable_at_the_end, NULL);
+    be_unable_at_the_end(0, NULL);
+    unsetenv("MUSTER_CHECKPOINT_DIR");
+    job_stage_join(&stage);
+    job_stage_close(&stage);
+}
+
+/* No folder is named, so that nothing is saved at the end. */
+static void a_last_checkpoint_of_the_program_that_has_failed_is_told_at_the_end(void **state)
+{
+    struct trainee one;
+
+    (void)state;
+    job_stage_open(&stage, 0, 1);
+    trainee_open(&one, TRAINEE_COUNT, NULL);
+    trainee_train(&one, 2);
+    trainee_begin(&one);
+    file_size_limit(100000);
+    assert_int_equal(trainee_save(&one, trainee_folder), MUSTER_OK);
+    trainee_commit(&one);
+    check_failed_end(&one, "the checkpoint of step 2 failed: cannot write ");
+
+    trainee_open(&one, TRAINEE_COUNT, NULL);
+    trainee_train(&one, 2);
+    trainee_begin(&one);
+    assert_int_equal(trainee_save(&one, "/proc/nothing"), MUSTER_NOT_FOUND);
+    trainee_commit(&one);
+    check_failed_end(&one, "the checkpoint of step 2 failed: cannot make the folder");
+    job_stage_close(&stage);
 }
 
 static void be_busy(unsigned rank, void *data)
@@ -427,6 +495,8 @@ int main(void)
         CASE(the_others_notice_the_one_of_two_dead_whose_shard_is_not_there),
         CASE(members_that_still_write_give_up_as_soon_as_another_has_gone),
         CASE(a_member_that_cannot_write_is_named_at_once_and_the_next_one_is_whole),
+        CASE(a_program_whose_last_step_cannot_be_saved_hears_of_it),
+        CASE(a_last_checkpoint_of_the_program_that_has_failed_is_told_at_the_end),
         CASE(a_second_one_waits_for_the_end_of_the_first_unless_a_member_has_given_it_up),
     };
 #undef CASE

@@ -152,6 +152,16 @@ static void on_preempted(struct run_task *task, const struct muster_json *report
     task->run->control->on_preempted(task);
 }
 
+/* The work is done, and lost unless another member saves it: the end tells. */
+static void on_unsaved(struct run_task *task, const struct muster_json *report)
+{
+    const char *why = muster_json_text(muster_json_member(report, "why"));
+
+    task->unsaved_step = number_of(report, "step");
+    snprintf(task->unsaved, sizeof(task->unsaved), "%s",
+             why != NULL && why[0] != '\0' ? why : "no reason is known");
+}
+
 static void on_report(struct run_task *task, const struct muster_json *report)
 {
     const char *kind = muster_json_text(muster_json_member(report, "report"));
@@ -188,6 +198,8 @@ static void on_report(struct run_task *task, const struct muster_json *report)
         on_over(task);
     else if (strcmp(kind, "preempted") == 0)
         on_preempted(task, report);
+    else if (strcmp(kind, "unsaved") == 0)
+        on_unsaved(task, report);
     else if (strcmp(kind, "refused") == 0)
         on_refused(task, report);
 }

@@ -4,6 +4,9 @@
 #include "run/output/log.h"
 
 #include <muster/checkpoint.h>
+#include <muster/json.h>
+
+#include <stdio.h>
 
 /* The step of the newest checkpoint with a manifest; 0: none, or the folder cannot be read. */
 static uint64_t newest_step(struct run *run)
@@ -22,11 +25,65 @@ static uint64_t newest_step(struct run *run)
     return step;
 }
 
-void run_saved_tell(struct run *run, uint64_t last_step)
+const struct run_task *run_saved_find_lost(struct run *run, const struct run_outcome *outcome)
+{
+    uint64_t step = run->settings.checkpoint_dir != NULL ? newest_step(run) : 0;
+
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        const struct run_task *task = &run->tasks[i];
+
+        if (run_outcome_is_final(outcome, task) && task->unsaved[0] != '\0' &&
+            task->unsaved_step > step)
+            return task;
+    }
+    return NULL;
+}
+
+/* Told with --quiet, too: the training has to be repeated from the newest checkpoint on, or its last steps are. */
+static void tell_lost(struct run *run, const struct run_task *task)
 {
     const char *folder = run->settings.checkpoint_dir;
     uint64_t step = folder != NULL ? newest_step(run) : 0;
+    char text[2 * MUSTER_ERROR_TEXT_BYTES + 512], rest[160];
+    int length;
 
+    if (folder == NULL)
+        (void)snprintf(rest, sizeof(rest), "the program saves by itself");
+    else if (step > 0)
+        (void)snprintf(rest, sizeof(rest),
+                       "mend that, and start the same command again: it goes on after step %llu",
+                       (unsigned long long)step);
+    else
+        (void)snprintf(rest, sizeof(rest),
+                       "mend that, and start the same command again: it begins with step 1");
+    length = snprintf(text, sizeof(text),
+                      "muster run: THE LAST CHECKPOINT FAILED, exit code of this run %d\n"
+                      "  step       %llu\n"
+                      "  reason     %s: %s\n"
+                      "  directory  %.400s\n"
+                      "  remedy     %s\n",
+                      run->exit_code, (unsigned long long)task->unsaved_step, task->name,
+                      task->unsaved, folder != NULL ? folder : "(of the program)", rest);
+    MUSTER_ASSERT(length > 0 && (size_t)length < sizeof(text));
+    run_log_report(run, "not_saved",
+                   RUN_FIELDS(MUSTER_FIELD("step", task->unsaved_step),
+                              MUSTER_FIELD("saved_step", step), MUSTER_FIELD("task", task->name),
+                              MUSTER_FIELD("why", task->unsaved),
+                              MUSTER_FIELD("exit_code", run->exit_code)),
+                   text);
+}
+
+void run_saved_tell(struct run *run, const struct run_outcome *outcome)
+{
+    const char *folder = run->settings.checkpoint_dir;
+    const struct run_task *lost = run_saved_find_lost(run, outcome);
+    uint64_t last_step = outcome->steps;
+    uint64_t step = folder != NULL ? newest_step(run) : 0;
+
+    if (lost != NULL) {
+        tell_lost(run, lost);
+        return;
+    }
     if (folder == NULL || last_step == 0)
         return;
     if (step == last_step)
@@ -40,4 +97,20 @@ void run_saved_tell(struct run *run, uint64_t last_step)
         run_log(run, MUSTER_LOG_WARN, "not_saved", RUN_FIELDS(MUSTER_FIELD("step", last_step)),
                 "step %llu is not saved: %s has no checkpoint", (unsigned long long)last_step,
                 folder);
+}
+
+struct muster_json *run_saved_json(struct run *run, const struct run_outcome *outcome)
+{
+    const struct run_task *task = run_saved_find_lost(run, outcome);
+    struct muster_json *object;
+
+    if (task == NULL)
+        return muster_json_null_new();
+    object = muster_json_object_new();
+    if (muster_json_set(object, "step", muster_json_integer_new((int64_t)task->unsaved_step)) &&
+        muster_json_set(object, "task", muster_json_text_new(task->name)) &&
+        muster_json_set(object, "why", muster_json_text_new(task->unsaved)))
+        return object;
+    muster_json_free(object);
+    return NULL;
 }

@@ -2,9 +2,17 @@
 #ifndef MUSTER_RUN_SAVED_H
 #define MUSTER_RUN_SAVED_H
 
+#include "run/state/outcome.h"
 #include "run/state/run.h"
 
-/** Tell whether the last step is saved: a member that cannot save only warns, and the training goes on. */
-void run_saved_tell(struct run *run, uint64_t last_step);
+struct muster_json;
+
+/** The task that has trained to the end of the job and could not save it, where nobody else has saved it, either; or
+ * NULL. */
+const struct run_task *run_saved_find_lost(struct run *run, const struct run_outcome *outcome);
+/** Tell whether the last step is saved, and if a checkpoint failed, the way out. */
+void run_saved_tell(struct run *run, const struct run_outcome *outcome);
+/** {"step": 12, "task": "worker:1", "why": "…"}, or null. Gives; NULL: no memory. */
+struct muster_json *run_saved_json(struct run *run, const struct run_outcome *outcome);
 
 #endif

@@ -142,7 +142,7 @@ static void tell_training(struct run *run, const struct run_outcome *outcome)
     run_tell(run, "%s, %llu step%s lost%s, %llu survivor%s restarted", kills,
              (unsigned long long)outcome->steps_lost, plural_of(outcome->steps_lost), slowest,
              (unsigned long long)run->survivors_restarted, plural_of(run->survivors_restarted));
-    run_saved_tell(run, outcome->steps);
+    run_saved_tell(run, outcome);
     if (!outcome->is_different)
         tell_weights(run, outcome);
 }
@@ -419,6 +419,7 @@ static struct muster_json *summary_of(struct run *run)
         muster_json_set(root, "steps_lost", number_new(outcome.steps_lost)) &&
         muster_json_set(root, "begun_anew_at", run_anew_steps(run)) &&
         muster_json_set(root, "preempted", run_preemption_json(run)) &&
+        muster_json_set(root, "not_saved", run_saved_json(run, &outcome)) &&
         muster_json_set(root, "epochs", number_new(run->epoch_last)) &&
         muster_json_set(root, "views", number_new(run->epoch_last)) &&
         muster_json_set(root, "joins", number_new(run->joins)) &&

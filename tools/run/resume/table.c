@@ -57,7 +57,7 @@ static const struct field task_fields[] = {
     TASK(INT, worker_pid),    TASK(U32, collected),      TASK(U64, born_epoch),
     TASK(BOOL, is_loss_told), TASK(BOOL, is_loss_owed),  TASK(U64, member_from),
     TASK(BOOL, is_unclosed),  TASK(BOOL, is_in_step),    TASK(U64, left_step),
-    TASK(BOOL, is_preempted), TASK(BOOL, is_saved),
+    TASK(BOOL, is_preempted), TASK(BOOL, is_saved),      TASK(U64, unsaved_step),
 };
 static const struct field run_fields[] = {
     RUN(U64, gang_restarts), RUN(U64, restarts),   RUN(U64, kills),
@@ -149,6 +149,7 @@ static struct muster_json *task_of(const struct run_task *task)
             object, "incarnation",
             muster_json_text_new(muster_incarnation_format(&task->incarnation, incarnation))) &&
         muster_json_set(object, "digest", muster_json_text_new(task->digest)) &&
+        muster_json_set(object, "unsaved", muster_json_text_new(task->unsaved)) &&
         muster_json_set(object, "results", values_of(&task->results)) &&
         muster_json_set(object, "out_taken", taken_of(&task->output->out)) &&
         muster_json_set(object, "err_taken", taken_of(&task->output->err)) &&
@@ -181,6 +182,7 @@ static bool load_task(struct run_task *task, const struct muster_json *object)
 {
     const char *incarnation = muster_json_text(muster_json_member(object, "incarnation"));
     const char *digest = muster_json_text(muster_json_member(object, "digest"));
+    const char *unsaved = muster_json_text(muster_json_member(object, "unsaved"));
     int64_t state = muster_json_integer(muster_json_member(object, "state"));
 
     load_fields(object, task, task_fields, COUNT(task_fields));
@@ -190,6 +192,7 @@ static bool load_task(struct run_task *task, const struct muster_json *object)
         return false;
     run_task_restore(task, (enum run_task_state)state);
     snprintf(task->digest, sizeof(task->digest), "%s", digest != NULL ? digest : "");
+    snprintf(task->unsaved, sizeof(task->unsaved), "%s", unsaved != NULL ? unsaved : "");
     load_values(&task->results, muster_json_member(object, "results"));
     return load_taken(&task->output->out, object, "out_taken") &&
            load_taken(&task->output->err, object, "err_taken") &&

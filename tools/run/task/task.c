@@ -103,6 +103,7 @@ static void task_start(struct run_task *task)
     task->is_too_late = task->is_refused = false;
     task->is_preempted = task->is_saved = false;
     task->is_abandoned = false;
+    task->unsaved[0] = '\0';
     free(task->trace_file);
     task->trace_file = NULL;
     task->dying_ns = 0;
@@ -334,13 +335,20 @@ static struct run_task *first_misuse(struct run *run)
     return first;
 }
 
+/* It has trained to its end, and could not save that: another life would train the last steps again, for the same
+ * disk. run.c decides whether the run has failed. */
+static bool has_lost_only_the_end(const struct run_task *task)
+{
+    return task->has_result && task->unsaved[0] != '\0';
+}
+
 static enum run_action task_decide(const struct run_task *task)
 {
     const struct run *run = task->run;
     struct run_restart_question question = {
         .is_stopping = run->state != RUN_STATE_RUNNING,
         .is_gang = run->settings.is_gang,
-        .is_success = task->wait_status == 0 || task->is_too_late,
+        .is_success = task->wait_status == 0 || task->is_too_late || has_lost_only_the_end(task),
         .is_runnable = true,
         .is_misuse = task->misuse_code != 0,
         .is_misuse_of_all = is_misuse_of_all(task),

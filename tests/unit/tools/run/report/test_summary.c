@@ -299,6 +299,36 @@ static void a_run_that_saved_nothing_says_so(void **state)
     assert_non_null(strstr(told, "step 7 is not saved: /nonexistent has no checkpoint\n"));
 }
 
+static void a_last_checkpoint_that_failed_is_told_with_the_way_out(void **state)
+{
+    static const char *const rows[][2] = {
+        {"not_saved", "{\"step\":7,\"task\":\"worker:1\",\"why\":\"No space left\"}"}};
+    struct scene *scene = *state;
+    struct run_outcome outcome;
+
+    put_results(scene, 7);
+    scene->run.exit_code = 1;
+    snprintf(scene->tasks[1].unsaved, sizeof(scene->tasks[1].unsaved), "No space left");
+    scene->tasks[1].unsaved_step = 7;
+    run_summary_print(&scene->run);
+    assert_true(run_summary_write(&scene->run));
+    assert_non_null(strstr(told, "muster run: THE LAST CHECKPOINT FAILED, exit code of this run 1\n"
+                                 "  step       7\n"
+                                 "  reason     worker:1: No space left\n"));
+    assert_non_null(strstr(told, "the program saves by itself\n"));
+    check_json(rows, 1);
+
+    scene->run.settings.checkpoint_dir = "/nonexistent";
+    told[0] = '\0';
+    run_summary_print(&scene->run);
+    assert_non_null(strstr(told, "  directory  /nonexistent\n"));
+    assert_non_null(strstr(told, "start the same command again: it begins with step 1\n"));
+
+    scene->tasks[0].steps = 8; /* went on, and says nothing of a failure */
+    run_outcome_gather(&scene->run, &outcome);
+    assert_null(run_saved_find_lost(&scene->run, &outcome));
+}
+
 static void a_run_without_a_step_says_nothing_of_checkpoints(void **state)
 {
     struct scene *scene = *state;
@@ -366,6 +396,7 @@ int main(void)
         CASE(people_are_told_steps_and_seconds),
         CASE(a_run_that_was_stopped_tells_its_steps),
         CASE(a_run_that_saved_nothing_says_so),
+        CASE(a_last_checkpoint_that_failed_is_told_with_the_way_out),
         CASE(a_run_without_a_step_says_nothing_of_checkpoints),
         CASE(a_preempted_run_tells_where_it_goes_on),
         CASE(a_preempted_run_without_a_directory_says_that_nothing_is_saved),
