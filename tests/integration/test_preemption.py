@@ -162,7 +162,8 @@ class Signals(Preemption):
         self.assertIn("SIGUSR1: the members stop after the same step", run.said())
         self.goes_on(step, *words)
 
-    def test_sigusr1_before_the_job_has_begun_is_passed_on_and_stops_the_job_that_begins(self):
+    def start_late(self, *words):
+        """Workers that become members of a job when the file is there."""
         go = os.path.join(self.folder.name, "go")
         late = ("import os, signal, sys\n"
                 "signal.signal(signal.SIGUSR1, lambda *_: print('told', flush=True))\n"
@@ -170,15 +171,35 @@ class Signals(Preemption):
                 f"while not os.path.exists({go!r}): pass\n"
                 "signal.signal(signal.SIGUSR1, signal.SIG_IGN)\n"
                 "os.execv(sys.argv[1], sys.argv[1:])")
-        run = self.start_slowly("-n", "2", "--checkpoint-dir", self.checkpoints,
+        run = self.start_slowly("-n", "2", "--checkpoint-dir", self.checkpoints, *words,
                                 program=(sys.executable, "-c", late, STEPPER, "1000000", COUNT))
         run.wait_for(lambda: run.said().count("ready") == 2, "the workers")
         run.signal(signal.SIGUSR1)
         run.wait_for(lambda: run.said().count("told") == 2, "the signal")
         self.assertIn("SIGUSR1: no worker is a member of a job", run.said())
-        pathlib.Path(go).touch()
+        return run, pathlib.Path(go)
+
+    def replace(self, run, place):
+        """The launcher is killed, and has a successor."""
+        run.child.kill()
+        run.child.wait()
+        run.child = subprocess.Popen([MUSTER, "run", "--resume", place], env=CLEAN, cwd=SOURCE, stdout=run.errors, stderr=run.errors)
+        self.addCleanup(run.child.wait)
+        self.addCleanup(run.child.kill)
+
+    def test_sigusr1_before_the_job_has_begun_is_passed_on_and_stops_the_job_that_begins(self):
+        run, go = self.start_late()
+        go.touch()
         preempted = run.end(PREEMPTED)["preempted"]
         self.assertEqual(preempted["saved"], preempted["step"] > 0)  # the notice may be there before the first step
+
+    def test_a_successor_of_the_launcher_stops_the_job_that_begins(self):
+        place = os.path.join(self.folder.name, "run")
+        run, go = self.start_late("--resumable", place)
+        self.replace(run, place)
+        run.wait_for(lambda: run.said().count("taken over") == 2, "the successor")
+        go.touch()
+        self.assertIsNotNone(run.end(PREEMPTED)["preempted"])
 
     def test_a_program_without_a_checkpoint_directory_is_told_that_nothing_is_saved(self):
         run = self.start_slowly("-n", "2", "--preemption-grace", "60")
@@ -347,12 +368,7 @@ class Launchers(Preemption):
         run.signal(signal.SIGTERM)
         table = pathlib.Path(place, "table.json")
         run.wait_for(lambda: json.loads(table.read_text())["stop_signal"] == signal.SIGTERM, "the table")
-        run.child.kill()
-        run.child.wait()
-
-        run.child = subprocess.Popen([MUSTER, "run", "--resume", place], env=CLEAN, cwd=SOURCE, stdout=run.errors, stderr=run.errors)
-        self.addCleanup(run.child.wait)
-        self.addCleanup(run.child.kill)
+        self.replace(run, place)
         run.wait_for(lambda: run.said().count("the members stop after the same step") == 2, "the successor")
         os.kill(held, signal.SIGCONT)
         self.stopped(run)

@@ -8,7 +8,6 @@
 #include "run/signals.h"
 
 #include "run/output/log.h"
-#include "run/registry/preempt.h"
 #include "run/task/child.h"
 #include "run/task/preempt.h"
 #include "run/task/task.h"
@@ -61,8 +60,7 @@ static void on_notice(struct run *run)
                 "SIGUSR1: the members stop after the same step, and save it");
         return;
     }
-    run_preempt_key_open(run,
-                         "SIGUSR1"); /* it counts from the first view on that a worker reports */
+    run_preempt_ask_early(run, "SIGUSR1"); /* from the first view on that a worker reports */
     run_log(run, MUSTER_LOG_WARN, "preempted_early", RUN_FIELDS(MUSTER_FIELD("signal", SIGUSR1)),
             "SIGUSR1: no worker is a member of a job, so there is no step to save: passed on to "
             "the workers; a job "

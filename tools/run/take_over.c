@@ -70,8 +70,8 @@ void run_take_over(struct run *run)
         take_over_task(&run->tasks[i]);
     if (state == RUN_STATE_REGROUPING || state == RUN_STATE_STOPPING)
         run_task_go_on_ending(run, state == RUN_STATE_REGROUPING);
-    if (state == RUN_STATE_LEAVING)
-        run_preempt_go_on(run);
+    if (state == RUN_STATE_LEAVING || state == RUN_STATE_RUNNING)
+        run_preempt_go_on(run, state);
     for (uint32_t i = 0; i < run->task_count && run->state != RUN_STATE_DONE; i++)
         go_on_with_task(&run->tasks[i]);
     run_table_save(run);

@@ -21,7 +21,6 @@ struct run_preempt_key {
     bool is_putting, is_closed;
     uint64_t asked_epoch,
         put_epoch; /* of the put under way, and of the last one that was answered */
-    char cause[64];
 };
 
 static void on_put(struct muster_registry_op *op, enum muster_rc rc)
@@ -41,7 +40,8 @@ static void put_key(struct run_preempt_key *preempt)
     char key[160], value[96];
 
     snprintf(key, sizeof(key), "/muster/%s/preempt", run->settings.job_name);
-    snprintf(value, sizeof(value), "%llu %s", (unsigned long long)run->epoch_last, preempt->cause);
+    snprintf(value, sizeof(value), "%llu %s", (unsigned long long)run->epoch_last,
+             run->preempt_cause);
     preempt->asked_epoch = run->epoch_last;
     preempt->op.data = preempt;
     preempt->is_putting =
@@ -70,7 +70,8 @@ void run_preempt_key_open(struct run *run, const char *cause)
     if (preempt == NULL)
         output_no_memory();
     preempt->run = run;
-    snprintf(preempt->cause, sizeof(preempt->cause), "%s", cause);
+    if (run->preempt_cause[0] == '\0') /* else that of the launcher before */
+        snprintf(run->preempt_cause, sizeof(run->preempt_cause), "%s", cause);
     muster_timer_init(&preempt->timer, on_look, preempt);
     run->preempt_key = preempt;
     on_look(&preempt->timer);

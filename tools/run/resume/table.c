@@ -247,6 +247,7 @@ static struct muster_json *table_of(const struct run *run)
         muster_json_set(root, "master_port", number_new(run->master_port)) &&
         muster_json_set(root, "tf_cluster", muster_json_text_new(run->tf_cluster)) &&
         muster_json_set(root, "log_dir", muster_json_text_new(run->log_dir)) &&
+        muster_json_set(root, "preempt_cause", muster_json_text_new(run->preempt_cause)) &&
         muster_json_set(root, "failed", muster_json_integer_new(failed)) &&
         muster_json_set(root, "recoveries_ms", times_of(run->recoveries_ms, run->recovery_count)) &&
         muster_json_set(root, "detections_ms",
@@ -291,6 +292,7 @@ static bool load_from(struct run *run, const struct muster_json *root)
     const char *job = muster_json_text(muster_json_member(root, "job"));
     const char *log_dir = muster_json_text(muster_json_member(root, "log_dir"));
     const char *cluster = muster_json_text(muster_json_member(root, "tf_cluster"));
+    const char *cause = muster_json_text(muster_json_member(root, "preempt_cause"));
     int64_t failed = muster_json_integer(muster_json_member(root, "failed"));
     int64_t state = muster_json_integer(muster_json_member(root, "state"));
 
@@ -311,6 +313,7 @@ static bool load_from(struct run *run, const struct muster_json *root)
         (uint16_t)muster_json_integer(muster_json_member(root, "registry_port"));
     snprintf(run->settings.job_name, sizeof(run->settings.job_name), "%s", job);
     snprintf(run->log_dir, sizeof(run->log_dir), "%s", log_dir != NULL ? log_dir : "");
+    snprintf(run->preempt_cause, sizeof(run->preempt_cause), "%s", cause != NULL ? cause : "");
     run->tf_cluster = cluster != NULL ? strdup(cluster) : NULL;
     load_fields(root, run, run_fields, COUNT(run_fields));
     load_lists(run, root);

@@ -72,6 +72,7 @@ struct run {
     bool is_terminal_lent; /* to the only worker */
     /* the end */
     struct muster_timer grace_timer, preemption_timer;
+    char preempt_cause[64];        /* why the job is to stop by itself; "": it is not */
     int stop_signal;               /* that told us to stop; 0: none */
     uint64_t stopped_ns;           /* when it came */
     const struct run_task *failed; /* the first that failed without a restart left */

@@ -4,6 +4,7 @@
 
 #include "run/output/log.h"
 #include "run/registry/preempt.h"
+#include "run/resume/table.h"
 #include "run/task/task.h"
 
 #include <signal.h>
@@ -38,7 +39,14 @@ bool run_preempt_ask(struct run *run, const char *cause)
         return false;
     run_preempt_key_open(run, cause);
     run_task_leave_all(run);
+    run_table_save(run); /* nobody tells a successor again */
     return true;
+}
+
+void run_preempt_ask_early(struct run *run, const char *cause)
+{
+    run_preempt_key_open(run, cause);
+    run_table_save(run);
 }
 
 bool run_preempt_begin(struct run *run, int signal)
@@ -59,8 +67,13 @@ bool run_preempt_begin(struct run *run, int signal)
     return true;
 }
 
-void run_preempt_go_on(struct run *run)
+void run_preempt_go_on(struct run *run, enum run_state state)
 {
+    if (state != RUN_STATE_LEAVING) {
+        if (run->preempt_cause[0] != '\0')
+            run_preempt_key_open(run, run->preempt_cause); /* the job had not begun */
+        return;
+    }
     if (run->stop_signal == 0) {
         run_preempt_key_open(run, "SIGUSR1"); /* the launcher before may not have come to it */
         run_task_leave_all(run);

@@ -9,8 +9,10 @@
 bool run_preempt_ask(struct run *run, const char *cause);
 /** The machine goes away: the same, and all workers are ended by `signal` after --preemption-grace. */
 bool run_preempt_begin(struct run *run, int signal);
-/** The predecessor had begun it. */
-void run_preempt_go_on(struct run *run);
+/** No member can stop yet: a job that begins from now on stops at once. */
+void run_preempt_ask_early(struct run *run, const char *cause);
+/** The predecessor may have begun it, or been asked for it before there was a member; its state was `state`. */
+void run_preempt_go_on(struct run *run, enum run_state state);
 /** A worker has said that its job is preempted, whoever has asked for it. */
 void run_preempt_on_stopped(struct run_task *task);
 
