@@ -45,6 +45,7 @@
 #include <muster/rpc.h>
 #include <muster/runtime.h>
 #include <muster/server.h>
+#include <muster/server_client.h>
 #include <muster/server_def.h>
 #include <muster/slices.h>
 #include <muster/static_group.h>

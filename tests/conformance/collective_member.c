@@ -19,13 +19,10 @@
 
 #include <muster/muster.h>
 
-#include "proto/worker.muster.h"
-
 #define PATIENCE_NS    (120 * MUSTER_NS_PER_S)
 #define MESSAGE_MAX    (256u << 20)
 #define WORDS_MAX      8
 #define TYPE_FLOAT     1 /* DataType */
-#define TYPE_BROADCAST 1 /* CollectiveType */
 
 struct member {
     struct muster_env *env;
@@ -77,83 +74,75 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
     fflush(stdout);
 }
 
-static struct muster_call_options deadline_within(uint64_t ns)
+static uint64_t after_ns(uint64_t ns)
 {
-    return (struct muster_call_options){.deadline_ns = muster_loop_after_ns(member.env->loop, ns)};
+    return muster_loop_after_ns(member.env->loop, ns);
 }
 
 /* --- join, agree --- */
 
-static void on_joined(struct tensorflow_worker_service_complete_group_call *call, enum muster_rc rc,
-                      const Tensorflow__CompleteGroupResponse *response)
+static struct muster_server_peer own_peer(void)
+{
+    return (struct muster_server_peer){.device = member.device,
+                                       .type = "CPU",
+                                       .incarnation = muster_server_incarnation(member.server)};
+}
+
+static void on_joined(struct muster_server_group *op, enum muster_rc rc)
 {
     if (rc != MUSTER_OK)
-        say("joined:%s %s %s\n", (char *)call->data, muster_rc_name(rc),
-            call->stub.call.status.text);
+        say("joined:%s %s %s\n", (char *)op->data, muster_rc_name(rc), op->error.text);
     else
-        printf("joined:%s ok", (char *)call->data);
-    for (size_t i = 0; response != NULL && i < response->n_device_attributes; i++)
-        printf(" %s=%" PRIu64, response->device_attributes[i]->name,
-               response->device_attributes[i]->incarnation);
+        printf("joined:%s ok", (char *)op->data);
+    for (size_t i = 0; i < op->count; i++)
+        printf(" %s=%" PRIu64, op->members[i].device, op->members[i].incarnation);
     if (rc == MUSTER_OK)
         say("\n");
-    free(call->data);
-    free(call);
+    free(op->data);
+    free(op);
 }
 
 static void join_group(char **words)
 {
-    struct tensorflow_worker_service_complete_group_call *call = own_bytes(sizeof(*call));
-    Tensorflow__CompleteGroupRequest request = TENSORFLOW__COMPLETE_GROUP_REQUEST__INIT;
-    Tensorflow__DeviceAttributes attributes = TENSORFLOW__DEVICE_ATTRIBUTES__INIT;
-    struct muster_call_options options = deadline_within(PATIENCE_NS);
-    static char type[] = "CPU";
+    struct muster_server_group *op = own_bytes(sizeof(*op));
+    struct muster_server_peer peer = own_peer();
+    const struct muster_server_group_options options = {
+        .key = atoi(words[1]), .size = (uint32_t)atoi(words[2]), .member = &peer};
 
-    attributes.name = member.device;
-    attributes.device_type = request.device_type = type;
-    attributes.incarnation =
-        words[3] != NULL ? strtoull(words[3], NULL, 10) : muster_server_incarnation(member.server);
-    request.group_key = atoi(words[1]);
-    request.group_size = atoi(words[2]);
-    request.device_attributes = &attributes;
-    call->data = copy_text(words[1]);
-    require_ok("join", tensorflow_worker_service_complete_group_start(call, member.own, &options,
-                                                                      &request, on_joined));
+    if (words[3] != NULL)
+        peer.incarnation = strtoull(words[3], NULL, 10);
+    op->data = copy_text(words[1]);
+    require_ok("join", muster_server_group_start(op, member.own, &options, after_ns(PATIENCE_NS),
+                                                 on_joined));
 }
 
-static void on_agreed(struct tensorflow_worker_service_complete_instance_call *call,
-                      enum muster_rc rc, const Tensorflow__CompleteInstanceResponse *response)
+static void on_agreed(struct muster_server_instance *op, enum muster_rc rc)
 {
     if (rc != MUSTER_OK)
-        say("agreed:%s %s %s\n", (char *)call->data, muster_rc_name(rc),
-            call->stub.call.status.text);
+        say("agreed:%s %s %s\n", (char *)op->data, muster_rc_name(rc), op->error.text);
     else
-        say("agreed:%s ok %" PRId32 "\n", (char *)call->data, response->source_rank);
-    free(call->data);
-    free(call);
+        say("agreed:%s ok %" PRId32 "\n", (char *)op->data, op->source_rank);
+    free(op->data);
+    free(op);
 }
 
 static void agree_instance(char **words)
 {
-    struct tensorflow_worker_service_complete_instance_call *call = own_bytes(sizeof(*call));
-    Tensorflow__CompleteInstanceRequest request = TENSORFLOW__COMPLETE_INSTANCE_REQUEST__INIT;
-    Tensorflow__TensorShape shape = TENSORFLOW__TENSOR_SHAPE__INIT;
-    Tensorflow__TensorShapeDim dim = TENSORFLOW__TENSOR_SHAPE_DIM__INIT, *dims = &dim;
-    struct muster_call_options options = deadline_within(PATIENCE_NS);
+    struct muster_server_instance *op = own_bytes(sizeof(*op));
+    const struct muster_server_peer peer = own_peer();
+    const int64_t dim = atoi(words[4]);
+    const struct muster_server_instance_options options = {.group_key = atoi(words[1]),
+                                                           .key = atoi(words[2]),
+                                                           .collective = MUSTER_SERVER_BROADCAST,
+                                                           .data_type = TYPE_FLOAT,
+                                                           .dims = &dim,
+                                                           .dim_count = 1,
+                                                           .member = &peer,
+                                                           .is_source = atoi(words[3]) != 0};
 
-    request.type = TYPE_BROADCAST;
-    request.data_type = TYPE_FLOAT;
-    request.group_key = atoi(words[1]);
-    request.instance_key = atoi(words[2]);
-    request.is_source = atoi(words[3]) != 0;
-    request.device = member.device;
-    request.shape = &shape;
-    shape.dim = &dims;
-    shape.n_dim = 1;
-    dim.size = atoi(words[4]);
-    call->data = copy_text(words[2]);
-    require_ok("agree", tensorflow_worker_service_complete_instance_start(
-                            call, member.own, &options, &request, on_agreed));
+    op->data = copy_text(words[2]);
+    require_ok("agree", muster_server_instance_start(op, member.own, &options,
+                                                     after_ns(PATIENCE_NS), on_agreed));
 }
 
 /* --- offer --- */
@@ -185,7 +174,7 @@ static void offer_buffer(char **words)
 /* --- fetch --- */
 
 struct fetch {
-    struct tensorflow_worker_service_recv_buf_call call;
+    struct muster_server_fetch op;
     struct muster_channel *channel;
     struct muster_list node;
     char *key;
@@ -200,51 +189,28 @@ static void on_fetch_over(struct muster_channel *channel)
     free(fetch);
 }
 
-/* The pieces, put together. Gives. */
-static float *unpack_extra(const Tensorflow__RecvBufRespExtra *extra, size_t *ret_count)
+static void print_fetch(const struct fetch *fetch)
 {
-    size_t bytes = 0, at = 0;
-    char *all;
-
-    for (size_t i = 0; i < extra->n_tensor_content; i++)
-        bytes += extra->tensor_content[i].len;
-    all = own_bytes(bytes + 1);
-    for (size_t i = 0; i < extra->n_tensor_content; at += extra->tensor_content[i].len, i++)
-        memcpy(all + at, extra->tensor_content[i].data, extra->tensor_content[i].len);
-    *ret_count = bytes / sizeof(float);
-    return (float *)(void *)all;
-}
-
-static void print_fetch(const struct fetch *fetch, const Tensorflow__RecvBufResponse *response)
-{
-    Tensorflow__RecvBufRespExtra *extra = NULL;
-    size_t count = 0;
-    float *values;
+    size_t count = fetch->op.bytes.size / sizeof(float);
+    float *values = own_bytes(fetch->op.bytes.size + 1);
     double sum = 0;
 
-    if (response->transport_options == NULL)
-        give_up("fetch", "no transport options");
-    require_ok("fetch",
-               muster_proto_unpack(member.env->mem, &tensorflow__recv_buf_resp_extra__descriptor,
-                                   response->transport_options->value.data,
-                                   response->transport_options->value.len, NULL, &extra, NULL));
-    values = unpack_extra(extra, &count);
+    if (count > 0)
+        memcpy(values, fetch->op.bytes.data, count * sizeof(float));
     for (size_t i = 0; i < count; i++)
         sum += (double)values[i] * (double)i;
     say("fetched:%s ok %zu %g %.17g\n", fetch->key, count, count > 0 ? (double)values[0] : 0, sum);
     free(values);
-    muster_proto_free(extra);
 }
 
-static void on_fetched(struct tensorflow_worker_service_recv_buf_call *call, enum muster_rc rc,
-                       const Tensorflow__RecvBufResponse *response)
+static void on_fetched(struct muster_server_fetch *op, enum muster_rc rc)
 {
-    struct fetch *fetch = MUSTER_CONTAINER_OF(call, struct fetch, call);
+    struct fetch *fetch = MUSTER_CONTAINER_OF(op, struct fetch, op);
 
     if (rc == MUSTER_OK)
-        print_fetch(fetch, response);
+        print_fetch(fetch);
     else
-        say("fetched:%s %s %s\n", fetch->key, muster_rc_name(rc), call->stub.call.status.text);
+        say("fetched:%s %s %s\n", fetch->key, muster_rc_name(rc), op->error.text);
     muster_channel_close(fetch->channel, on_fetch_over);
 }
 
@@ -252,21 +218,20 @@ static void fetch_buffer(char **words)
 {
     const struct muster_channel_options channel = {.receive_message_max_bytes = MESSAGE_MAX};
     struct fetch *fetch = own_bytes(sizeof(*fetch));
-    Tensorflow__RecvBufRequest request = TENSORFLOW__RECV_BUF_REQUEST__INIT;
-    struct muster_call_options options =
-        deadline_within(strtoul(words[6], NULL, 10) * MUSTER_NS_PER_S);
+    const struct muster_server_peer source = {.device = words[4],
+                                              .incarnation = strtoull(words[5], NULL, 10)};
+    const struct muster_server_fetch_options options = {.key = words[2],
+                                                        .step_id = strtoll(words[3], NULL, 10),
+                                                        .source = &source,
+                                                        .destination = member.device};
+    uint64_t deadline_ns = after_ns(strtoul(words[6], NULL, 10) * MUSTER_NS_PER_S);
 
     muster_list_append(&member.fetches, &fetch->node);
     fetch->key = copy_text(words[2]);
-    request.buf_rendezvous_key = fetch->key;
-    request.step_id = strtoll(words[3], NULL, 10);
-    request.src_device = words[4];
-    request.src_incarnation = strtoull(words[5], NULL, 10);
-    request.dst_device = member.device;
     require_ok("fetch", muster_channel_open(member.env, words[1], &channel, &fetch->channel, NULL));
     muster_channel_set_data(fetch->channel, fetch);
-    require_ok("fetch", tensorflow_worker_service_recv_buf_start(&fetch->call, fetch->channel,
-                                                                 &options, &request, on_fetched));
+    require_ok("fetch", muster_server_fetch_start(&fetch->op, fetch->channel, &options,
+                                                  deadline_ns, on_fetched));
 }
 
 static void abort_collectives(char **words)
@@ -363,7 +328,7 @@ static void on_stopped(struct muster_server *server)
 static void end_member(void)
 {
     for (struct muster_list *node = member.fetches.next; node != &member.fetches; node = node->next)
-        muster_call_cancel(&MUSTER_CONTAINER_OF(node, struct fetch, node)->call.stub.call);
+        muster_server_fetch_cancel(&MUSTER_CONTAINER_OF(node, struct fetch, node)->op);
     muster_channel_close(member.own, NULL);
     muster_server_stop(member.server, 0, on_stopped);
     while (!member.is_stopped || !muster_list_is_empty(&member.fetches))
