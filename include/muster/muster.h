@@ -60,6 +60,7 @@
 #include <muster/stub.h>
 #include <muster/tls.h>
 #include <muster/tpu.h>
+#include <muster/tpu_coordinator.h>
 #include <muster/trace.h>
 #include <muster/view.h>
 

@@ -123,7 +123,7 @@ PUBLIC = {
     "net": "address authorization channel credentials http op_id rpc stream stub tls",
     "resolvers": "cluster_spec platforms resolver tpu",
     "collective": "backend collective gpu static_group view",
-    "cluster": "coordination_server locks registry registry_server server server_client server_def",
+    "cluster": "coordination_server locks registry registry_server server server_client server_def tpu_coordinator",
     "params": "params params_drain params_inspect params_server publication",
     "training": "checkpoint dataset strategy_checkpoint strategy_exchange strategy_preemption input micro_batches replica replicas slices strategy strategy_request strategy_role",
 }
