@@ -37,6 +37,27 @@ ENDS = {
 }
 
 
+FULL = """
+import resource, tempfile
+with tempfile.TemporaryDirectory() as folder:
+    os.environ["MUSTER_CHECKPOINT_DIR"] = folder
+    strategy = muster.Strategy(); total = numpy.zeros(9999)
+    strategy.register("total", total); strategy.begin(); strategy.commit()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+    try:
+        strategy.close()
+    finally:
+        print(strategy.closed)
+"""
+
+
+def test_a_last_checkpoint_that_fails_is_an_exception_of_close(alone):
+    done = alone(FULL)
+
+    assert done.returncode == 1 and done.stdout.strip() == "True", done.stderr
+    assert "the checkpoint of step 1 failed: cannot write " in done.stderr
+
+
 @pytest.mark.parametrize("way", ENDS)
 def test_a_process_ends_clean(alone, way):
     program, code = ENDS[way]
