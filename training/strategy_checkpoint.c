@@ -486,7 +486,9 @@ enum muster_rc muster_strategy_save_last(struct muster_strategy *strategy,
     try_to_save(strategy);
     if (last->rc == MUSTER_OK || strategy->saving.is_alone || !muster_strategy_is_member(strategy))
         return MUSTER_OK;
-    muster_error_set(ret_error, last->rc, "the checkpoint of step %llu failed: %s",
+    muster_error_set(ret_error, last->rc,
+                     "the checkpoint of step %llu failed; mend the cause and start the job again: "
+                     "%s",
                      (unsigned long long)last->step, last->text);
     MUSTER_LOG(strategy->env, ERROR, "last_checkpoint_failed", "step", last->step, "folder",
                folder != NULL ? folder : "", "why", last->text);

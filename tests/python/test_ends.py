@@ -55,7 +55,7 @@ def test_a_last_checkpoint_that_fails_is_an_exception_of_close(alone):
     done = alone(FULL)
 
     assert done.returncode == 1 and done.stdout.strip() == "True", done.stderr
-    assert "the checkpoint of step 1 failed: cannot write " in done.stderr
+    assert "the checkpoint of step 1 failed; mend the cause and start the job again: cannot write " in done.stderr
 
 
 @pytest.mark.parametrize("way", ENDS)
