@@ -410,8 +410,8 @@ static enum muster_rc saving_fail_start(struct muster_strategy_saving *saving,
                                         const struct muster_error *error)
 {
     saving->failed_id = start->name.id;
-    saving->last = (struct muster_strategy_checkpoint_result){.step = start->name.step,
-                                                              .rc = error->rc};
+    saving->last =
+        (struct muster_strategy_checkpoint_result){.step = start->name.step, .rc = error->rc};
     (void)snprintf(saving->last.text, sizeof(saving->last.text), "%s", error->text);
     return error->rc;
 }

@@ -50,13 +50,13 @@ static enum muster_rc peers_unpack(struct muster_mem *mem, Tensorflow__DeviceAtt
     for (size_t i = 0; i < count; i++) {
         const Tensorflow__DeviceLocality *locality = devices[i]->locality;
 
-        peers[i] = (struct muster_server_peer){
-            .device = devices[i]->name,
-            .type = devices[i]->device_type,
-            .memory_limit_bytes = devices[i]->memory_limit,
-            .numa_node = locality != NULL ? locality->numa_node : 0,
-            .incarnation = devices[i]->incarnation,
-            .description = devices[i]->physical_device_desc};
+        peers[i] =
+            (struct muster_server_peer){.device = devices[i]->name,
+                                        .type = devices[i]->device_type,
+                                        .memory_limit_bytes = devices[i]->memory_limit,
+                                        .numa_node = locality != NULL ? locality->numa_node : 0,
+                                        .incarnation = devices[i]->incarnation,
+                                        .description = devices[i]->physical_device_desc};
     }
     *ret_peers = peers;
     return MUSTER_OK;
@@ -124,8 +124,8 @@ static void on_group(struct muster_stub_call *stub, enum muster_rc rc, const voi
     op->count = op->task_count = 0;
     op->communicator_key = (struct muster_bytes){NULL, 0};
     if (rc == MUSTER_OK) {
-        rc = peers_unpack(mem, response->device_attributes, response->n_device_attributes,
-                          &members);
+        rc =
+            peers_unpack(mem, response->device_attributes, response->n_device_attributes, &members);
         if (rc != MUSTER_OK)
             muster_error_set(&op->error, rc, "no memory for the members");
     }

@@ -146,7 +146,7 @@ MUSTER_API void muster_server_instance_cancel(struct muster_server_instance *op)
 struct muster_server_fetch_options {
     const char *key; /* muster/server.h says how TensorFlow makes them */
     int64_t step_id;
-    const struct muster_server_peer *source; /* a member of the group: device and incarnation count */
+    const struct muster_server_peer *source; /* the device that sends, with its incarnation */
     const char *destination;                 /* the device that asks */
 };
 

@@ -11,15 +11,14 @@ MUSTER_BEGIN
 
 #define MUSTER_TPU_COORDINATOR_JOB "local" /* TensorFlow's */
 
-/** Caller's memory, borrowed by the resolver and its copies until they are closed. */
+/** Caller's memory, borrowed by the resolver and its copies until they are closed. Of options only bind_host, devices,
+ * rpc and coordination are read. Peers that use the server's devices by name need job to be coordinator_name. */
 struct muster_tpu_coordinator {
     void *data;
     /* set before the first question */
     struct muster_env *env; /* borrowed until the server is freed */
-    const char *job;        /* the server's; NULL: MUSTER_TPU_COORDINATOR_JOB, as TensorFlow. Peers that use its
-                               devices by name need that of coordinator_name. Borrowed */
-    const struct muster_server_options *options; /* bind_host, devices, rpc, coordination; the rest is not read. NULL:
-                                                    one CPU, at every interface. Borrowed */
+    const char *job;        /* the server's; NULL: MUSTER_TPU_COORDINATOR_JOB; borrowed */
+    const struct muster_server_options *options; /* NULL: one CPU, every interface; borrowed */
     /* NULL until a question has needed it; then the program's: muster_server_stop, muster_server_free */
     struct muster_server *server;
 };

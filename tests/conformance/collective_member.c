@@ -19,10 +19,10 @@
 
 #include <muster/muster.h>
 
-#define PATIENCE_NS    (120 * MUSTER_NS_PER_S)
-#define MESSAGE_MAX    (256u << 20)
-#define WORDS_MAX      8
-#define TYPE_FLOAT     1 /* DataType */
+#define PATIENCE_NS (120 * MUSTER_NS_PER_S)
+#define MESSAGE_MAX (256u << 20)
+#define WORDS_MAX   8
+#define TYPE_FLOAT  1 /* DataType */
 
 struct member {
     struct muster_env *env;
@@ -230,8 +230,8 @@ static void fetch_buffer(char **words)
     fetch->key = copy_text(words[2]);
     require_ok("fetch", muster_channel_open(member.env, words[1], &channel, &fetch->channel, NULL));
     muster_channel_set_data(fetch->channel, fetch);
-    require_ok("fetch", muster_server_fetch_start(&fetch->op, fetch->channel, &options,
-                                                  deadline_ns, on_fetched));
+    require_ok("fetch", muster_server_fetch_start(&fetch->op, fetch->channel, &options, deadline_ns,
+                                                  on_fetched));
 }
 
 static void abort_collectives(char **words)

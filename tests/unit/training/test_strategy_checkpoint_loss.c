@@ -400,7 +400,7 @@ static void be_unable_at_the_end(unsigned rank, void *data)
     trainee_train(&one, 4);
     file_size_limit(100000);
     check_failed_end(&one, "the checkpoint of step 4 failed; mend the cause and start the job "
-                          "again: ");
+                           "again: ");
 }
 
 static void a_program_whose_last_step_cannot_be_saved_hears_of_it(void **state)
@@ -430,7 +430,7 @@ static void a_last_checkpoint_of_the_program_that_has_failed_is_told_at_the_end(
     assert_int_equal(trainee_save(&one, trainee_folder), MUSTER_OK);
     trainee_commit(&one);
     check_failed_end(&one, "the checkpoint of step 2 failed; mend the cause and start the job "
-                            "again: cannot write ");
+                           "again: cannot write ");
 
     trainee_open(&one, TRAINEE_COUNT, NULL);
     trainee_train(&one, 2);
@@ -438,7 +438,7 @@ static void a_last_checkpoint_of_the_program_that_has_failed_is_told_at_the_end(
     assert_int_equal(trainee_save(&one, "/proc/nothing"), MUSTER_NOT_FOUND);
     trainee_commit(&one);
     check_failed_end(&one, "the checkpoint of step 2 failed; mend the cause and start the job "
-                            "again: cannot make the folder");
+                           "again: cannot make the folder");
     job_stage_close(&stage);
 }
 

@@ -80,8 +80,8 @@ struct run_task {
     bool is_saved;        /* … which is in the checkpoint directory */
     char unsaved[MUSTER_ERROR_TEXT_BYTES]; /* why its last checkpoint is not whole, … */
     uint64_t unsaved_step;                 /* … which is of this step; "": it has not said so */
-    bool is_too_late;     /* it came back when the others had finished */
-    bool is_refused;      /* the others cannot work with it, as this life has said */
+    bool is_too_late;                      /* it came back when the others had finished */
+    bool is_refused;             /* the others cannot work with it, as this life has said */
     bool uses_muster, took_part; /* in any life: it has reported; it has committed a step */
     char refusal[MUSTER_ERROR_TEXT_BYTES];
     int misuse_code; /* by which each of its lives so far said that it was called wrongly; or 0 */

@@ -77,8 +77,7 @@ void run_preempt_go_on(struct run *run, enum run_state state)
     if (run->stop_signal == 0) {
         run_preempt_key_open(run, "SIGUSR1"); /* the launcher before may not have come to it */
         run_task_leave_all(run);
-    }
-    else if (!run_preempt_begin(run, run->stop_signal))
+    } else if (!run_preempt_begin(run, run->stop_signal))
         run_task_end_all(run, run->stop_signal);
 }
 

@@ -151,9 +151,9 @@ static struct muster_server_devices *devices_ask(struct fixture *fixture, struct
     struct muster_server_devices *op = calloc(1, sizeof(*op));
 
     op->data = answer;
-    assert_int_equal(muster_server_devices_start(op, fixture->channel, within_a_minute(fixture),
-                                                 on_devices),
-                     MUSTER_OK);
+    assert_int_equal(
+        muster_server_devices_start(op, fixture->channel, within_a_minute(fixture), on_devices),
+        MUSTER_OK);
     return op;
 }
 
@@ -219,8 +219,7 @@ static void on_group(struct muster_server_group *op, enum muster_rc rc)
 static void group_join(struct fixture *fixture, struct joined *joined, int32_t key, uint32_t size,
                        const struct muster_server_peer *member)
 {
-    const struct muster_server_group_options options = {
-        .key = key, .size = size, .member = member};
+    const struct muster_server_group_options options = {.key = key, .size = size, .member = member};
 
     *joined = (struct joined){.op = {.data = joined}};
     assert_int_equal(muster_server_group_start(&joined->op, fixture->channel, &options,
@@ -355,8 +354,8 @@ static void members_that_differ_in_shape_are_refused(void **state)
 static void a_shape_of_too_many_dims_is_refused_at_once(void **state)
 {
     struct fixture *fixture = *state;
-    const struct muster_server_instance_options options = {
-        .dim_count = MUSTER_SERVER_DIMS_MAX + 1, .member = &members[0]};
+    const struct muster_server_instance_options options = {.dim_count = MUSTER_SERVER_DIMS_MAX + 1,
+                                                           .member = &members[0]};
     struct muster_server_instance op = {.data = NULL};
 
     start_server(fixture);

@@ -37,9 +37,9 @@ static int set_up(void **state)
                                              .coordinator_name = "coordinator",
                                              .start_server = muster_tpu_coordinator_start,
                                              .start_server_data = &scene->coordinator};
-    assert_int_equal(muster_tpu_resolver_open(scene->cloud.env, &scene->options, &scene->resolver,
-                                              NULL),
-                     MUSTER_OK);
+    assert_int_equal(
+        muster_tpu_resolver_open(scene->cloud.env, &scene->options, &scene->resolver, NULL),
+        MUSTER_OK);
     *state = scene;
     return 0;
 }
@@ -141,8 +141,8 @@ static void a_second_resolver_gets_the_server_that_is_there(void **state)
 
     (void)ask_cluster(scene->resolver);
     server = scene->coordinator.server;
-    assert_int_equal(
-        muster_tpu_resolver_open(scene->cloud.env, &scene->options, &second, NULL), MUSTER_OK);
+    assert_int_equal(muster_tpu_resolver_open(scene->cloud.env, &scene->options, &second, NULL),
+                     MUSTER_OK);
     assert_string_equal(ask_cluster(second), cluster_with_server(scene));
     assert_ptr_equal(scene->coordinator.server, server);
     close_resolver(second);
@@ -151,8 +151,11 @@ static void a_second_resolver_gets_the_server_that_is_there(void **state)
 static void the_program_says_what_the_server_is(void **state)
 {
     static const struct muster_server_device devices[] = {{.type = "TPU", .number = 2}};
-    const struct muster_server_options options = {
-        .bind_host = "127.0.0.1", .devices = devices, .device_count = 1, .job = "unread", .port = 1};
+    const struct muster_server_options options = {.bind_host = "127.0.0.1",
+                                                  .devices = devices,
+                                                  .device_count = 1,
+                                                  .job = "unread",
+                                                  .port = 1};
     struct scene *scene = *state;
 
     scene->coordinator.options = &options;
