@@ -93,6 +93,14 @@ class Preemption(unittest.TestCase):
         """A step takes 50 ms at least until the file is there, so that the job does not end before."""
         return self.start(*words, program=program, STEPPER_HURRY=self.hurry, STEPPER_LINGER_MS="50", **variables)
 
+    def replace(self, run, place):
+        """The launcher is killed, and has a successor."""
+        run.child.kill()
+        run.child.wait()
+        run.child = subprocess.Popen([MUSTER, "run", "--resume", place], env=CLEAN, cwd=SOURCE, stdout=run.errors, stderr=run.errors)
+        self.addCleanup(run.child.wait)
+        self.addCleanup(run.child.kill)
+
     def saved_steps(self):
         names = sorted(os.listdir(self.checkpoints)) if os.path.exists(self.checkpoints) else []
         return [int(found[1]) for name in names if (found := re.fullmatch(r"checkpoint-(\d+)-[0-9a-f]{16}\.manifest", name))]
@@ -178,14 +186,6 @@ class Signals(Preemption):
         run.wait_for(lambda: run.said().count("told") == 2, "the signal")
         self.assertIn("SIGUSR1: no worker is a member of a job", run.said())
         return run, pathlib.Path(go)
-
-    def replace(self, run, place):
-        """The launcher is killed, and has a successor."""
-        run.child.kill()
-        run.child.wait()
-        run.child = subprocess.Popen([MUSTER, "run", "--resume", place], env=CLEAN, cwd=SOURCE, stdout=run.errors, stderr=run.errors)
-        self.addCleanup(run.child.wait)
-        self.addCleanup(run.child.kill)
 
     def test_sigusr1_before_the_job_has_begun_is_passed_on_and_stops_the_job_that_begins(self):
         run, go = self.start_late()
