@@ -2,6 +2,8 @@
  * the coordination service for TASKS tasks. It prints "listening HOST:PORT INCARNATION", then does
  * what it reads; each command has one line of answer, when it is over:
  *
+ *   follow HOST:PORT                 followed ok: that task leads the groups, and is asked from now on
+ *   devices SECONDS                  devices ok NAME=INCARNATION…, of the leader
  *   join GROUP SIZE [INCARNATION]    joined:GROUP ok NAME=INCARNATION…
  *   agree GROUP INSTANCE IS_SOURCE COUNT          agreed:INSTANCE ok RANK (of a broadcast)
  *   offer KEY COUNT FIRST            offered:KEY ok (it was taken)
@@ -27,7 +29,7 @@
 struct member {
     struct muster_env *env;
     struct muster_server *server;
-    struct muster_channel *own; /* to the server itself, which leads the groups */
+    struct muster_channel *leader; /* of the groups: the server itself, unless it follows another */
     char device[200];
     struct muster_fd_watch input;
     char line[1024];
@@ -102,6 +104,35 @@ static void on_joined(struct muster_server_group *op, enum muster_rc rc)
     free(op);
 }
 
+static void follow_leader(char **words)
+{
+    muster_channel_close(member.leader, NULL);
+    require_ok("follow", muster_channel_open(member.env, words[1], NULL, &member.leader, NULL));
+    say("followed ok\n");
+}
+
+static void on_devices(struct muster_server_devices *op, enum muster_rc rc)
+{
+    if (rc != MUSTER_OK)
+        say("devices %s %s\n", muster_rc_name(rc), op->error.text);
+    else
+        printf("devices ok");
+    for (size_t i = 0; i < op->count; i++)
+        printf(" %s=%" PRIu64, op->peers[i].device, op->peers[i].incarnation);
+    if (rc == MUSTER_OK)
+        say("\n");
+    free(op);
+}
+
+static void ask_devices(char **words)
+{
+    uint64_t deadline_ns = after_ns(strtoul(words[1], NULL, 10) * MUSTER_NS_PER_S);
+
+    require_ok("devices",
+               muster_server_devices_start(own_bytes(sizeof(struct muster_server_devices)),
+                                           member.leader, deadline_ns, on_devices));
+}
+
 static void join_group(char **words)
 {
     struct muster_server_group *op = own_bytes(sizeof(*op));
@@ -112,7 +143,7 @@ static void join_group(char **words)
     if (words[3] != NULL)
         peer.incarnation = strtoull(words[3], NULL, 10);
     op->data = copy_text(words[1]);
-    require_ok("join", muster_server_group_start(op, member.own, &options, after_ns(PATIENCE_NS),
+    require_ok("join", muster_server_group_start(op, member.leader, &options, after_ns(PATIENCE_NS),
                                                  on_joined));
 }
 
@@ -141,7 +172,7 @@ static void agree_instance(char **words)
                                                            .is_source = atoi(words[3]) != 0};
 
     op->data = copy_text(words[2]);
-    require_ok("agree", muster_server_instance_start(op, member.own, &options,
+    require_ok("agree", muster_server_instance_start(op, member.leader, &options,
                                                      after_ns(PATIENCE_NS), on_agreed));
 }
 
@@ -246,10 +277,9 @@ static const struct {
     const char *name;
     size_t word_count_min;
     void (*run)(char **words);
-} commands[] = {{"join", 3, join_group},
-                {"agree", 5, agree_instance},
-                {"offer", 4, offer_buffer},
-                {"fetch", 7, fetch_buffer},
+} commands[] = {{"follow", 2, follow_leader},   {"devices", 2, ask_devices},
+                {"join", 3, join_group},        {"agree", 5, agree_instance},
+                {"offer", 4, offer_buffer},     {"fetch", 7, fetch_buffer},
                 {"abort", 3, abort_collectives}};
 
 static void run_line(char *line)
@@ -307,9 +337,9 @@ static void begin_member(uint32_t tasks)
     require_ok("server", muster_server_open(member.env, &options, &member.server, NULL));
     muster_cluster_spec_unref(cluster);
     require_ok("start", muster_server_start(member.server, NULL));
-    require_ok("own channel",
+    require_ok("leader's channel",
                muster_channel_open(member.env, muster_server_target(member.server) + 7, NULL,
-                                   &member.own, NULL));
+                                   &member.leader, NULL));
     (void)snprintf(member.device, sizeof(member.device), "%s/device:CPU:0",
                    muster_server_name(member.server));
     muster_list_init(&member.fetches);
@@ -329,7 +359,7 @@ static void end_member(void)
 {
     for (struct muster_list *node = member.fetches.next; node != &member.fetches; node = node->next)
         muster_server_fetch_cancel(&MUSTER_CONTAINER_OF(node, struct fetch, node)->op);
-    muster_channel_close(member.own, NULL);
+    muster_channel_close(member.leader, NULL);
     muster_server_stop(member.server, 0, on_stopped);
     while (!member.is_stopped || !muster_list_is_empty(&member.fetches))
         muster_loop_turn(member.env->loop, UINT64_MAX);

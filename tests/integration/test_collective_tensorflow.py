@@ -66,9 +66,9 @@ class Member:
 
 
 class Pair:
-    """This process's TensorFlow and the muster server, which leads group 1 of the two."""
+    """This process's TensorFlow and the muster server, which leads group 1 of the two unless TensorFlow does."""
 
-    def __init__(self, *claimed):
+    def __init__(self, *claimed, tensorflow_leads=False):
         """claimed: the incarnation that muster's device claims, if it is another one than its own."""
         config = importlib.import_module("tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2")
         server = importlib.import_module("tensorflow.core.protobuf.tensorflow_server_pb2")
@@ -79,7 +79,8 @@ class Pair:
         cluster = tf.train.ClusterSpec({"worker": [self.address], "coordinator": [self.member.address]})
         self.here = here = importlib.import_module("tensorflow.python.eager.context").context()
         leader = "/job:coordinator/replica:0/task:0"
-        here.configure_collective_ops(collective_leader=leader, scoped_allocator_enabled_ops=(),
+        task = "/job:worker/replica:0/task:0"
+        here.configure_collective_ops(collective_leader=task if tensorflow_leads else leader, scoped_allocator_enabled_ops=(),
                                       use_nccl_communication=False, device_filters=())
         here.configure_coordination_service(
             service_type="standalone", service_leader=leader, enable_health_check=False, cluster_register_timeout_in_ms=60000,
@@ -89,6 +90,9 @@ class Pair:
             cluster=cluster.as_cluster_def(), job_name="worker", task_index=0, protocol="grpc", port=port,
             default_session_config=here.config))
         here.ensure_initialized()
+        if tensorflow_leads:
+            self.member.tell("follow", self.address)
+            equal(self.member.answer("followed"), "ok")
         self.threads = concurrent.futures.ThreadPoolExecutor(4)
         self.incarnation = None
 
@@ -173,6 +177,18 @@ def tensors_go_both_ways():
     compiled = tf.function(receive)
     for _ in range(2):
         broadcast(pair, 300, 3, compiled)
+    return pair
+
+
+def tensorflow_leads_and_we_ask():
+    """All four questions go to TensorFlow: GetStatus, CompleteGroup, CompleteInstance, RecvBuf."""
+    pair = Pair(tensorflow_leads=True)
+    pair.member.tell("devices", DEADLINE_S)
+    verdict, *devices = pair.member.answer("devices").split()
+    equal(verdict, "ok")
+    broadcast(pair, 100, 3)
+    gather(pair, 200, 5)
+    assert f"{PEER}={pair.incarnation}" in devices, devices
     return pair
 
 
@@ -293,7 +309,7 @@ def fails(running, error, text):
 # TensorFlow 2.21 itself dies of SIGSEGV in 1 of 40 timeouts: CancellableCall, in whose RecvBuf the collective waited, deregisters
 # its callback from a CancellationManager that the timed-out operation has freed. Such a run has judged nothing and is made again.
 RUNS_MAX = collections.defaultdict(lambda: 1, {who_gives_up_leaves_no_place: 5})
-CASES = (tensors_go_both_ways, a_ring_is_passed_on, both_refuse_in_the_same_words, a_key_belongs_to_its_step,
+CASES = (tensors_go_both_ways, tensorflow_leads_and_we_ask, a_ring_is_passed_on, both_refuse_in_the_same_words, a_key_belongs_to_its_step,
          a_tensor_of_another_size_is_refused, who_claims_another_incarnation_is_refused, who_gives_up_leaves_no_place,
          an_abort_of_tensorflow_ends_what_we_wait_for, our_abort_ends_what_tensorflow_waits_for)
 
