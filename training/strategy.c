@@ -163,7 +163,7 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
     if (rc == MUSTER_OK && strategy->opened_resolver != NULL && !strategy->place.is_alone)
         muster_expectation_open_borrowed(&strategy->expectation, env, strategy->opened_resolver,
                                          strategy->node);
-    if (strategy->place.is_alone)
+    if (strcmp(strategy->place.task_type, "evaluator") == 0)
         muster_strategy_schedule_end(strategy->env, &strategy->schedule);
     if (rc == MUSTER_OK)
         arm_failpoint(strategy);

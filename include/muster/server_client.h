@@ -1,4 +1,4 @@
-/* What a task asks of another task's server: its devices, collective groups and instances, buffers. The asking half of
+/* Questions of a task to another task's server: its devices, collective groups and instances, buffers. The asking half of
  * tensorflow.WorkerService; the other one may be a muster_server or TensorFlow's. The channel goes to "host:port", the
  * target of the server without its "grpc://". */
 #ifndef MUSTER_SERVER_CLIENT_H

@@ -35,7 +35,7 @@ struct muster_tpu_coordinator {
  *                                                   .start_server_data = &coordinator};
  *
  * Owns:    gives coordinator->server.
- * Errors:  as muster_server_open and muster_server_start; nothing is left of it then, and the next question tries again.
+ * Errors:  as muster_server_open and muster_server_start; nothing is left of it then: the next question tries again.
  * Thread:  loop only.
  * Source:  TPUClusterResolver, which starts a tf.distribute.Server of job "local".
  */

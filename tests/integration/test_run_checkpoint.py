@@ -190,6 +190,20 @@ class RunCheckpoint(unittest.TestCase):
         self.assertIsNone(summary["not_saved"])
         self.assertEqual(self.steps(), [3, 5])
 
+    def run_alone(self, *words):
+        return subprocess.run(words, env=dict(CLEAN, MUSTER_CHECKPOINT_DIR=self.checkpoints, MUSTER_CHECKPOINT_KEEP="9"), text=True,
+                              capture_output=True, timeout=PATIENCE_S)
+
+    def test_a_program_without_a_launcher_saves_and_goes_on_and_fails_alike(self):
+        self.assertEqual(self.run_alone(STEPPER, "3", COUNT).returncode, 0)
+        self.assertEqual(self.steps(), [3])
+        self.assertEqual(self.run_alone(STEPPER, "5", COUNT).stdout, "total 5\n")
+        self.assertEqual(self.steps(), [3, 5])
+
+        run = self.run_alone("bash", "-c", f"ulimit -f 1; trap '' XFSZ; exec {STEPPER} 7 {COUNT}")
+        self.assertEqual(run.returncode, 1, run.stderr)
+        self.assertIn("stepper: the checkpoint of step 7 failed; mend the cause and start the job again: cannot write", run.stderr)
+
     def test_options_that_make_no_sense_are_refused(self):
         for words, text in ((["--checkpoint-every", "5"], "--checkpoint-every needs --checkpoint-dir"),
                             (["--checkpoint-dir", "/tmp", "--checkpoint-every", "often"], "must be a number of steps (100) or a time"),

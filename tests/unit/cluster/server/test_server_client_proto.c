@@ -1,4 +1,4 @@
-/* What a task asks of another task's server: of muster's own, and of one that answers otherwise. */
+/* Questions of a task to another task's server: muster's own, and one that answers otherwise. */
 #include "assertion_count.h"
 #include "test_env.h"
 
@@ -71,7 +71,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void dial(struct fixture *fixture, const char *address)
+static void channel_dial(struct fixture *fixture, const char *address)
 {
     assert_int_equal(muster_channel_open(fixture->env, address, NULL, &fixture->channel, NULL),
                      MUSTER_OK);
@@ -95,7 +95,7 @@ static void start_server(struct fixture *fixture)
     assert_int_equal(muster_server_open(fixture->env, &options, &fixture->server, NULL), MUSTER_OK);
     assert_int_equal(muster_server_start(fixture->server, NULL), MUSTER_OK);
     muster_cluster_spec_unref(spec);
-    dial(fixture, muster_server_target(fixture->server) + strlen("grpc://"));
+    channel_dial(fixture, muster_server_target(fixture->server) + strlen("grpc://"));
 }
 
 static uint64_t within_a_minute(const struct fixture *fixture)
@@ -333,6 +333,22 @@ static void the_members_of_a_broadcast_learn_who_sends(void **state)
     }
 }
 
+static void a_member_that_does_not_wait_for_the_others_is_told(void **state)
+{
+    struct fixture *fixture = *state;
+    struct joined joined[2];
+    struct agreed agreed;
+
+    start_server(fixture);
+    both_join(fixture, joined);
+    instance_ask(fixture, &agreed, 0, (const int64_t[]){2, 3});
+    muster_server_instance_cancel(&agreed.op);
+    test_env_run_until(fixture->env, is_answered, &agreed.answer);
+
+    assert_int_equal(agreed.answer.rc, MUSTER_CANCELLED);
+    assert_int_equal(agreed.source_rank, -1);
+}
+
 static void members_that_differ_in_shape_are_refused(void **state)
 {
     struct fixture *fixture = *state;
@@ -384,8 +400,8 @@ static void on_fetched(struct muster_server_fetch *op, enum muster_rc rc)
                    (int)op->bytes.size, op->bytes.size > 0 ? (const char *)op->bytes.data : "");
 }
 
-static void fetch(struct fixture *fixture, struct fetched *fetched, const char *device,
-                  uint64_t incarnation)
+static void fetch_start(struct fixture *fixture, struct fetched *fetched, const char *device,
+                        uint64_t incarnation)
 {
     const struct muster_server_peer source = {.device = device, .incarnation = incarnation};
     const struct muster_server_fetch_options options = {
@@ -412,7 +428,7 @@ static void bytes_that_are_offered_are_fetched_in_their_step(void **state)
         .data = &is_taken, .step_id = 5, .key = "key:1", .bytes = {"hello", 5}};
 
     start_server(fixture);
-    fetch(fixture, &fetched, OWN, muster_server_incarnation(fixture->server));
+    fetch_start(fixture, &fetched, OWN, muster_server_incarnation(fixture->server));
     assert_int_equal(muster_server_offer_start(&buffer, fixture->server, on_taken), MUSTER_OK);
     test_env_run_until(fixture->env, is_answered, &fetched.answer);
     test_env_run_until(fixture->env, test_env_is_true, &is_taken);
@@ -428,7 +444,7 @@ static void another_life_of_the_source_is_refused(void **state)
     struct fetched fetched;
 
     start_server(fixture);
-    fetch(fixture, &fetched, OWN, 7);
+    fetch_start(fixture, &fetched, OWN, 7);
     test_env_run_until(fixture->env, is_answered, &fetched.answer);
 
     assert_int_equal(fetched.answer.rc, MUSTER_FAILED_PRECONDITION);
@@ -442,7 +458,7 @@ static void a_fetch_that_is_cancelled_leaves_its_place(void **state)
     struct fetched fetched;
 
     start_server(fixture);
-    fetch(fixture, &fetched, OWN, muster_server_incarnation(fixture->server));
+    fetch_start(fixture, &fetched, OWN, muster_server_incarnation(fixture->server));
     muster_server_fetch_cancel(&fetched.op);
     test_env_run_until(fixture->env, is_answered, &fetched.answer);
 
@@ -506,7 +522,7 @@ static void stranger_start(struct fixture *fixture)
     assert_int_equal(tensorflow_worker_service_service_add(fixture->stranger, &handlers, fixture),
                      MUSTER_OK);
     assert_int_equal(muster_rpc_server_listen(fixture->stranger, &any, &any, NULL), MUSTER_OK);
-    dial(fixture, muster_address_format(&any, address));
+    channel_dial(fixture, muster_address_format(&any, address));
 }
 
 static void bytes_come_in_any_number_of_pieces(void **state)
@@ -527,7 +543,7 @@ static void bytes_come_in_any_number_of_pieces(void **state)
 
         print_message("%s\n", rows[i].name);
         stranger_row = &rows[i];
-        fetch(fixture, &fetched, OWN, 9);
+        fetch_start(fixture, &fetched, OWN, 9);
         test_env_run_until(fixture->env, is_answered, &fetched.answer);
         assert_int_equal(fetched.answer.rc, rows[i].rc);
         assert_int_equal(fetched.size, strlen(rows[i].content));
@@ -559,6 +575,7 @@ int main(void)
         CASE(a_group_of_another_size_is_refused_in_the_servers_words),
         CASE(a_member_that_gives_up_is_told),
         CASE(the_members_of_a_broadcast_learn_who_sends),
+        CASE(a_member_that_does_not_wait_for_the_others_is_told),
         CASE(members_that_differ_in_shape_are_refused),
         CASE(a_shape_of_too_many_dims_is_refused_at_once),
         CASE(bytes_that_are_offered_are_fetched_in_their_step),
@@ -568,5 +585,5 @@ int main(void)
         CASE(a_server_without_the_service_is_told_by_its_code),
     };
 
-    return cmocka_run_group_tests_name("cluster.server.server_client", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("cluster.server.server_client_proto", tests, NULL, NULL);
 }
