@@ -1,6 +1,6 @@
-/* Questions of a task to another task's server: its devices, collective groups and instances, buffers. The asking half of
- * tensorflow.WorkerService; the other one may be a muster_server or TensorFlow's. The channel goes to "host:port", the
- * target of the server without its "grpc://". */
+/* Questions of a task to another task's server: its devices, collective groups and instances, buffers. The asking half
+ * of tensorflow.WorkerService; the other one may be a muster_server or TensorFlow's. The channel goes to "host:port",
+ * the target of the server without its "grpc://". */
 #ifndef MUSTER_SERVER_CLIENT_H
 #define MUSTER_SERVER_CLIENT_H
 
