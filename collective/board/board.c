@@ -13,6 +13,12 @@ enum muster_rc muster_board_connect(struct muster_board *board, const struct mus
     return board->ops->connect(board, member, ret_peer);
 }
 
+struct muster_board_peer *muster_board_find(const struct muster_board *board,
+                                            const struct muster_incarnation *incarnation)
+{
+    return board->ops->find(board, incarnation);
+}
+
 void muster_board_release(struct muster_board *board, struct muster_board_peer *peer)
 {
     board->ops->release(board, peer);
@@ -76,4 +82,10 @@ enum muster_rc muster_board_read_memory(const struct muster_board_peer *peer, ui
                                         void *ret_bytes, size_t bytes)
 {
     return peer->board->ops->read_memory(peer, at, ret_bytes, bytes);
+}
+
+bool muster_board_reader_of(const struct muster_board_peer *peer,
+                            struct muster_board_reader *ret_reader)
+{
+    return peer->board->ops->reader_of(peer, ret_reader);
 }

@@ -36,10 +36,18 @@ struct muster_board_events {
     void (*on_signal)(void *data);
 };
 
+/** How a thread beside the loop reads the memory of a peer, also after its release. A value. */
+struct muster_board_reader {
+    enum muster_rc (*read)(int64_t pid, uint64_t at, void *ret_bytes, size_t bytes);
+    int64_t pid;
+};
+
 struct muster_board_ops {
     void (*close)(struct muster_board *board);
     enum muster_rc (*connect)(struct muster_board *board, const struct muster_member *member,
                               struct muster_board_peer **ret_peer);
+    struct muster_board_peer *(*find)(const struct muster_board *board,
+                                      const struct muster_incarnation *incarnation);
     void (*release)(struct muster_board *board, struct muster_board_peer *peer);
     void (*enter)(struct muster_board *board);
     void (*signal)(struct muster_board *board, struct muster_board_peer *peer);
@@ -56,6 +64,7 @@ struct muster_board_ops {
     void (*share_free)(struct muster_board *board, void *at);
     enum muster_rc (*read_memory)(const struct muster_board_peer *peer, uint64_t at,
                                   void *ret_bytes, size_t bytes);
+    bool (*reader_of)(const struct muster_board_peer *peer, struct muster_board_reader *ret_reader);
 };
 
 /** Embed as the first field of an implementation. */
@@ -76,6 +85,9 @@ void muster_board_close(struct muster_board *board);
 MUSTER_MUST_CHECK enum muster_rc muster_board_connect(struct muster_board *board,
                                                       const struct muster_member *member,
                                                       struct muster_board_peer **ret_peer);
+/** The peer that a connect has given and nobody has released; NULL: none. */
+struct muster_board_peer *muster_board_find(const struct muster_board *board,
+                                            const struct muster_incarnation *incarnation);
 /** Its memory and tensors are unmapped. */
 void muster_board_release(struct muster_board *board, struct muster_board_peer *peer);
 
@@ -120,5 +132,9 @@ void muster_board_share_free(struct muster_board *board, void *at);
 MUSTER_MUST_CHECK enum muster_rc muster_board_read_memory(const struct muster_board_peer *peer,
                                                           uint64_t at, void *ret_bytes,
                                                           size_t bytes);
+/** The same by any thread: ret_reader->read. The peer may have died, and its number be another process's: the caller
+ * verifies what it gets. False: not allowed. */
+bool muster_board_reader_of(const struct muster_board_peer *peer,
+                            struct muster_board_reader *ret_reader);
 
 #endif

@@ -129,9 +129,9 @@ struct muster_board_peer_system {
     struct muster_board_peer peer;
     struct muster_member member;
     struct muster_board_link *link;
-    struct muster_timer timer; /* until ready or failed */
-    struct muster_timer retry; /* of connect */
-    uint64_t retry_ns;         /* the backoff's last wait */
+    struct muster_timer timer;            /* until ready or failed */
+    struct muster_timer retry;            /* of connect */
+    uint64_t retry_ns;                    /* the backoff's last wait */
     const struct muster_board_page *page; /* NULL: not mapped */
     size_t segment_bytes;
     int eventfd;
@@ -160,7 +160,7 @@ struct muster_board_system {
     pthread_key_t key; /* of a thread: its word */
     bool has_words;    /* key and mutexes exist, so liveness_close is due */
     uint64_t probe;    /* random: a peer that reads it by process_vm_readv reads this process */
-    int socket; /* listens */
+    int socket;        /* listens */
     struct muster_fd_watch socket_watch;
     struct muster_timer accept_timer; /* no descriptor was free */
     int eventfd;
@@ -267,5 +267,7 @@ void muster_board_system_share_free(struct muster_board *board, void *at);
 void muster_board_probe(struct muster_board_peer_system *peer, uint64_t at, uint64_t value);
 enum muster_rc muster_board_system_read_memory(const struct muster_board_peer *peer, uint64_t at,
                                                void *ret_bytes, size_t bytes);
+bool muster_board_system_reader_of(const struct muster_board_peer *base,
+                                   struct muster_board_reader *ret_reader);
 
 #endif

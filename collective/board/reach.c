@@ -74,14 +74,27 @@ static void explain_refusal(struct muster_board_peer_system *peer, int sys)
         muster_error_set_sys(why, rc_of(sys), sys, "process_vm_readv does not reach the peer");
 }
 
+static bool is_turned_off(const struct muster_env *env)
+{
+    const char *choice =
+        env->vars != NULL ? muster_vars_get(env->vars, "MUSTER_READ_MEMORY") : NULL;
+
+    return choice != NULL && strcmp(choice, "off") == 0;
+}
+
 /* A process id means another process when the two sides are in different PID namespaces, so success
  * alone proves nothing: the value at that address must be the random one of the HELLO. */
 void muster_board_probe(struct muster_board_peer_system *peer, uint64_t at, uint64_t value)
 {
     uint64_t found = 0;
     size_t done = 0;
-    int sys = read_once(peer->pid, at, &found, sizeof(found), &done);
+    int sys;
 
+    if (is_turned_off(muster_board_system_of(peer->peer.board)->env)) {
+        muster_error_set(&peer->peer.read_why, MUSTER_PERMISSION_DENIED, "MUSTER_READ_MEMORY=off");
+        return;
+    }
+    sys = read_once(peer->pid, at, &found, sizeof(found), &done);
     peer->peer.can_read_memory = sys == 0 && done == sizeof(found) && found == value;
     if (peer->peer.can_read_memory)
         return;
@@ -95,18 +108,14 @@ void muster_board_probe(struct muster_board_peer_system *peer, uint64_t at, uint
                (long long)peer->pid, "reason", peer->peer.read_why.text);
 }
 
-enum muster_rc muster_board_system_read_memory(const struct muster_board_peer *base, uint64_t at,
-                                               void *ret_bytes, size_t bytes)
+static enum muster_rc read_all(int64_t pid, uint64_t at, void *ret_bytes, size_t bytes)
 {
-    const struct muster_board_peer_system *peer = muster_board_peer_system_of(base);
     uint8_t *to = ret_bytes;
 
-    if (!base->can_read_memory)
-        return MUSTER_PERMISSION_DENIED;
     while (bytes > 0) {
         size_t part = bytes < READ_BYTES_MAX ? bytes : READ_BYTES_MAX;
         size_t done = 0;
-        int sys = read_once(peer->pid, at, to, part, &done);
+        int sys = read_once((pid_t)pid, at, to, part, &done);
 
         if (sys != 0)
             return rc_of(sys);
@@ -114,8 +123,32 @@ enum muster_rc muster_board_system_read_memory(const struct muster_board_peer *b
         to += done;
         bytes -= done;
     }
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_board_system_read_memory(const struct muster_board_peer *base, uint64_t at,
+                                               void *ret_bytes, size_t bytes)
+{
+    const struct muster_board_peer_system *peer = muster_board_peer_system_of(base);
+    enum muster_rc rc;
+
+    if (!base->can_read_memory)
+        return MUSTER_PERMISSION_DENIED;
+    rc = read_all(peer->pid, at, ret_bytes, bytes);
+    if (rc != MUSTER_OK)
+        return rc;
     /* The id of a process that died during the copy may have been given to another one, or its
      * pages were taken down meanwhile; the bytes count only if the peer is still alive after them.
      */
     return muster_board_is_dead(base) ? MUSTER_UNAVAILABLE : MUSTER_OK;
+}
+
+bool muster_board_system_reader_of(const struct muster_board_peer *base,
+                                   struct muster_board_reader *ret_reader)
+{
+    if (!base->can_read_memory)
+        return false;
+    *ret_reader = (struct muster_board_reader){.read = read_all,
+                                               .pid = muster_board_peer_system_of(base)->pid};
+    return true;
 }

@@ -14,16 +14,15 @@
 
 /* The other process may be a little behind and not listen yet. The waits are short because a
  * connection within the host costs microseconds and the whole handshake has 5 s. */
-static const struct muster_backoff redial = {.first_ns = 5 * MUSTER_NS_PER_MS,
-                                             .max_ns = 100 * MUSTER_NS_PER_MS,
-                                             .growth_permille = 2000};
+static const struct muster_backoff redial = {
+    .first_ns = 5 * MUSTER_NS_PER_MS, .max_ns = 100 * MUSTER_NS_PER_MS, .growth_permille = 2000};
 
 /* --- Peers --- */
 
 struct muster_board_peer_system *muster_board_find_peer(
     const struct muster_board_system *board, const struct muster_incarnation *incarnation)
 {
-    MUSTER_LIST_EACH(&board->peers, peer, struct muster_board_peer_system, peer.node) {
+    MUSTER_LIST_EACH (&board->peers, peer, struct muster_board_peer_system, peer.node) {
         if (muster_incarnation_is_equal(&peer->peer.incarnation, incarnation))
             return peer;
     }
@@ -153,6 +152,16 @@ static enum muster_rc system_connect(struct muster_board *base, const struct mus
     return MUSTER_OK;
 }
 
+static struct muster_board_peer *system_find(const struct muster_board *base,
+                                             const struct muster_incarnation *incarnation)
+{
+    const struct muster_board_system *board =
+        MUSTER_CONTAINER_OF(base, const struct muster_board_system, board);
+    struct muster_board_peer_system *peer = muster_board_find_peer(board, incarnation);
+
+    return peer != NULL ? &peer->peer : NULL;
+}
+
 static void peer_free(struct muster_board_peer_system *peer)
 {
     struct muster_mem *mem = muster_board_system_of(peer->peer.board)->env->mem;
@@ -199,7 +208,7 @@ static bool system_is_dead(const struct muster_board_peer *base)
 
 static struct muster_board_peer_system *next_news(const struct muster_board_system *board)
 {
-    MUSTER_LIST_EACH(&board->peers, peer, struct muster_board_peer_system, peer.node) {
+    MUSTER_LIST_EACH (&board->peers, peer, struct muster_board_peer_system, peer.node) {
         if (peer->is_news)
             return peer;
     }
@@ -250,6 +259,7 @@ static void system_close(struct muster_board *base)
 static const struct muster_board_ops ops = {
     .close = system_close,
     .connect = system_connect,
+    .find = system_find,
     .release = system_release,
     .enter = muster_board_system_enter,
     .signal = system_signal,
@@ -262,6 +272,7 @@ static const struct muster_board_ops ops = {
     .share_new = muster_board_system_share_new,
     .share_free = muster_board_system_share_free,
     .read_memory = muster_board_system_read_memory,
+    .reader_of = muster_board_system_reader_of,
 };
 
 static struct muster_board_system *board_new(const struct muster_board_options *options)

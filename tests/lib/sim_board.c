@@ -224,6 +224,15 @@ static enum muster_rc sim_connect(struct muster_board *board, const struct muste
     return MUSTER_OK;
 }
 
+static struct muster_board_peer *sim_find(const struct muster_board *board,
+                                          const struct muster_incarnation *incarnation)
+{
+    struct sim_peer *peer =
+        find_peer(ours_of((struct muster_board *)(uintptr_t)board), incarnation);
+
+    return peer != NULL ? &peer->peer : NULL;
+}
+
 static void board_free(struct sim_board *ours);
 
 /* The last that shows a closed board frees it. */
@@ -411,6 +420,31 @@ static enum muster_rc sim_read_memory(const struct muster_board_peer *peer, uint
     return MUSTER_OK;
 }
 
+static enum muster_rc sim_read(int64_t pid, uint64_t at, void *ret_bytes, size_t bytes)
+{
+    (void)pid;
+    memcpy(ret_bytes, (const void *)(uintptr_t)at, bytes);
+    return MUSTER_OK;
+}
+
+static enum muster_rc sim_read_gone(int64_t pid, uint64_t at, void *ret_bytes, size_t bytes)
+{
+    (void)pid;
+    (void)at;
+    memset(ret_bytes, 0, bytes);
+    return MUSTER_UNAVAILABLE;
+}
+
+static bool sim_reader_of(const struct muster_board_peer *peer,
+                          struct muster_board_reader *ret_reader)
+{
+    const struct sim_board *target = sim_peer_of(peer)->target;
+    bool is_gone = target == NULL || target->is_dead;
+
+    *ret_reader = (struct muster_board_reader){.read = is_gone ? sim_read_gone : sim_read};
+    return peer->can_read_memory;
+}
+
 /* --- Life --- */
 
 static struct sim_peer *next_news(struct sim_board *ours)
@@ -505,6 +539,7 @@ static void sim_close(struct muster_board *board)
 static const struct muster_board_ops ops = {
     .close = sim_close,
     .connect = sim_connect,
+    .find = sim_find,
     .release = sim_release,
     .enter = sim_enter,
     .signal = sim_signal,
@@ -517,6 +552,7 @@ static const struct muster_board_ops ops = {
     .share_new = sim_share_new,
     .share_free = sim_share_free,
     .read_memory = sim_read_memory,
+    .reader_of = sim_reader_of,
 };
 
 void sim_board_world_init(struct sim_board_world *world, struct muster_env *env)

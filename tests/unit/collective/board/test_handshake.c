@@ -3,6 +3,7 @@
 #include "board_scene.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -282,6 +283,20 @@ static void memory_of_another_process_is_not_read(void **state)
                      MUSTER_PERMISSION_DENIED);
 }
 
+static void the_user_may_forbid_reading(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("MUSTER_READ_MEMORY", "off", 1), 0);
+    board_scene_open_met(&scene, false);
+    board_scene_say_hello(&scene);
+    board_scene_check_ready(&scene);
+    assert_int_equal(unsetenv("MUSTER_READ_MEMORY"), 0);
+
+    assert_false(scene.peer->can_read_memory);
+    assert_string_equal(scene.peer->read_why.text, "MUSTER_READ_MEMORY=off");
+    assert_false(muster_board_reader_of(scene.peer, &(struct muster_board_reader){.pid = 0}));
+}
+
 static void what_follows_a_hello_once_is_refused_twice(void **state)
 {
     static const unsigned types[] = {MUSTER_BOARD_HELLO, MUSTER_BOARD_SHARES_END};
@@ -334,6 +349,7 @@ int main(void)
         CASE(strangers_are_bounded),
         cmocka_unit_test(a_board_that_is_not_what_it_says_is_not_used),
         CASE(memory_of_another_process_is_not_read),
+        CASE(the_user_may_forbid_reading),
         cmocka_unit_test(what_follows_a_hello_once_is_refused_twice),
         CASE(the_end_of_its_process_is_the_end_of_a_peer),
     };
