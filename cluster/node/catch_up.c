@@ -1,7 +1,8 @@
 /* The fetching side of state catch-up. Ask every member for its manifest; when those agree that must have
  * the state, fetch what differs from all of them in parallel: a faster member gets more requests. A member
- * that fails hands its open requests back. Bytes are written straight into the tensors and checked there;
- * until the end the state is worthless, and the program does not touch it. */
+ * that fails hands its open requests back. On one host the members' memory is read instead. Bytes are
+ * written straight into the tensors and checked there; until the end the state is worthless, and the
+ * program does not touch it. */
 #include "cluster/node/catch_up.h"
 
 #include <inttypes.h>
@@ -27,7 +28,8 @@ static void free_fetch(struct fetch *fetch)
     muster_timer_stop(&fetch->pace_timer);
     for (size_t i = 0; i < fetch->source_count; i++)
         muster_fetch_source_fini(&fetch->sources[i]);
-    muster_state_manifest_fini(&fetch->manifest);
+    muster_fetch_memory_fini(fetch);
+    muster_fetch_hashes_fini(fetch);
     muster_mem_free(mem, fetch->sources);
     muster_mem_free(mem, fetch->missing);
     muster_mem_free(mem, fetch);
@@ -67,9 +69,28 @@ static bool take_pace(struct fetch *fetch)
     return true;
 }
 
-/* Hand out missing chunks, one per member in turn; finish when nothing is missing and nothing under
- * way. */
-static void hand_out(struct fetch *fetch)
+static bool is_served_by_another(const struct fetch *fetch, const struct fetch_source *except)
+{
+    for (size_t i = 0; i < fetch->source_count; i++)
+        if (&fetch->sources[i] != except && fetch->sources[i].state == FETCH_SOURCE_AGREES)
+            return true;
+    return muster_fetch_hashes_are_in_question(fetch);
+}
+
+/* A chunk whose hash only this source has told is fetched from another one: so two members are compared. */
+static bool may_serve_next(const struct fetch *fetch, const struct fetch_source *source)
+{
+    uint32_t chunk = fetch->missing[fetch->missing_count - 1];
+
+    if (fetch->is_ahead)
+        return true;
+    return !muster_fetch_has_memory(fetch) &&
+           (fetch->hashed_by[chunk] != (uint32_t)(source - fetch->sources) ||
+            !is_served_by_another(fetch, source));
+}
+
+/* One per member in turn. */
+static void ask_for_missing(struct fetch *fetch)
 {
     uint32_t open_max = fetch->is_ahead ? MUSTER_FETCH_AHEAD_MAX : MUSTER_FETCH_REQUESTS_MAX;
     bool has_room = true;
@@ -79,7 +100,8 @@ static void hand_out(struct fetch *fetch)
         for (size_t i = 0; i < fetch->source_count && fetch->missing_count > 0; i++) {
             struct fetch_source *source = &fetch->sources[i];
 
-            if (source->state != FETCH_SOURCE_AGREES || source->open_count == open_max)
+            if (source->state != FETCH_SOURCE_AGREES || source->open_count == open_max ||
+                !may_serve_next(fetch, source))
                 continue;
             if (!take_pace(fetch))
                 return;
@@ -87,7 +109,15 @@ static void hand_out(struct fetch *fetch)
             has_room = true;
         }
     }
-    if (fetch->missing_count == 0 && fetch->open_count == 0 &&
+}
+
+/* Finish when nothing is missing and nothing under way. */
+static void hand_out(struct fetch *fetch)
+{
+    ask_for_missing(fetch);
+    if (muster_fetch_can_read(fetch))
+        muster_task_post(&fetch->task, fetch->env->loop);
+    if (fetch->missing_count == 0 && fetch->open_count == 0 && fetch->reading_count == 0 &&
         fetch->compared == fetch->chunks->chunk_count)
         muster_fetch_finish(fetch, MUSTER_OK, "%s", "");
 }
@@ -96,17 +126,14 @@ static void hand_out(struct fetch *fetch)
  * memory is hashed, so that it need not be while the members wait. */
 static bool is_missing(struct fetch *fetch, uint32_t chunk)
 {
-    static const uint8_t unknown[MUSTER_HASH128_BYTES];
-    const uint8_t *wanted;
-
-    if (fetch->manifest.mem == NULL) {
+    if (!fetch->has_hashes) {
         (void)muster_state_hashes_get(fetch->chunks, chunk);
         return false;
     }
-    wanted = fetch->manifest.hashes[chunk];
-    if (fetch->is_ahead && memcmp(wanted, unknown, sizeof(unknown)) == 0)
+    if (fetch->is_ahead && !muster_fetch_hashes_is_known(fetch, chunk))
         return fetch->is_first;
-    return memcmp(muster_state_hashes_get(fetch->chunks, chunk), wanted, MUSTER_HASH128_BYTES) != 0;
+    return memcmp(muster_state_hashes_get(fetch->chunks, chunk), fetch->hashes[chunk],
+                  MUSTER_HASH128_BYTES) != 0;
 }
 
 /* Compare a slice of our memory with the members' hashes; what differs is missing. */
@@ -114,7 +141,7 @@ static void compare_slice(struct fetch *fetch)
 {
     uint32_t count = fetch->chunks->chunk_count;
 
-    MUSTER_ASSERT(fetch->is_agreed && (fetch->is_ahead || fetch->manifest.mem != NULL));
+    MUSTER_ASSERT(fetch->is_agreed && (fetch->is_ahead || fetch->has_hashes));
     for (uint32_t hashed = 0; hashed < COMPARE_CHUNKS_A_TURN && fetch->compared < count;) {
         uint32_t chunk = fetch->compared++;
 
@@ -139,6 +166,8 @@ static void on_task(struct muster_task *task)
 {
     struct fetch *fetch = task->data;
 
+    if (!fetch->is_finished)
+        muster_fetch_read_memory(fetch);
     if (fetch->is_finished)
         announce_end(fetch);
     else
@@ -150,6 +179,25 @@ static void on_task(struct muster_task *task)
 static bool is_pending(const struct fetch_source *source)
 {
     return source->state == FETCH_SOURCE_CLOSED || source->state == FETCH_SOURCE_ASKED;
+}
+
+/* All that have answered: the hashes are void, or not complete. */
+static void ask_again(struct fetch *fetch)
+{
+    muster_fetch_hashes_forget(fetch);
+    for (size_t i = 0; i < fetch->source_count; i++)
+        if (fetch->sources[i].state == FETCH_SOURCE_AGREES)
+            muster_fetch_source_ask_again(&fetch->sources[i]);
+}
+
+static void tell_difference(struct fetch *fetch)
+{
+    size_t other = fetch->differing[1];
+
+    muster_fetch_finish(fetch, MUSTER_DATA_LOSS, "%s and %s hold different bytes of state %" PRIu64,
+                        fetch->sources[fetch->differing[0]].name,
+                        other < fetch->source_count ? fetch->sources[other].name : "others",
+                        fetch->step);
 }
 
 /* Every member that must have the state has answered, and the answers must agree: a difference means that
@@ -164,18 +212,18 @@ static void check_agreement(struct fetch *fetch)
 
         if (!fetch->is_agreed && source->is_elder && is_pending(source))
             return;
-        if (source->state != FETCH_SOURCE_AGREES)
-            continue;
-        has_answer = true;
-        if (memcmp(fetch->manifest.root, source->root, sizeof(source->root)) == 0)
-            continue;
-        muster_fetch_finish(fetch, MUSTER_DATA_LOSS,
-                            "%s and %s hold different bytes of state %" PRIu64, source->name,
-                            fetch->sources[fetch->manifest_source].name, fetch->step);
+        has_answer = has_answer || source->state == FETCH_SOURCE_AGREES;
+    }
+    if (fetch->has_difference) {
+        tell_difference(fetch);
         return;
     }
     if (!has_answer || fetch->is_agreed)
         return;
+    if (!muster_fetch_hashes_is_whole(fetch)) { /* a member is gone that was to hash a part */
+        ask_again(fetch);
+        return;
+    }
     fetch->is_agreed = true;
     muster_task_post(&fetch->task, fetch->env->loop);
 }
@@ -313,7 +361,7 @@ static void settle_ahead(struct fetch *fetch)
         has_source = has_source || fetch->sources[i].state == FETCH_SOURCE_AGREES;
         has_pending = has_pending || is_pending(&fetch->sources[i]);
     }
-    if (!has_source && !has_pending && fetch->is_agreed && fetch->manifest.mem != NULL)
+    if (!has_source && !has_pending && fetch->is_agreed && fetch->has_hashes)
         muster_fetch_finish(fetch, MUSTER_OK, "%s", "");
     if (!fetch->is_agreed && (has_source || !has_pending)) {
         fetch->is_agreed = true;
@@ -361,6 +409,7 @@ enum muster_rc muster_catch_up_start(struct muster_catch_up *catch_up,
     fetch->owner = catch_up;
     fetch->chunks = options->chunks;
     fetch->hello = options->hello;
+    fetch->board = options->board;
     fetch->step = options->step;
     fetch->epoch = options->view->epoch;
     fetch->deadline_ns = options->deadline_ns;
@@ -372,35 +421,29 @@ enum muster_rc muster_catch_up_start(struct muster_catch_up *catch_up,
         muster_mem_alloc_zero(mem, options->view->member_count, sizeof(*fetch->sources));
     fetch->missing =
         muster_mem_alloc_zero(mem, (size_t)fetch->chunks->chunk_count + 1, sizeof(uint32_t));
-    if (fetch->sources == NULL || fetch->missing == NULL) {
+    if (fetch->sources == NULL || fetch->missing == NULL ||
+        muster_fetch_hashes_init(fetch) != MUSTER_OK) {
         free_fetch(fetch);
         return MUSTER_RESOURCE_EXHAUSTED;
     }
     catch_up->done = done;
     catch_up->impl = fetch;
-    catch_up->bytes_fetched = 0;
+    catch_up->bytes_fetched = catch_up->bytes_read = 0;
     add_sources(fetch, options->view);
+    muster_fetch_hashes_divide(fetch);
     for (size_t i = 0; i < fetch->source_count; i++)
         muster_fetch_source_open(&fetch->sources[i]);
     fetch->on_changed(fetch); /* without a source it ends in the next turn */
     return MUSTER_OK;
 }
 
-/* The source that set the manifest is not a member any more: its state need not be the state of the others,
- * since it may have delivered results that the view aborted for them. */
-static void ask_again(struct fetch *fetch)
-{
-    muster_state_manifest_fini(&fetch->manifest);
-    for (size_t i = 0; i < fetch->source_count; i++)
-        if (fetch->sources[i].state == FETCH_SOURCE_AGREES)
-            muster_fetch_source_ask_again(&fetch->sources[i]);
-}
-
-/* New members are no sources: they have the state later than this process, if at all. */
+/* A source that has told hashes may have delivered results that the view without it aborted for the others.
+ * New members are no sources: they have the state later than this process, if at all. */
 void muster_catch_up_follow(struct muster_catch_up *catch_up, const struct muster_view *view)
 {
     struct fetch *fetch = catch_up->impl;
     struct muster_error error;
+    bool is_void = false;
 
     if (fetch == NULL || fetch->is_finished)
         return;
@@ -411,12 +454,12 @@ void muster_catch_up_follow(struct muster_catch_up *catch_up, const struct muste
         if (source->state == FETCH_SOURCE_GONE ||
             muster_view_find(view, &source->incarnation, NULL))
             continue;
+        is_void = is_void || source->has_answered;
         muster_error_set(&error, MUSTER_UNAVAILABLE, "%s is not a member of view %" PRIu64,
                          source->name, view->epoch);
         muster_fetch_source_end(source, FETCH_SOURCE_GONE, &error);
     }
-    if (!fetch->is_agreed && fetch->manifest.mem != NULL &&
-        fetch->sources[fetch->manifest_source].state == FETCH_SOURCE_GONE)
+    if (!fetch->is_agreed && is_void)
         ask_again(fetch);
     fetch->on_changed(fetch);
 }

@@ -14,6 +14,7 @@ struct muster_catch_up_options {
     struct muster_state_chunks *chunks; /* borrowed; the state is written into its tensors */
     const struct muster_view *view;     /* borrowed during start: its members are the sources */
     struct muster_peer_hello hello;     /* job and own incarnation */
+    struct muster_board *board;         /* borrowed; peers whose memory can be read; or NULL */
     uint64_t
         step; /* the state wanted: from_step - 1; MUSTER_STATE_STABLE: what is there, ahead of the admission */
     bool
@@ -27,6 +28,7 @@ struct muster_catch_up {
     /* valid in done */
     struct muster_error error;
     uint64_t bytes_fetched; /* chunks that were equal already are not fetched */
+    uint64_t bytes_read;    /* of them, in memory of members on this host */
     uint32_t sources;       /* members that sent a manifest */
     /* private */
     muster_catch_up_fn *done;

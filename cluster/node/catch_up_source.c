@@ -172,13 +172,40 @@ void muster_fetch_source_end(struct fetch_source *source, enum fetch_source_stat
 
 /* --- frames --- */
 
-static void keep_manifest(struct fetch_source *source, const struct muster_state_manifest *manifest)
+static void forget_tensors(struct fetch_source *source)
 {
-    source->fetch->manifest = *manifest;
-    source->fetch->manifest_source = (size_t)(source - source->fetch->sources);
+    muster_mem_free(source->fetch->env->mem, source->tensors);
+    source->tensors = NULL;
 }
 
-/* The first answer is kept as the manifest to fetch by; of the others only the root is. */
+/* Its hashes join those of the others; its places stay with the source. */
+static void keep_manifest(struct fetch_source *source, struct muster_state_manifest *manifest)
+{
+    muster_fetch_hashes_add(source, manifest);
+    for (size_t i = 0; i < manifest->tensor_count; i++) {
+        muster_mem_free(manifest->mem, manifest->tensors[i].name);
+        manifest->tensors[i].name = NULL;
+    }
+    forget_tensors(source);
+    source->tensors = manifest->tensors;
+    manifest->tensors = NULL;
+    manifest->tensor_count = 0;
+    muster_state_manifest_fini(manifest);
+}
+
+/* Ahead of the admission a member tells what it knows. */
+static bool has_its_part(const struct fetch_source *source,
+                         const struct muster_state_manifest *manifest)
+{
+    static const uint8_t unknown[MUSTER_HASH128_BYTES];
+
+    for (uint64_t i = source->asked_part.index; i < manifest->chunk_count;
+         i += source->asked_part.count)
+        if (memcmp(manifest->hashes[i], unknown, sizeof(unknown)) == 0)
+            return source->fetch->is_ahead;
+    return true;
+}
+
 static void take_manifest(struct fetch_source *source, const void *payload, uint32_t bytes)
 {
     struct fetch *fetch = source->fetch;
@@ -191,8 +218,8 @@ static void take_manifest(struct fetch_source *source, const void *payload, uint
     rc = muster_state_manifest_unpack(fetch->env->mem, payload, bytes, &manifest, &error);
     if (rc == MUSTER_OK)
         rc = muster_state_match(fetch->chunks, &manifest, &error);
-    if (rc == MUSTER_OK &&
-        (manifest.chunk_count != fetch->chunks->chunk_count || manifest.step != fetch->step))
+    if (rc == MUSTER_OK && (manifest.chunk_count != fetch->chunks->chunk_count ||
+                            manifest.step != fetch->step || !has_its_part(source, &manifest)))
         rc = muster_error_set(&error, MUSTER_DATA_LOSS, "%s sent a manifest of another state",
                               source->name);
     if (rc != MUSTER_OK) {
@@ -202,11 +229,7 @@ static void take_manifest(struct fetch_source *source, const void *payload, uint
     }
     source->has_answered = true;
     source->backoff_ns = 0;
-    memcpy(source->root, manifest.root, sizeof(source->root));
-    if (fetch->manifest.mem == NULL)
-        keep_manifest(source, &manifest);
-    else
-        muster_state_manifest_fini(&manifest);
+    keep_manifest(source, &manifest);
     source_move(source, FETCH_SOURCE_AGREES, "manifest");
     fetch->on_changed(fetch);
 }
@@ -221,13 +244,15 @@ static void doubt_manifest(struct fetch_source *source)
     muster_fetch_source_try_later(source, &error);
 }
 
-/* Other bytes than announced: it went on while it sent (asked again, it says so), or it errs. */
+/* Other bytes than announced: it went on while it sent (asked again, it says so), it errs, or it holds other bytes than
+ * the member that has hashed the chunk. Its own hashes tell. */
 static void take_wrong_chunk(struct fetch_source *source, uint32_t chunk)
 {
     struct muster_error error;
 
     muster_error_set(&error, MUSTER_DATA_LOSS, "%s sent other bytes of chunk %u than it announced",
                      source->name, chunk);
+    source->must_hash_all = true;
     if (++source->wrong_count < WRONG_MAX) {
         muster_fetch_source_try_later(source, &error);
         return;
@@ -236,46 +261,40 @@ static void take_wrong_chunk(struct fetch_source *source, uint32_t chunk)
     source->fetch->on_changed(source->fetch);
 }
 
-/* Whether they are the bytes that were announced. Those that are not at their place yet go there only then. */
-static enum muster_rc place_chunk(struct fetch *fetch, uint32_t chunk, const void *buffer,
-                                  bool *ret_is_right)
+bool muster_fetch_source_take_bytes(struct fetch_source *source, uint32_t chunk, const void *buffer,
+                                    const uint8_t hash[MUSTER_HASH128_BYTES])
 {
+    struct fetch *fetch = source->fetch;
     struct muster_far_memory *memory = muster_state_chunk_memory(fetch->chunks, chunk);
-    uint8_t hash[MUSTER_HASH128_BYTES];
     uint32_t bytes;
     void *at = muster_state_chunk_at(fetch->chunks, chunk, &bytes);
-    enum muster_rc rc;
 
-    muster_hash128(buffer, bytes, hash);
-    *ret_is_right =
-        fetch->is_ahead || memcmp(hash, fetch->manifest.hashes[chunk], MUSTER_HASH128_BYTES) == 0;
-    if (!*ret_is_right)
-        return MUSTER_OK;
-    rc = memory != NULL ? muster_far_memory_write(memory, at, buffer, bytes) : MUSTER_OK;
-    if (rc == MUSTER_OK)
-        muster_state_hashes_set(fetch->chunks, chunk, hash);
-    return rc;
+    MUSTER_ASSERT(fetch->is_agreed);
+    if (!fetch->is_ahead && memcmp(hash, fetch->hashes[chunk], MUSTER_HASH128_BYTES) != 0) {
+        muster_state_hashes_forget(fetch->chunks, chunk);
+        take_wrong_chunk(source, chunk);
+        return false;
+    }
+    if (memory != NULL && muster_far_memory_write(memory, at, buffer, bytes) != MUSTER_OK) {
+        muster_fetch_finish(fetch, MUSTER_INTERNAL, "chunk %u of the state cannot be written",
+                            chunk);
+        return false;
+    }
+    muster_state_hashes_set(fetch->chunks, chunk, hash);
+    fetch->owner->bytes_fetched += bytes;
+    return true;
 }
 
 static void take_chunk(struct fetch_source *source, uint32_t chunk, const void *buffer)
 {
     struct fetch *fetch = source->fetch;
-    bool is_right;
+    uint8_t hash[MUSTER_HASH128_BYTES];
     uint32_t bytes;
 
-    MUSTER_ASSERT(fetch->is_agreed);
     muster_state_chunk_at(fetch->chunks, chunk, &bytes);
-    if (place_chunk(fetch, chunk, buffer, &is_right) != MUSTER_OK) {
-        muster_fetch_finish(fetch, MUSTER_INTERNAL, "chunk %u of the state cannot be written",
-                            chunk);
+    muster_hash128(buffer, bytes, hash);
+    if (!muster_fetch_source_take_bytes(source, chunk, buffer, hash))
         return;
-    }
-    if (!is_right) {
-        muster_state_hashes_forget(fetch->chunks, chunk);
-        take_wrong_chunk(source, chunk);
-        return;
-    }
-    fetch->owner->bytes_fetched += bytes;
     (void)close_request(source, chunk);
     fetch->on_changed(fetch);
 }
@@ -402,6 +421,11 @@ static enum muster_rc ask_for_manifest(struct fetch_source *source)
 
     if (rc != MUSTER_OK)
         return rc;
+    source->asked_part = (struct muster_state_part){.count = 1};
+    if (!fetch->is_ahead && !source->must_hash_all && source->part.count > 1)
+        source->asked_part = source->part;
+    header.phase = source->asked_part.count;
+    header.chunk = source->asked_part.index;
     header.payload_bytes = (uint32_t)size;
     rc = muster_peer_link_send_copy(source->link, &header, bytes);
     muster_mem_free(fetch->env->mem, bytes);
@@ -460,4 +484,5 @@ void muster_fetch_source_fini(struct fetch_source *source)
         muster_peer_link_close(source->link);
     muster_mem_free(source->fetch->env->mem, source->payload);
     muster_mem_free(source->fetch->env->mem, source->room);
+    forget_tensors(source);
 }

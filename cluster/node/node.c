@@ -123,6 +123,7 @@ static void open_board(struct muster_node *node)
                                                  .memory_bytes = MUSTER_SHM_BOARD_BYTES};
 
     node->board = muster_board_system_choose(&options);
+    muster_state_server_set_board(node->training.server, node->board);
 }
 
 static enum muster_rc make_machine(struct muster_node *node,

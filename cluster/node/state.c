@@ -62,7 +62,7 @@ static void caught_up(struct muster_catch_up *catch_up, enum muster_rc rc)
         return;
     }
     MUSTER_LOG(node->env, INFO, "caught_up", "step", step, "bytes_fetched", catch_up->bytes_fetched,
-               "sources", catch_up->sources);
+               "bytes_read", catch_up->bytes_read, "sources", catch_up->sources);
     muster_state_hashes_keep(&node->training.chunks);
     muster_node_commit_step(node, step);
     muster_membership_show_committed(node->machine);
@@ -80,6 +80,7 @@ static void start_catch_up(struct muster_node *node, uint64_t step)
     MUSTER_ASSERT(!node->training.is_catching && node->training.has_chunks);
     options.view = muster_membership_view(node->machine);
     options.hello = node->hello;
+    options.board = node->board;
     options.step = step;
     options.deadline_ns = muster_loop_after_ns(node->env->loop, CATCH_UP_TIMEOUT_NS);
     node->training.catch_up.data = node;

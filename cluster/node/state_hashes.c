@@ -84,6 +84,28 @@ void muster_state_hashes_compute(struct muster_state_chunks *chunks, uint32_t co
     }
 }
 
+bool muster_state_hashes_compute_part(struct muster_state_chunks *chunks,
+                                      struct muster_state_part *part, uint32_t *budget)
+{
+    uint64_t stride = part->count > 1 ? part->count : 1;
+
+    for (;;) {
+        uint64_t chunk = (stride > 1 ? part->index : 0) + part->seen * stride;
+
+        if (chunk >= chunks->chunk_count)
+            return true;
+        if (chunks->hashes.marks[chunk] == MARK_UNKNOWN) {
+            if (*budget == 0)
+                return false;
+            (*budget)--;
+            (void)muster_state_hashes_get(chunks, (uint32_t)chunk);
+            if (chunks->hashes.marks[chunk] == MARK_UNKNOWN)
+                return false; /* its memory has failed: later again */
+        }
+        part->seen++;
+    }
+}
+
 bool muster_state_hashes_is_whole(const struct muster_state_chunks *chunks)
 {
     return chunks->hashes.known_count == chunks->chunk_count;

@@ -33,6 +33,15 @@ void muster_state_hashes_forget_all(struct muster_state_chunks *chunks);
 
 /** Compute up to count hashes that are not known, of chunks that are not changing. */
 void muster_state_hashes_compute(struct muster_state_chunks *chunks, uint32_t count);
+/** Some of the chunks: every count-th from `index` on. */
+struct muster_state_part {
+    uint32_t index, count; /* count 0 or 1: all */
+    uint32_t seen;         /* of them, by compute_part; 0 before the first */
+};
+/** Compute up to *budget hashes of part that are not known, of chunks that are not changing, and lessen *budget by as
+ * many. True: the whole part has been seen. */
+bool muster_state_hashes_compute_part(struct muster_state_chunks *chunks,
+                                      struct muster_state_part *part, uint32_t *budget);
 /** All are known. */
 bool muster_state_hashes_is_whole(const struct muster_state_chunks *chunks);
 /** All are known but those of chunks that are changing. */

@@ -82,13 +82,22 @@ static size_t tensor_of(const struct muster_state_chunks *chunks, uint32_t chunk
     return low;
 }
 
+size_t muster_state_chunk_tensor(const struct muster_state_chunks *chunks, uint32_t chunk,
+                                 uint64_t *ret_offset)
+{
+    size_t index = tensor_of(chunks, chunk);
+
+    *ret_offset = (uint64_t)(chunk - chunks->first_chunk[index]) * MUSTER_STATE_CHUNK_BYTES;
+    return index;
+}
+
 void *muster_state_chunk_at(const struct muster_state_chunks *chunks, uint32_t chunk,
                             uint32_t *ret_bytes)
 {
-    size_t index = tensor_of(chunks, chunk);
+    uint64_t offset = 0;
+    size_t index = muster_state_chunk_tensor(chunks, chunk, &offset);
     const struct muster_tensor *tensor = &chunks->tensors[index].tensor;
     uint64_t bytes = tensor->count * muster_dtype_bytes(tensor->dtype);
-    uint64_t offset = (uint64_t)(chunk - chunks->first_chunk[index]) * MUSTER_STATE_CHUNK_BYTES;
     uint64_t rest = bytes - offset;
 
     MUSTER_ASSERT(chunk < chunks->chunk_count);

@@ -7,6 +7,7 @@
 
 #include "cluster/node/member.h"
 #include "cluster/node/state_hashes.h"
+#include "collective/board/board.h"
 
 #define MUSTER_STATE_CHUNK_BYTES (256u << 10)
 /* In place of a step: the state as it is, chunks that the step under way changes left out. */
@@ -45,6 +46,9 @@ void *muster_state_chunk_at(const struct muster_state_chunks *chunks, uint32_t c
 /** The memory that chunk lies in; NULL: the host's. Borrowed. */
 struct muster_far_memory *muster_state_chunk_memory(const struct muster_state_chunks *chunks,
                                                     uint32_t chunk);
+/** The tensor that it is in, and its offset there in bytes. */
+size_t muster_state_chunk_tensor(const struct muster_state_chunks *chunks, uint32_t chunk,
+                                 uint64_t *ret_offset);
 
 /** The description of a member's state: a value; fini frees it. */
 struct muster_state_manifest {
@@ -55,9 +59,13 @@ struct muster_state_manifest {
         char *name;
         uint32_t dtype;
         uint64_t count;
+        /* Where a process of the same host reads it, as its owner says; zeros: nowhere. */
+        uint64_t address;      /* of the owner's memory */
+        uint32_t share_end;    /* the number of its share plus 1, if it lies in one … */
+        uint64_t share_offset; /* … there */
     } * tensors;
-    uint32_t chunk_count; /* 0 in a request */
-    uint8_t (*hashes)[MUSTER_HASH128_BYTES];
+    uint32_t chunk_count;                    /* 0 in a request */
+    uint8_t (*hashes)[MUSTER_HASH128_BYTES]; /* zeros: not known */
     uint8_t root[MUSTER_HASH128_BYTES];
 };
 
@@ -71,10 +79,15 @@ MUSTER_MUST_CHECK enum muster_rc muster_state_match(const struct muster_state_ch
                                                     const struct muster_state_manifest *theirs,
                                                     struct muster_error *ret_error);
 
-/** The wire form; hashes NULL for a request, else chunk_count of them. Gives. */
+/** An answer says this besides. */
+struct muster_state_answer {
+    const uint8_t (*hashes)[MUSTER_HASH128_BYTES]; /* chunk_count of them */
+    struct muster_board *board; /* whose peer is asking, and may read the memory here; or NULL */
+};
+/** The wire form; answer NULL for a request. Gives. */
 MUSTER_MUST_CHECK enum muster_rc muster_state_manifest_pack(
     const struct muster_state_chunks *chunks, uint64_t step,
-    const uint8_t (*hashes)[MUSTER_HASH128_BYTES], void **ret_bytes, size_t *ret_size);
+    const struct muster_state_answer *answer, void **ret_bytes, size_t *ret_size);
 /** Gives what *ret_manifest holds: muster_state_manifest_fini. Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_state_manifest_unpack(
     struct muster_mem *mem, const void *bytes, size_t size,
@@ -91,7 +104,9 @@ void muster_state_refusal_unpack(struct muster_mem *mem, const void *bytes, size
 
 /* Frames of channel STATE; op.step is the step, chunk the chunk. */
 enum muster_state_frame {
-    MUSTER_STATE_MANIFEST_REQUEST = 1, /* payload: Manifest without hashes */
+    /* payload: Manifest without hashes; phase > 1: so many members share the hashing, and this one's part is number
+     * `chunk` of them */
+    MUSTER_STATE_MANIFEST_REQUEST = 1,
     MUSTER_STATE_MANIFEST = 2,
     MUSTER_STATE_CHUNK_REQUEST = 3,
     MUSTER_STATE_CHUNK = 4,

@@ -6,8 +6,20 @@
 #include "proto/guard.h"
 #include "proto/state.pb-c.h"
 
+static void tell_place(const struct muster_tensor *tensor, struct muster_board *board,
+                       Mstate__Tensor *message)
+{
+    uint32_t share = 0;
+
+    message->address = (uint64_t)(uintptr_t)tensor->data;
+    if (muster_board_find_share(board, tensor->data,
+                                tensor->count * muster_dtype_bytes(tensor->dtype), &share,
+                                &message->share_offset))
+        message->share_end = share + 1;
+}
+
 enum muster_rc muster_state_manifest_pack(const struct muster_state_chunks *chunks, uint64_t step,
-                                          const uint8_t (*hashes)[MUSTER_HASH128_BYTES],
+                                          const struct muster_state_answer *answer,
                                           void **ret_bytes, size_t *ret_size)
 {
     struct muster_mem *mem = chunks->mem;
@@ -26,15 +38,17 @@ enum muster_rc muster_state_manifest_pack(const struct muster_state_chunks *chun
         tensors[i].name = (char *)(uintptr_t)chunks->tensors[i].name;
         tensors[i].dtype = (uint32_t)chunks->tensors[i].tensor.dtype;
         tensors[i].count = chunks->tensors[i].tensor.count;
+        if (answer != NULL && answer->board != NULL && chunks->tensors[i].memory == NULL)
+            tell_place(&chunks->tensors[i].tensor, answer->board, &tensors[i]);
         pointers[i] = &tensors[i];
     }
     manifest.step = step;
     manifest.n_tensors = count;
     manifest.tensors = pointers;
-    if (hashes != NULL) {
-        manifest.chunk_hashes.data = (uint8_t *)(uintptr_t)hashes;
+    if (answer != NULL) {
+        manifest.chunk_hashes.data = (uint8_t *)(uintptr_t)answer->hashes;
         manifest.chunk_hashes.len = (size_t)chunks->chunk_count * MUSTER_HASH128_BYTES;
-        muster_hash128(hashes, manifest.chunk_hashes.len, root);
+        muster_hash128(answer->hashes, manifest.chunk_hashes.len, root);
         manifest.root.data = root;
         manifest.root.len = sizeof(root);
     }
@@ -60,6 +74,9 @@ static enum muster_rc copy_tensors(struct muster_state_manifest *manifest,
             return MUSTER_RESOURCE_EXHAUSTED;
         tensor->dtype = message->tensors[i]->dtype;
         tensor->count = message->tensors[i]->count;
+        tensor->address = message->tensors[i]->address;
+        tensor->share_end = message->tensors[i]->share_end;
+        tensor->share_offset = message->tensors[i]->share_offset;
         manifest->tensor_count = i + 1;
     }
     return MUSTER_OK;

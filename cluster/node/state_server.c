@@ -1,7 +1,7 @@
 /* The serving side of state catch-up: one manifest per committed step, hashed in slices, chunks sent from
- * the tensors without a copy. A frame that is still queued when the program begins to write is sent with
- * other bytes than announced; the joiner sees that by the hash, asks again, and is told that the step is
- * past. */
+ * the tensors without a copy, or read there by a joiner of this host. A frame that is still queued when the
+ * program begins to write is sent with other bytes than announced; the joiner sees that by the hash, asks
+ * again, and is told that the step is past. */
 #include "cluster/node/state_server.h"
 
 #include <inttypes.h>
@@ -11,6 +11,8 @@
 
 /* One turn hashes for a few milliseconds, so heartbeats and operations go on meanwhile. */
 #define HASH_CHUNKS_PER_TURN 64 /* 16 MiB */
+/* So little is hashed by every member, so that the joiner compares them all. */
+#define WHOLE_CHUNKS_MAX 64
 /* Nobody waits for the hashes of an observer, and the members compute: a tenth of a millisecond in each. */
 #define STABLE_CHUNKS_PER_TURN 4
 #define STABLE_INTERVAL_NS     MUSTER_NS_PER_MS
@@ -35,6 +37,8 @@ struct client {
     struct muster_peer_link *link;
     bool wants_manifest; /* of wanted_step, or MUSTER_STATE_STABLE */
     uint64_t wanted_step;
+    struct muster_state_part part; /* … of these chunks */
+    bool is_part_hashed;
     bool is_hurried;  /* the manifest of what is stable, as far as it is known */
     void *request;    /* payload of a manifest request while it arrives */
     bool is_given_up; /* there was no memory to answer: it is closed, and may ask again */
@@ -45,6 +49,7 @@ struct client {
 struct muster_state_server {
     struct muster_env *env;
     struct muster_state_chunks *chunks;
+    struct muster_board *board; /* NULL: nobody reads the memory */
     struct muster_list clients;
     uint64_t epoch; /* of the view that this process is in */
     uint64_t step;  /* of the last commit */
@@ -125,9 +130,13 @@ static void refuse_withdrawn(struct client *client)
     refuse_request(client, UINT32_MAX, &error);
 }
 
-static bool is_hashed(const struct muster_state_server *server)
+/* The board whose peer the client is. */
+static struct muster_board *board_of(const struct client *client)
 {
-    return muster_state_hashes_is_whole(server->chunks);
+    struct muster_board *board = client->server->board;
+    const struct muster_incarnation *who = &muster_peer_link_hello(client->link)->incarnation;
+
+    return board != NULL && muster_board_find(board, who) != NULL ? board : NULL;
 }
 
 static void send_manifest(struct client *client)
@@ -139,14 +148,15 @@ static void send_manifest(struct client *client)
         .epoch = server->epoch,
         .op.step = client->wanted_step,
     };
+    const struct muster_state_answer answer = {
+        .hashes = (const uint8_t(*)[MUSTER_HASH128_BYTES])server->chunks->hashes.at,
+        .board = board_of(client)};
     void *bytes = NULL;
     size_t size = 0;
 
     client->wants_manifest = false;
-    if (muster_state_manifest_pack(
-            server->chunks, client->wanted_step,
-            (const uint8_t(*)[MUSTER_HASH128_BYTES])server->chunks->hashes.at, &bytes,
-            &size) != MUSTER_OK) {
+    if (muster_state_manifest_pack(server->chunks, client->wanted_step, &answer, &bytes, &size) !=
+        MUSTER_OK) {
         give_up(client);
         return;
     }
@@ -215,7 +225,7 @@ static void answer_requests(struct muster_state_server *server)
             client->wants_manifest = false;
             refuse_past(client, UINT32_MAX, client->wanted_step);
         } else if (client->wanted_step == server->step) {
-            if (is_hashed(server))
+            if (client->is_part_hashed || muster_state_hashes_is_whole(server->chunks))
                 send_manifest(client);
             else
                 muster_task_post(&server->hash_task, server->env->loop);
@@ -223,18 +233,31 @@ static void answer_requests(struct muster_state_server *server)
     }
 }
 
+/* The members share the hashing of a large state, which would take each of them longer than a step. */
+static void hash_for_client(struct client *client, uint32_t *budget)
+{
+    const struct muster_state_chunks *chunks = client->server->chunks;
+
+    if (client->part.seen == 0 &&
+        chunks->chunk_count - chunks->hashes.known_count - chunks->hashes.changing_count <=
+            WHOLE_CHUNKS_MAX)
+        client->part.count = 0;
+    client->is_part_hashed =
+        muster_state_hashes_compute_part(client->server->chunks, &client->part, budget);
+}
+
 /* Nothing is hashed before somebody asks: most commits are never served. */
 static void on_hash_turn(struct muster_task *task)
 {
     struct muster_state_server *server = task->data;
+    uint32_t budget = HASH_CHUNKS_PER_TURN;
 
     if (!server->is_clean)
         return;
-    muster_state_hashes_compute(server->chunks, HASH_CHUNKS_PER_TURN);
-    if (is_hashed(server))
-        answer_requests(server);
-    else
-        muster_task_post(task, server->env->loop);
+    MUSTER_LIST_EACH (&server->clients, client, struct client, node)
+        if (client->wants_manifest && client->wanted_step == server->step)
+            hash_for_client(client, &budget);
+    answer_requests(server);
 }
 
 static void on_stable_timer(struct muster_timer *timer)
@@ -358,6 +381,8 @@ static void accept_manifest_request(struct client *client, const struct muster_f
     }
     client->wants_manifest = true;
     client->wanted_step = header->op.step;
+    client->part = (struct muster_state_part){.index = header->chunk, .count = header->phase};
+    client->is_part_hashed = false;
     client->is_hurried = (header->flags & MUSTER_STATE_AT_ONCE) != 0;
     if (client->wanted_step == MUSTER_STATE_STABLE)
         server->observed_until_ns = muster_loop_after_ns(server->env->loop, OBSERVED_NS);
@@ -434,6 +459,11 @@ void muster_state_server_set_chunks(struct muster_state_server *server,
                                     struct muster_state_chunks *chunks)
 {
     server->chunks = chunks;
+}
+
+void muster_state_server_set_board(struct muster_state_server *server, struct muster_board *board)
+{
+    server->board = board;
 }
 
 void muster_state_server_set_epoch(struct muster_state_server *server, uint64_t epoch)

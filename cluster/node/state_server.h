@@ -16,6 +16,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_state_server_open(struct muster_env *env
 void muster_state_server_set_chunks(struct muster_state_server *server,
                                     struct muster_state_chunks *chunks);
 
+/** Joiners that are peers of board are told where they can read the tensors. Borrows board until close; NULL: none. */
+void muster_state_server_set_board(struct muster_state_server *server, struct muster_board *board);
+
 /** This process is in the view of `epoch`: manifests say so. */
 void muster_state_server_set_epoch(struct muster_state_server *server, uint64_t epoch);
 

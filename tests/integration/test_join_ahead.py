@@ -2,6 +2,7 @@
 """A joiner that fetches before it is admitted, kill -9 of it and of a member that serves it, and `muster bench join`."""
 import json
 import os
+import re
 import subprocess
 import sys
 import unittest
@@ -84,6 +85,34 @@ class Joins(unittest.TestCase):
                 again = self.start_joiner(1, 3)
                 self.train_until_joined(again)
                 self.members.sort(key=lambda member: member.rank)
+
+    def test_a_joiner_reads_a_state_that_changes_as_a_whole(self):
+        """In the members' memory, where they are on one host and nobody forbids it."""
+        for variables, is_read in (({}, True), ({"MUSTER_READ_MEMORY": "off"}, False), ({"MUSTER_WIRE": "tcp"}, False)):
+            with self.subTest(**variables):
+                self.job = Job()
+                self.addCleanup(self.job.stop)
+                self.members = self.job.members(3, state=(("frozen", FROZEN),), **variables)
+                for _ in range(2):
+                    self.train_whole()
+                self.members.pop().kill()
+                joiner = self.job.puppet(2, 3, MUSTER_LOG_LEVEL="info", **variables)
+                joiner.ok("open 0")
+                joiner.ok(f"register frozen {FROZEN} 77")
+                joiner.tell("begin")
+                while joiner not in self.members:
+                    self.train_whole(joiner)
+                self.assertEqual(len({answer["digest"] for answer in every(self.members, "digest")}), 1)
+                line = next(line for line in joiner.errors if " caught_up " in line)
+                read = int(re.search(r"bytes_read=(\d+)", line).group(1))
+                self.assertEqual(read, FROZEN * 8 if is_read else 0, line)
+
+    def train_whole(self, joiner=None):
+        begun = every(self.members, "begin")
+        if joiner is not None and begun[0]["size"] > len(self.members):
+            ok(joiner.hear())
+            self.members.append(joiner)
+        every(self.members, "commit")
 
     def test_a_joiner_with_other_tensors_is_refused_before_it_is_admitted(self):
         self.start(2)

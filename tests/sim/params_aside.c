@@ -16,6 +16,7 @@ struct sim_aside {
 };
 
 enum muster_rc __wrap_muster_aside_open(struct muster_env *env, void **ret_aside);
+void __wrap_muster_aside_keep_priority(void *aside);
 void __wrap_muster_aside_start(void *aside, muster_aside_fn *work, muster_aside_done_fn *done,
                                void *data);
 void __wrap_muster_aside_close(void *aside);
@@ -44,6 +45,11 @@ enum muster_rc __wrap_muster_aside_open(struct muster_env *env, void **ret_aside
     muster_timer_init(&aside->timer, on_timer, aside);
     *ret_aside = aside;
     return MUSTER_OK;
+}
+
+void __wrap_muster_aside_keep_priority(void *aside)
+{
+    (void)aside;
 }
 
 void __wrap_muster_aside_start(void *data_aside, muster_aside_fn *work, muster_aside_done_fn *done,

@@ -88,8 +88,8 @@ static void send_refusal(struct muster_peer_link *link, enum muster_rc rc)
 
 static void send_manifest(struct muster_peer_link *link, enum answer answer)
 {
-    const uint8_t(*hashes)[MUSTER_HASH128_BYTES] =
-        (const uint8_t(*)[MUSTER_HASH128_BYTES])stand.member.hashes;
+    const struct muster_state_answer content = {
+        .hashes = (const uint8_t(*)[MUSTER_HASH128_BYTES])stand.member.hashes};
     struct muster_state_chunks chunks =
         answer == OTHER_TENSORS ? stand.member.others : stand.member.chunks;
     struct muster_frame_header header = {.type = MUSTER_STATE_MANIFEST, .epoch = 1};
@@ -101,7 +101,8 @@ static void send_manifest(struct muster_peer_link *link, enum answer answer)
     if (answer == LATER_VIEW)
         header.epoch++;
     assert_int_equal(muster_state_manifest_pack(&chunks, answer == OTHER_STEP ? STEP + 1 : STEP,
-                                                answer == NO_HASHES ? NULL : hashes, &bytes, &size),
+                                                answer == NO_HASHES ? NULL : &content, &bytes,
+                                                &size),
                      MUSTER_OK);
     if (answer == UNREADABLE)
         memset(bytes, 0xff, size);

@@ -108,9 +108,10 @@ static void sides_that_registered_other_tensors_are_told_which(void **state)
         enum muster_rc rc;
 
         for (size_t k = 0; k < rows[i].count; k++)
-            tensors[k] = (struct muster_state_tensor){(char *)(uintptr_t)rows[i].tensors[k].name,
-                                                      (uint32_t)rows[i].tensors[k].dtype,
-                                                      rows[i].tensors[k].count};
+            tensors[k] =
+                (struct muster_state_tensor){.name = (char *)(uintptr_t)rows[i].tensors[k].name,
+                                             .dtype = (uint32_t)rows[i].tensors[k].dtype,
+                                             .count = rows[i].tensors[k].count};
         rc = muster_state_match(&chunks, &theirs, &error);
         assert_int_equal(rc, rows[i].text == NULL ? MUSTER_OK : MUSTER_INVALID_ARGUMENT);
         if (rows[i].text != NULL && strstr(error.text, rows[i].text) == NULL)
@@ -126,6 +127,7 @@ static const uint8_t hashes[2][MUSTER_HASH128_BYTES] = {{1, 2, 3}, {4, 5, 6}};
 static void run_manifest(struct torture *torture, const void *data)
 {
     bool is_request = *(const bool *)data;
+    const struct muster_state_answer answer = {.hashes = hashes};
     struct muster_state_manifest manifest = {.mem = NULL};
     struct muster_mem_limited mem;
     struct muster_state_chunks chunks;
@@ -137,7 +139,7 @@ static void run_manifest(struct torture *torture, const void *data)
     muster_mem_limited_init(&mem, careful_mem(), 0);
     assert_int_equal(muster_state_chunks_init(&chunks, &mem.mem, registered, 2), MUSTER_OK);
     torture_arm_limited(torture, &mem);
-    rc = muster_state_manifest_pack(&chunks, 7, is_request ? NULL : hashes, &bytes, &size);
+    rc = muster_state_manifest_pack(&chunks, 7, is_request ? NULL : &answer, &bytes, &size);
     if (rc == MUSTER_OK)
         rc = muster_state_manifest_unpack(&mem.mem, bytes, size, &manifest, &error);
     torture_disarm(torture);
