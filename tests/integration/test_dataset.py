@@ -65,9 +65,9 @@ class Dataset(unittest.TestCase):
 
     def test_killed_within_sums(self):
         """Before anybody has the sum (RETRY), and when some have (ADOPT); a worker, rank 0, two at once, in the last step of a pass."""
-        last = -(-RECORDS // BATCH)
+        last = 2 * -(-RECORDS // BATCH)
         kills = ("worker:2@step=10", "worker:0@step=25,chunk=0", f"worker:1@step={last}", f"worker:3@step={last}")
-        summary, text = self.run_job(*(word for kill in kills for word in ("--kill", kill)), DATA_LEDGER_LINGER_MS="5")
+        summary, text = self.run_job(*(word for kill in kills for word in ("--kill", kill)), DATA_LEDGER_LINGER_MS="15")
         self.assertEqual(summary["kills"], len(kills), text)
         self.assertGreaterEqual(summary["rejoins"], 1, text)
         self.assertGreater(summary["values"]["partial"], PASSES, "some step had less than its batch: " + text)
