@@ -206,18 +206,23 @@ static void memory_trim(struct muster_data_queue *queue, const struct muster_dat
     }
 }
 
+/* Records that a file's map has count as others do: their pages, too, are to be in the cache when they are used. */
 static enum muster_rc slot_grow(struct muster_data_queue *queue, struct muster_data_slot *slot,
-                                size_t bytes)
+                                size_t bytes, bool is_copied)
 {
-    uint8_t *grown;
+    uint8_t *grown = NULL;
 
-    if (bytes <= slot->capacity)
+    if (bytes < slot->capacity)
+        bytes = slot->capacity;
+    if (bytes == slot->capacity && (bytes == 0 || slot->bytes != NULL || !is_copied))
         return MUSTER_OK;
-    grown = muster_mem_alloc(queue->mem, bytes); /* what it has is not needed */
-    if (grown == NULL)
-        return MUSTER_RESOURCE_EXHAUSTED;
+    if (is_copied || slot->bytes != NULL) {
+        grown = muster_mem_alloc(queue->mem, bytes); /* what it has is not needed */
+        if (grown == NULL)
+            return MUSTER_RESOURCE_EXHAUSTED;
+        muster_huge_memory_advise(grown, bytes);
+    }
     muster_mem_free(queue->mem, slot->bytes);
-    muster_huge_memory_advise(grown, bytes);
     queue->held_bytes += bytes - slot->capacity;
     slot->bytes = grown;
     slot->capacity = bytes;
@@ -227,7 +232,8 @@ static enum muster_rc slot_grow(struct muster_data_queue *queue, struct muster_d
 enum muster_rc muster_data_queue_append(struct muster_data_queue *queue,
                                         struct muster_data_slot *slot, bool *ret_is_appended)
 {
-    size_t bytes = muster_data_slot_bytes(slot, queue->source);
+    bool is_copied;
+    size_t bytes = muster_data_slot_bytes(slot, queue->source, &is_copied);
     size_t more = bytes > slot->capacity ? bytes - slot->capacity : 0;
     enum muster_rc rc;
 
@@ -236,7 +242,7 @@ enum muster_rc muster_data_queue_append(struct muster_data_queue *queue,
     if (queue->held_bytes + more > queue->bytes_max)
         memory_trim(queue, slot);
     *ret_is_appended = queue->count == 0 || queue->held_bytes + more <= queue->bytes_max;
-    rc = *ret_is_appended ? slot_grow(queue, slot, bytes) : MUSTER_OK;
+    rc = *ret_is_appended ? slot_grow(queue, slot, bytes, is_copied) : MUSTER_OK;
     if (rc == MUSTER_OK && *ret_is_appended) {
         slot->state = MUSTER_DATA_SLOT_PLANNED;
         queue->order[(queue->first + queue->count++) % SLOTS_MAX] = slot;

@@ -23,10 +23,11 @@ void muster_data_slot_fini(struct muster_data_slot *slot, struct muster_mem *mem
 }
 
 size_t muster_data_slot_bytes(const struct muster_data_slot *slot,
-                              const struct muster_data_source *source)
+                              const struct muster_data_source *source, bool *ret_is_copied)
 {
     size_t sum = 0;
 
+    *ret_is_copied = source->options.kind == MUSTER_DATASET_CALLBACK;
     if (source->options.kind == MUSTER_DATASET_MEMORY)
         return 0;
     if (source->options.kind == MUSTER_DATASET_CALLBACK)
@@ -34,7 +35,8 @@ size_t muster_data_slot_bytes(const struct muster_data_slot *slot,
     for (uint32_t i = 0; i < slot->part.count; i++) {
         const struct muster_data_entry *entry = &source->index.entries[slot->part.numbers[i]];
 
-        sum += source->index.files[entry->file].map == NULL ? entry->bytes : 0;
+        sum += entry->bytes;
+        *ret_is_copied |= source->index.files[entry->file].map == NULL;
     }
     return sum;
 }

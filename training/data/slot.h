@@ -25,8 +25,8 @@ struct muster_data_slot {
     struct muster_data_place place;
     struct muster_data_part part;
     struct muster_bytes *records;
-    uint8_t *bytes;
-    size_t capacity;
+    uint8_t *bytes;    /* NULL: none of its records so far was copied */
+    size_t capacity;   /* bytes of records that it may have */
     enum muster_rc rc; /* of the read */
     struct muster_error error;
 };
@@ -49,9 +49,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_data_slot_init(struct muster_data_slot *
                                                        struct muster_mem *mem, uint32_t batch);
 void muster_data_slot_fini(struct muster_data_slot *slot, struct muster_mem *mem);
 
-/** Bytes that reading the slot's records takes. */
+/** Bytes of the slot's records; *ret_is_copied: some of them are read into memory. */
 size_t muster_data_slot_bytes(const struct muster_data_slot *slot,
-                              const struct muster_data_source *source);
+                              const struct muster_data_source *source, bool *ret_is_copied);
 /** Read them, into memory of that size; rc and error say how it ended. Neighbours in a file are one read. */
 void muster_data_slot_read(struct muster_data_slot *slot, const struct muster_data_source *source,
                            struct muster_data_cursor *cursor);

@@ -28,7 +28,7 @@ static const struct row rows[] = {
     {"lines_in_calls", "lines.txt", MUSTER_DATASET_LINES, 7, true, false},
     {"tfrecords", "*.tfrecord", MUSTER_DATASET_TFRECORD, 3, false, false},
     {"tfrecords_in_calls", "*.tfrecord", MUSTER_DATASET_TFRECORD, 3, true, false},
-    {"tfrecords_mapped", "*.tfrecord", MUSTER_DATASET_TFRECORD, 3, false, true},
+    {"tfrecords_mapped", "*.tfrecord", MUSTER_DATASET_TFRECORD, 4, false, true},
     {"gzip", "lines.gz", MUSTER_DATASET_LINES, 16, true, false},
 };
 
