@@ -145,3 +145,41 @@ say("others", y.item())
     ends = {task: words for task, _, words in run.said() if words[0] in ("end", "aborted")}
     assert ends == {0: ["aborted"], 2: ["end", str(2.0**21)], 3: ["end", str(2.0**21)]}, (ends, run.text())
     assert {task: words[1] for task, _, words in run.said() if words[0] == "others"} == {0: "3.0", 2: "3.0", 3: "3.0"}
+
+
+def test_a_group_is_reconfigured_without_the_dead_and_with_who_comes_back(job):
+    """PyTorch's interface of 2.15; the program agrees on the handles by files."""
+    run = job(BEGIN.replace("init_process_group()", "init_process_group(enable_reconfigure=True)").replace("rank, size", "_") + """
+if not hasattr(dist, "_reconfigure"):
+    say("skipped")
+    sys.exit()
+task = int(os.environ["RANK"])
+assert dist._supports_reconfigure()
+def agree(uuid, tasks):
+    with open(f"{uuid}.{task}.new", "w") as file:
+        file.write(dist._get_reconfigure_handle())
+    os.rename(f"{uuid}.{task}.new", f"{uuid}.{task}")
+    for each in tasks:
+        wait_for(f"{uuid}.{each}")
+    dist._reconfigure(uuid, [open(f"{uuid}.{each}").read() for each in tasks]).wait()
+    assert (dist.get_rank(), dist.get_world_size()) == (tasks.index(task), len(tasks))
+    out = torch.zeros(len(tasks))
+    dist.all_gather_into_tensor(out, torch.tensor([float(task)]))
+    assert out.tolist() == tasks, out
+    say("agreed", uuid)
+if is_first:
+    agree(1, [0, 1, 2])
+    if task == 1:
+        os.kill(os.getpid(), 9)
+    try:
+        while True:
+            dist.all_gather_into_tensor(torch.zeros(3), torch.zeros(1))
+    except muster.Aborted:
+        agree(2, [0, 2])
+agree(3, [0, 1, 2])
+dist.destroy_process_group()
+""", 3)
+
+    run.end()
+    agreed = {task: [words[1] for each, _, words in run.said(task) if words[0] == "agreed"] for task in range(3)}
+    assert run.said()[0][2] == ["skipped"] or agreed == {0: ["1", "2", "3"], 1: ["1", "3"], 2: ["1", "2", "3"]}, agreed

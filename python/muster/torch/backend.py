@@ -16,7 +16,9 @@ alone, so that constructors which call the others have their answer.
 """
 
 import atexit
+import os
 import sys
+import time
 import zlib
 
 import torch.distributed as dist
@@ -25,9 +27,10 @@ from torch._C._distributed_c10d import Backend as _Base
 import muster
 from muster.torch.group import Everyone, OfStep, Subgroup
 from muster.torch.mail import Mail
-from muster.torch.operations import Operations, array_of
+from muster.torch.operations import Operations, array_of, work_of
 
-_URL, _ELASTIC_URL = "muster://", "muster://elastic"
+_URL, _ELASTIC_URL, _RECONFIGURABLE_URL = "muster://", "muster://elastic", "muster://reconfigure"
+_RECONFIGURE_S, _PAUSE_S = 300, 0.01
 _strategy = None  # this process's, from the rendezvous on; inside of Elastic it is that one's
 _everyone = None  # the members of the first group
 
@@ -87,13 +90,57 @@ class ElasticGroup(Operations, dist.ProcessGroup):
         return self._description
 
 
+class _Agreed:
+    """What an Elastic is to OfStep."""
+
+    weight = 1
+
+    def __init__(self, strategy):
+        self.strategy = strategy
+
+    rank = property(lambda self: self.strategy.rank)
+    size = property(lambda self: self.strategy.size)
+
+
+class ReconfigurableGroup(ElasticGroup):
+    """PyTorch's own interface for groups that change (torch 2.15): the caller agrees on who is there, and redoes what
+    has failed. Members are told apart by muster, so handles only count them."""
+
+    supports_reconfigure = property(lambda self: True)
+
+    def get_reconfigure_handle(self):
+        return f"{_strategy.task}:{os.getpid()}"
+
+    def reconfigure(self, options):
+        """Begin anew until the members are as many as the handles. Ranks are in the order of tasks."""
+        handles = list(options.handles)
+        tasks = [int(each.partition(":")[0]) for each in handles]
+        if isinstance(options.handles, list) and tasks != sorted(tasks):
+            raise ValueError(f"handles must be in the order of tasks, as ranks are, got {handles}")
+        deadline = time.monotonic() + (options.timeout.total_seconds() if options.timeout else _RECONFIGURE_S)
+        _strategy.begin()
+        while _strategy.size != len(handles):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{len(handles)} members were to be there, and {_strategy.size} are")
+            time.sleep(_PAUSE_S)
+            _strategy.commit()  # an empty step: who comes back enters behind a commit
+            _strategy.begin()
+        self.members.begin()
+        self.has_lost = False
+        return work_of([])
+
+    def shutdown(self):
+        _close()
+
+
 def _close():
     """The work is done."""
     global _strategy
     strategy, _strategy = _strategy, None
     if strategy is not None and not strategy.closed:
-        _everyone.mail.close()
-        strategy.commit()
+        if _everyone.mail is not None:
+            _everyone.mail.close()
+            strategy.commit()
         strategy.close()
 
 
@@ -108,6 +155,13 @@ def _rendezvous(url, **_):
     global _strategy, _everyone
     if url == _ELASTIC_URL:
         _everyone = OfStep()
+        yield dist.HashStore(), 0, 1
+        return
+    if url == _RECONFIGURABLE_URL:
+        _strategy = muster.Strategy()
+        _everyone = OfStep()
+        _everyone.elastic = _Agreed(_strategy)
+        atexit.register(_on_exit)
         yield dist.HashStore(), 0, 1
         return
     _strategy = muster.Strategy()
@@ -131,7 +185,7 @@ def _create(given, options):
     if isinstance(_everyone, OfStep):
         if given.global_ranks_in_group:
             raise NotImplementedError("a group that is elastic has no groups of some of its members: their ranks change")
-        return ElasticGroup(_everyone)
+        return ElasticGroup(_everyone) if _strategy is None else ReconfigurableGroup(_everyone)
     if _strategy is None:
         raise RuntimeError("the backend muster needs its rendezvous: call muster.torch.backend.init_process_group()")
     if not given.global_ranks_in_group:
@@ -139,12 +193,16 @@ def _create(given, options):
     return _backend_of(list(given.global_ranks_in_group), given.group_id)
 
 
-def init_process_group(elastic=False, **options):
+def init_process_group(elastic=False, enable_reconfigure=False, **options):
     """torch.distributed.init_process_group on the members of this job. Ranks are those of muster, from 0.
 
     elastic: the program has a muster.torch.Elastic, made behind this; rank and size are those of its step.
+
+    enable_reconfigure: the group is empty until torch.distributed._reconfigure, which PyTorch has from 2.15 on, says
+    which members are there; the operations that failed are the program's to do again.
     """
-    dist.init_process_group("muster", init_method=_ELASTIC_URL if elastic else _URL, **options)
+    url = _ELASTIC_URL if elastic else _RECONFIGURABLE_URL if enable_reconfigure else _URL
+    dist.init_process_group("muster", init_method=url, **options)
 
 
 def average(gradients):

@@ -34,7 +34,7 @@ def array_of(tensor):
     return (flat.view(torch.int16).numpy(), "bf16") if tensor.dtype == torch.bfloat16 else (flat.numpy(), None)
 
 
-def _work(result):
+def work_of(result):
     future = Future()
     future.set_result(result)
     return _create_work_from_future(future)
@@ -76,19 +76,19 @@ class Operations:
     def allreduce(self, tensors, options=None):
         for tensor in tensors:
             self._in_place(tensor, "all_reduce", op=_op_of(options) if options else "sum")
-        return _work(tensors)
+        return work_of(tensors)
 
     allreduce_coalesced = allreduce
 
     def broadcast(self, tensors, options):
         for tensor in tensors:
             self._in_place(tensor, "broadcast", rank=options.rootRank)
-        return _work(tensors)
+        return work_of(tensors)
 
     def reduce(self, tensors, options):
         for tensor in tensors:
             self._in_place(tensor, "reduce", op=_op_of(options), rank=options.rootRank)
-        return _work(tensors)
+        return work_of(tensors)
 
     def _pair(self, kind, given, output, **words):
         """The operation on contiguous memory of both."""
@@ -101,14 +101,14 @@ class Operations:
 
     def all_gather_single(self, output, given, options=None):
         self._pair("all_gather", given, output)
-        return _work([output])
+        return work_of([output])
 
     _allgather_base = all_gather_single
 
     def all_gather_single_coalesced(self, outputs, givens, options=None):
         for output, given in zip(outputs, givens):
             self._pair("all_gather", given, output)
-        return _work(outputs)
+        return work_of(outputs)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
@@ -118,7 +118,7 @@ class Operations:
             self._pair("all_gather", given, gathered)
             for part, each in zip(parts, gathered):
                 part.detach().copy_(each)
-        return _work(outputs)
+        return work_of(outputs)
 
     def gather(self, outputs, givens, options):
         for at, given in enumerate(givens):
@@ -129,7 +129,7 @@ class Operations:
                 self.members.run("gather", source, array_of(gathered)[0] if is_root else None, dtype, rank=options.rootRank)
             for part, each in zip(outputs[at] if is_root else (), gathered if is_root else ()):
                 part.detach().copy_(each)
-        return _work(outputs)
+        return work_of(outputs)
 
     def scatter(self, outputs, givens, options):
         for at, output in enumerate(outputs):
@@ -140,7 +140,7 @@ class Operations:
                 array, dtype = array_of(memory)
                 self.members.run("scatter", array_of(whole)[0] if is_root else None, array, dtype, rank=options.rootRank)
             output.detach().copy_(memory)
-        return _work(outputs)
+        return work_of(outputs)
 
     def _scatter_sum(self, output, given, options):
         """When a member has gone, the reduction of all among the others, of which each keeps its part."""
@@ -158,19 +158,19 @@ class Operations:
 
     def reduce_scatter_single(self, output, given, options):
         self._scatter_sum(output, given, options)
-        return _work([output])
+        return work_of([output])
 
     _reduce_scatter_base = reduce_scatter_single
 
     def reduce_scatter_single_coalesced(self, outputs, givens, options):
         for output, given in zip(outputs, givens):
             self._scatter_sum(output, given, options)
-        return _work(outputs)
+        return work_of(outputs)
 
     def reduce_scatter(self, outputs, givens, options):
         for output, parts in zip(outputs, givens):
             self._scatter_sum(output, torch.stack([part.detach() for part in parts]), options)
-        return _work(outputs)
+        return work_of(outputs)
 
     def all_to_all_single(self, output, given, output_sizes, input_sizes, options=None):
         if len(set(output_sizes) | set(input_sizes)) <= 1:
@@ -178,7 +178,7 @@ class Operations:
         else:
             self._exchange(given, output, [size * given[:1].numel() for size in input_sizes or self._even(given)],
                            [size * output[:1].numel() for size in output_sizes or self._even(output)])
-        return _work([output])
+        return work_of([output])
 
     alltoall_base = all_to_all_single
 
@@ -198,7 +198,7 @@ class Operations:
         self._exchange(given, output, [each.numel() for each in givens], [each.numel() for each in outputs])
         for each, part in zip(outputs, output.split([each.numel() for each in outputs])):
             each.detach().copy_(part.view_as(each))
-        return _work(outputs)
+        return work_of(outputs)
 
     def _message(self, kind, tensors, rank, tag):
         if len(tensors) != 1:
@@ -219,4 +219,4 @@ class Operations:
 
     def barrier(self, options=None):
         self.members.run("barrier")
-        return _work([])
+        return work_of([])
