@@ -189,6 +189,7 @@ static enum muster_rc new_strategy(struct muster_strategy **ret_strategy,
     strategy->generation = muster_process_generation();
     muster_list_init(&strategy->requests);
     muster_list_init(&strategy->ended);
+    muster_list_init(&strategy->deferred);
     muster_activity_init(&strategy->activity, muster_loop_clock_ns(env->loop));
     *ret_strategy = strategy;
     return MUSTER_OK;
@@ -234,7 +235,8 @@ enum muster_rc muster_strategy_open(const struct muster_strategy_options *option
     if (rc == MUSTER_OK)
         rc = muster_report_open(strategy->env, &strategy->report, &error);
     if (rc == MUSTER_OK && options->communication.implementation == MUSTER_COMMUNICATION_NCCL)
-        rc = muster_strategy_open_device(strategy, NULL, &error); /* before anybody counts on this one */
+        rc = muster_strategy_open_device(strategy, NULL,
+                                         &error); /* before anybody counts on this one */
     if (rc == MUSTER_OK)
         rc = open_node(strategy, options, &error);
     if (rc == MUSTER_OK)

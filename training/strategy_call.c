@@ -118,10 +118,14 @@ void muster_strategy_explain_refusal(struct muster_strategy *strategy,
 enum muster_rc muster_strategy_run_in_seat(struct muster_strategy *strategy,
                                            const struct muster_strategy_call *call)
 {
+    enum muster_rc turn_rc;
     size_t i = 0;
 
     MUSTER_ASSERT(strategy->ops_open == 0); /* one call at a time */
     MUSTER_ASSERT(call->start != NULL);
+    turn_rc = muster_strategy_await_turn(strategy);
+    if (turn_rc != MUSTER_OK)
+        return turn_rc;
     strategy->ops_rc = MUSTER_OK;
     strategy->has_result = strategy->has_started = false;
     strategy->op_name = call->name;

@@ -5,6 +5,7 @@
 
 #include <muster/stream.h>
 
+#include "collective/gpu/device_transfer.h"
 #include "collective/group/group.h"
 #include "training/strategy_device.h"
 #include "training/strategy_memory.h"
@@ -98,11 +99,14 @@ static void close_node(struct muster_strategy *strategy)
     bool is_closed = false;
 
     MUSTER_ASSERT(strategy->leave != MUSTER_STRATEGY_STAYS);
+    /* Deferred requests begin, for the group to end them. */
+    muster_device_transfers_drain(strategy->memory);
     muster_strategy_wait_until(strategy, strategy_has_left, strategy);
     muster_node_close(strategy->node, on_gone, &is_closed);
     muster_strategy_wait_until(strategy, muster_strategy_is_true, &is_closed);
-    MUSTER_ASSERT(muster_list_is_empty(&strategy->requests)); /* the group has ended them */
     strategy->node = NULL;
+    muster_device_transfers_drain(strategy->memory);          /* of what has been delivered */
+    MUSTER_ASSERT(muster_list_is_empty(&strategy->requests)); /* the group has ended them */
 }
 
 void muster_strategy_abandon(struct muster_strategy *strategy, const char *text)
@@ -302,7 +306,6 @@ static void strategy_free(struct muster_strategy *strategy)
 
     MUSTER_ASSERT(strategy->node == NULL && strategy->ops_open == 0);
     muster_strategy_copies_fini(strategy);
-    muster_strategy_memory_close(strategy);
     muster_mem_free(env->mem, strategy->schedule.folder);
     muster_mem_free(env->mem, strategy->restore_folder);
     muster_mem_free(env->mem, strategy->micro_slots);
@@ -347,6 +350,7 @@ static enum muster_rc close_in_seat(struct muster_strategy *strategy, struct mus
     muster_strategy_drop_signals(strategy);
     muster_tensor_free(strategy->env, &strategy->replica_memory);
     muster_stage_memory_free(strategy);
+    muster_strategy_memory_close(strategy);
     if (strategy->exit_wake != NULL)
         muster_wake_close(strategy->exit_wake);
     if (strategy->runtime != NULL)

@@ -89,6 +89,7 @@ struct muster_strategy_request_calls {
 struct muster_strategy_room {
     struct muster_tensor tensor; /* of bytes */
     bool is_used;
+    bool is_pinned;
     bool is_extra; /* of one call only */
 };
 
@@ -187,9 +188,10 @@ struct muster_strategy {
     const char *op_name;
 
     /* requests: strategy_request.c; struct open_request */
-    struct muster_list requests;                               /* that have not ended */
-    struct muster_list ended;                                  /* and have not been completed */
-    size_t request_count;                                      /* of both */
+    struct muster_list requests; /* that have not ended */
+    struct muster_list ended;    /* and have not been completed */
+    struct muster_list deferred; /* that have not begun: their turn comes */
+    size_t request_count;        /* of both */
     const struct muster_strategy_request_calls *request_calls; /* NULL: there was none */
     const struct muster_request *awaited;                      /* by the call that runs */
 
@@ -340,6 +342,8 @@ bool muster_strategy_takes_part(const struct muster_strategy *strategy,
                                 const struct muster_strategy_split *split,
                                 const struct muster_member *member);
 
+/** Wait until no request is deferred: operations begin in the order of the calls. In the seat. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_await_turn(struct muster_strategy *strategy);
 /** Wait until no operation of a request is open. In the seat. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_wait_requests(struct muster_strategy *strategy);
 /** All requests that have ended are the program's again, but for their callbacks. In the seat. */

@@ -17,7 +17,14 @@ struct open_request {
     struct muster_list node;
     const char *name;
     struct muster_stage *stage; /* NULL: its tensors are the program's */
-    enum muster_rc rc;          /* the first failure */
+    bool is_written;            /* what the stage has is on the device */
+    /* Until its operations start: behind the copies of its stage, and behind the requests before it. */
+    bool is_deferred;
+    bool is_cancelled;
+    struct muster_list turn;
+    struct muster_strategy_call call; /* with copies of what is the program's … */
+    uint8_t *call_memory;             /* … in here */
+    enum muster_rc rc;                /* the first failure */
     struct muster_error error;
     struct muster_op_result result;
     bool has_result;
@@ -35,6 +42,15 @@ static void end_open(struct open_request *open)
     muster_list_remove(&open->node);
     muster_list_append(&open->strategy->ended, &open->node);
     __atomic_store_n(&open->request->is_under_way, false, __ATOMIC_RELEASE);
+}
+
+/* On the device the results are there when their copies are. */
+static void end_ops(struct open_request *open)
+{
+    if (open->stage != NULL && open->rc == MUSTER_OK)
+        open->is_written = muster_stage_start_write_back(open->stage);
+    if (!open->is_written)
+        end_open(open);
 }
 
 /* A failure of an operation behind the first one comes with the completion, since those before it are open. */
@@ -62,6 +78,108 @@ static void start_ops(struct open_request *open, const struct muster_strategy_ca
     }
 }
 
+/* --- Deferred --- */
+
+/* The program may change its structs and counts behind the start. */
+static enum muster_rc keep_call(struct open_request *open, const struct muster_strategy_call *call)
+{
+    size_t tensors = call->tensors == NULL ? 0 : call->view != NULL ? 2 : call->count;
+    size_t tensor_bytes = tensors * sizeof(call->tensors[0]);
+    size_t count_bytes = call->part_count * sizeof(call->part_counts[0]);
+    uint8_t *memory =
+        muster_mem_alloc(open->strategy->env->mem, tensor_bytes + 2 * count_bytes + 1);
+
+    if (memory == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    open->call = *call;
+    open->call_memory = memory;
+    if (tensors > 0)
+        open->call.tensors = memcpy(memory, call->tensors, tensor_bytes);
+    if (call->part_counts != NULL)
+        open->call.part_counts = memcpy(memory + tensor_bytes, call->part_counts, count_bytes);
+    if (call->output_counts != NULL)
+        open->call.output_counts =
+            memcpy(memory + tensor_bytes + count_bytes, call->output_counts, count_bytes);
+    return MUSTER_OK;
+}
+
+static void cancel_ops(struct open_request *open)
+{
+    for (size_t i = 0; i < open->op_count; i++)
+        if (open->ops[i].data != NULL)
+            muster_op_cancel(&open->ops[i]);
+}
+
+static void begin_ops(struct open_request *open)
+{
+    const struct muster_strategy *strategy = open->strategy;
+    struct muster_group *group = strategy->node != NULL ? muster_node_group(strategy->node) : NULL;
+
+    open->is_deferred = false;
+    if (open->rc == MUSTER_OK && group == NULL)
+        open->rc = muster_error_set(&open->error, MUSTER_ABORTED,
+                                    "%s: this member is not in the current view", open->name);
+    start_ops(open, &open->call, group);
+    if (open->is_cancelled)
+        cancel_ops(open);
+    if (open->open_count == 0)
+        end_ops(open);
+}
+
+/* In the order of their calls, which is the same on all members. */
+static void begin_deferred(struct muster_strategy *strategy)
+{
+    while (!muster_list_is_empty(&strategy->deferred)) {
+        struct open_request *open =
+            MUSTER_CONTAINER_OF(strategy->deferred.next, struct open_request, turn);
+
+        if (open->stage != NULL && muster_stage_is_copying(open->stage))
+            return;
+        muster_list_remove(&open->turn);
+        begin_ops(open);
+    }
+}
+
+static void on_stage_copied(void *data, enum muster_rc rc)
+{
+    struct open_request *open = data;
+
+    if (rc != MUSTER_OK && open->rc == MUSTER_OK) {
+        open->rc = rc;
+        open->error = open->strategy->error;
+    }
+    if (open->is_deferred)
+        begin_deferred(open->strategy);
+    else
+        end_open(open);
+}
+
+static bool must_defer(const struct muster_strategy *strategy,
+                       const struct muster_strategy_call *call)
+{
+    return !muster_list_is_empty(&strategy->deferred) ||
+           (call->stage != NULL && muster_stage_is_copying(call->stage));
+}
+
+static enum muster_rc start_or_defer(struct open_request *open,
+                                     const struct muster_strategy_call *call,
+                                     struct muster_group *group)
+{
+    struct muster_strategy *strategy = open->strategy;
+    enum muster_rc rc;
+
+    open->is_deferred = must_defer(strategy, call);
+    if (!open->is_deferred) {
+        start_ops(open, call, group);
+        return open->open_count == 0 ? open->rc : MUSTER_OK;
+    }
+    rc = keep_call(open, call);
+    if (rc != MUSTER_OK)
+        return muster_error_set(&strategy->error, rc, "%s: out of memory", call->name);
+    muster_list_append(&strategy->deferred, &open->turn);
+    return MUSTER_OK;
+}
+
 static enum muster_rc start_request(struct muster_strategy *strategy,
                                     const struct muster_strategy_call *call)
 {
@@ -85,9 +203,8 @@ static enum muster_rc start_request(struct muster_strategy *strategy,
     open->request = call->request;
     open->name = call->name;
     open->stage = call->stage;
-    start_ops(open, call, group);
-    rc = open->rc;
-    if (rc != MUSTER_OK && open->open_count == 0) {
+    rc = start_or_defer(open, call, group);
+    if (rc != MUSTER_OK) {
         muster_mem_free(strategy->env->mem, open);
         return rc;
     }
@@ -95,7 +212,9 @@ static enum muster_rc start_request(struct muster_strategy *strategy,
     strategy->request_count++;
     call->request->impl = open;
     __atomic_store_n(&call->request->is_under_way, true, __ATOMIC_RELAXED);
-    if (open->open_count == 0) /* of no tensors */
+    if (open->stage != NULL && muster_stage_is_copying(open->stage))
+        muster_stage_set_owner(open->stage, on_stage_copied, open);
+    if (open->open_count == 0 && !open->is_deferred) /* of no tensors */
         end_open(open);
     return MUSTER_OK;
 }
@@ -138,7 +257,7 @@ static void on_request_op_done(struct muster_strategy *strategy, struct muster_o
                          op->error.text[0] != '\0' ? op->error.text : muster_rc_text(rc));
     }
     if (open->open_count == 0)
-        end_open(open);
+        end_ops(open);
 }
 
 static bool is_reduction(enum muster_request_kind kind)
@@ -198,7 +317,7 @@ static void complete_stage(struct open_request *open)
 
     if (open->stage == NULL)
         return;
-    if (open->rc == MUSTER_OK)
+    if (open->rc == MUSTER_OK && !open->is_written)
         open->rc = muster_stage_write_back(open->stage);
     if (open->rc != MUSTER_OK && open->error.rc == MUSTER_OK)
         open->error = strategy->error;
@@ -227,6 +346,7 @@ void muster_strategy_take_requests(struct muster_strategy *strategy, struct must
             strategy->error = open->error;
         }
         strategy->request_count--;
+        muster_mem_free(strategy->env->mem, open->call_memory);
         muster_mem_free(strategy->env->mem, open);
         muster_list_append(completed, &request->node);
     }
@@ -313,8 +433,7 @@ void muster_request_cancel(struct muster_request *request)
     strategy = open->strategy;
     if (muster_strategy_enter(strategy, "cancel") != MUSTER_OK)
         return;
-    for (size_t i = 0; i < open->op_count; i++)
-        if (open->ops[i].data != NULL)
-            muster_op_cancel(&open->ops[i]);
+    open->is_cancelled = true;
+    cancel_ops(open);
     muster_strategy_leave(strategy);
 }

@@ -48,11 +48,14 @@ static void on_list_done(struct muster_list_op *list, enum muster_rc rc)
 static enum muster_rc run_list_in_seat(struct muster_strategy *strategy,
                                        const struct muster_strategy_call *call)
 {
-    struct muster_group *group = muster_node_group(strategy->node);
+    struct muster_group *group;
     struct muster_list_op *list = &strategy->list;
-    enum muster_rc rc;
+    enum muster_rc rc = muster_strategy_await_turn(strategy);
 
+    if (rc != MUSTER_OK)
+        return rc;
     MUSTER_ASSERT(strategy->ops_open == 0); /* one call at a time */
+    group = muster_node_group(strategy->node);
     strategy->ops_rc = MUSTER_OK;
     strategy->has_result = false;
     strategy->op_name = call->name;

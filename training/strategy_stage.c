@@ -2,7 +2,7 @@
  * the other processes of the host, which makes operations several times as fast. */
 #include "training/strategy_stage.h"
 
-#include "collective/board/kept.h"
+#include "collective/gpu/device_transfer.h"
 #include "training/strategy_memory.h"
 
 #define ALIGNMENT 64u
@@ -10,6 +10,11 @@
 struct muster_stage {
     struct muster_strategy *strategy;
     struct muster_strategy_room *room;
+    struct muster_device_transfer transfer;
+    bool is_copying;
+    muster_stage_fn *on_copied; /* of the owner, or NULL */
+    void *owner;
+    struct muster_device_copy *copies;   /* room for as many as tensors */
     struct muster_tensor *device, *host; /* of the call, side by side */
     size_t count;
     bool is_pair;      /* an input and an output; else all are both … */
@@ -47,7 +52,7 @@ enum muster_rc muster_stage_prepare(struct muster_strategy *strategy,
     for (size_t i = 0; i < count_of(call) && rc == MUSTER_OK; i++)
         if (call->tensors[i].data != NULL)
             rc = muster_strategy_memory_open(strategy, call->name, call->tensors[i].data);
-    if (rc == MUSTER_OK)
+    if (rc == MUSTER_OK && call->request == NULL)
         muster_strategy_memory_settle(strategy, call->name);
     return rc;
 }
@@ -71,6 +76,15 @@ static struct muster_strategy_room *room_find(struct muster_strategy *strategy, 
     return free_room;
 }
 
+static void room_empty(struct muster_strategy *strategy, struct muster_strategy_room *room)
+{
+    if (room->is_pinned)
+        muster_device_unpin(strategy->memory, room->tensor.data);
+    room->is_pinned = false;
+    muster_tensor_free(strategy->env, &room->tensor);
+    room->tensor = (struct muster_tensor){.data = NULL};
+}
+
 /* All kept ones may be in use, by requests: another one is made, and given back at the end of the call. */
 static enum muster_rc room_take(struct muster_strategy *strategy, uint64_t bytes,
                                 struct muster_strategy_room **ret_room)
@@ -85,8 +99,7 @@ static enum muster_rc room_take(struct muster_strategy *strategy, uint64_t bytes
         room->is_extra = true;
     }
     if (room->tensor.count < bytes) {
-        muster_tensor_free(strategy->env, &room->tensor);
-        room->tensor = (struct muster_tensor){.data = NULL};
+        room_empty(strategy, room);
         rc = muster_tensor_new(strategy->env, MUSTER_U8, bytes, &room->tensor);
     }
     if (rc != MUSTER_OK && room->is_extra)
@@ -103,7 +116,7 @@ static void room_give_back(struct muster_strategy *strategy, struct muster_strat
     room->is_used = false;
     if (!room->is_extra)
         return;
-    muster_tensor_free(strategy->env, &room->tensor);
+    room_empty(strategy, room);
     muster_mem_free(strategy->env->mem, room);
 }
 
@@ -111,8 +124,7 @@ void muster_stage_memory_free(struct muster_strategy *strategy)
 {
     for (size_t i = 0; i < MUSTER_STRATEGY_ROOMS; i++) {
         MUSTER_ASSERT(!strategy->rooms[i].is_used);
-        muster_tensor_free(strategy->env, &strategy->rooms[i].tensor);
-        strategy->rooms[i].tensor = (struct muster_tensor){.data = NULL};
+        room_empty(strategy, &strategy->rooms[i]);
     }
 }
 
@@ -129,7 +141,8 @@ static enum muster_rc stage_new(struct muster_strategy *strategy,
 {
     size_t count = count_of(call);
     struct muster_stage *stage = muster_mem_alloc_zero(
-        strategy->env->mem, 1, sizeof(*stage) + 2 * count * sizeof(stage->host[0]));
+        strategy->env->mem, 1,
+        sizeof(*stage) + count * (2 * sizeof(stage->host[0]) + sizeof(stage->copies[0])));
 
     if (stage == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
@@ -140,6 +153,7 @@ static enum muster_rc stage_new(struct muster_strategy *strategy,
     stage->sent_count = call->to != MUSTER_SPLIT_NOBODY;
     stage->device = (struct muster_tensor *)(stage + 1);
     stage->host = stage->device + count;
+    stage->copies = (struct muster_device_copy *)(stage->host + count);
     for (size_t i = 0; i < count; i++)
         stage->device[i] = stage->host[i] = call->tensors[i];
     *ret_stage = stage;
@@ -164,6 +178,64 @@ static enum muster_rc stage_place(struct muster_stage *stage)
         at += align_bytes(bytes_of(&stage->device[i]));
     }
     return MUSTER_OK;
+}
+
+/* The copies of what is read, or of what is written. */
+static size_t copies_list(const struct muster_stage *stage, bool is_out)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < stage->count; i++)
+        if ((is_out ? is_read(stage, i) : is_written(stage, i)) && stage->device[i].data != NULL &&
+            stage->device[i].count > 0)
+            stage->copies[count++] =
+                (struct muster_device_copy){.host = stage->host[i].data,
+                                            .device = stage->device[i].data,
+                                            .bytes = (size_t)bytes_of(&stage->device[i])};
+    return count;
+}
+
+static void on_transferred(struct muster_device_transfer *transfer, enum muster_rc rc)
+{
+    struct muster_stage *stage = transfer->data;
+
+    stage->is_copying = false;
+    if (rc != MUSTER_OK)
+        rc = muster_strategy_memory_check(stage->strategy);
+    stage->on_copied(stage->owner, rc);
+}
+
+static enum muster_rc transfer_start(struct muster_stage *stage, bool is_out)
+{
+    struct muster_strategy *strategy = stage->strategy;
+    enum muster_rc rc;
+
+    stage->transfer.data = stage;
+    rc = muster_device_transfer_start(&stage->transfer, strategy->memory, stage->copies,
+                                      copies_list(stage, is_out), is_out, strategy->stream,
+                                      on_transferred);
+    stage->is_copying = rc == MUSTER_OK;
+    return rc;
+}
+
+/* Pinned memory is copied while the program computes. It is pinned once. */
+static bool room_pin(struct muster_strategy *strategy, struct muster_strategy_room *room)
+{
+    if (!room->is_pinned)
+        room->is_pinned =
+            muster_device_pin(strategy->memory, room->tensor.data, (size_t)room->tensor.count);
+    return room->is_pinned;
+}
+
+/* A request goes on beside the stream. Where that cannot be, the stream is waited for, as by a blocking call. */
+static bool has_begun_to_fill(struct muster_stage *stage)
+{
+    struct muster_strategy *strategy = stage->strategy;
+
+    if (room_pin(strategy, stage->room) && transfer_start(stage, true) == MUSTER_OK)
+        return true;
+    (void)!muster_device_memory_wait(strategy->memory, strategy->stream);
+    return false;
 }
 
 static enum muster_rc stage_fill(const struct muster_stage *stage)
@@ -192,7 +264,7 @@ enum muster_rc muster_stage_open(struct muster_strategy *strategy,
     if (rc != MUSTER_OK)
         rc = muster_error_set(&strategy->error, rc,
                               "%s: no memory for copies of the tensors on the device", call->name);
-    if (rc == MUSTER_OK)
+    if (rc == MUSTER_OK && (call->request == NULL || !has_begun_to_fill(stage)))
         rc = stage_fill(stage);
     if (rc != MUSTER_OK) {
         muster_stage_close(stage);
@@ -205,6 +277,23 @@ enum muster_rc muster_stage_open(struct muster_strategy *strategy,
 const struct muster_tensor *muster_stage_tensors(const struct muster_stage *stage)
 {
     return stage->host;
+}
+
+bool muster_stage_is_copying(const struct muster_stage *stage)
+{
+    return stage->is_copying;
+}
+
+void muster_stage_set_owner(struct muster_stage *stage, muster_stage_fn *on_copied, void *data)
+{
+    stage->on_copied = on_copied;
+    stage->owner = data;
+}
+
+bool muster_stage_start_write_back(struct muster_stage *stage)
+{
+    return stage->room->is_pinned && stage->on_copied != NULL &&
+           transfer_start(stage, false) == MUSTER_OK;
 }
 
 enum muster_rc muster_stage_write_back(const struct muster_stage *stage)
@@ -224,6 +313,8 @@ void muster_stage_close(struct muster_stage *stage)
 {
     if (stage == NULL)
         return;
+    if (stage->is_copying)
+        muster_device_transfer_stop(&stage->transfer, stage->strategy->memory);
     if (stage->room != NULL)
         room_give_back(stage->strategy, stage->room);
     muster_mem_free(stage->strategy->env->mem, stage);

@@ -72,3 +72,16 @@ enum muster_rc muster_strategy_wait_view(struct muster_strategy *strategy)
 {
     return muster_strategy_wait(strategy, is_view_settled);
 }
+
+static bool is_none_deferred(void *data)
+{
+    const struct muster_strategy *strategy = data;
+
+    return muster_list_is_empty(&strategy->deferred);
+}
+
+enum muster_rc muster_strategy_await_turn(struct muster_strategy *strategy)
+{
+    return is_none_deferred(strategy) ? MUSTER_OK
+                                      : muster_strategy_wait(strategy, is_none_deferred);
+}

@@ -59,6 +59,8 @@ struct muster_cuda {
     int (*free)(device_pointer memory);
     int (*host_alloc)(void **memory, size_t bytes, unsigned flags);
     int (*host_free)(void *memory);
+    int (*host_register)(void *memory, size_t bytes, unsigned flags);
+    int (*host_unregister)(void *memory);
     int (*copy_in)(device_pointer to, const void *from, size_t bytes,
                    struct muster_cuda_stream *stream);
     int (*copy_out)(void *to, device_pointer from, size_t bytes, struct muster_cuda_stream *stream);
@@ -95,6 +97,8 @@ static const struct symbol {
     {"cuMemFree_v2", offsetof(struct muster_cuda, free)},
     {"cuMemHostAlloc", offsetof(struct muster_cuda, host_alloc)},
     {"cuMemFreeHost", offsetof(struct muster_cuda, host_free)},
+    {"cuMemHostRegister_v2", offsetof(struct muster_cuda, host_register)},
+    {"cuMemHostUnregister", offsetof(struct muster_cuda, host_unregister)},
     {"cuMemcpyHtoDAsync_v2", offsetof(struct muster_cuda, copy_in)},
     {"cuMemcpyDtoHAsync_v2", offsetof(struct muster_cuda, copy_out)},
     {"cuPointerGetAttribute", offsetof(struct muster_cuda, pointer_attribute)},
@@ -412,6 +416,18 @@ void muster_cuda_host_free(const struct muster_cuda *cuda, void *memory)
 {
     if (memory != NULL)
         (void)cuda->host_free(memory);
+}
+
+enum muster_rc muster_cuda_host_pin(const struct muster_cuda *cuda, void *memory, size_t bytes,
+                                    struct muster_error *ret_error)
+{
+    return check_result(cuda, cuda->host_register(memory, bytes, HOST_PORTABLE), "pinning",
+                        ret_error);
+}
+
+void muster_cuda_host_unpin(const struct muster_cuda *cuda, void *memory)
+{
+    (void)cuda->host_unregister(memory);
 }
 
 /* Devices with pageable access read any memory of the process; on others the driver must know the address. */

@@ -78,6 +78,10 @@ MUSTER_MUST_CHECK enum muster_rc muster_cuda_host_alloc(const struct muster_cuda
                                                         struct muster_error *ret_error);
 /** NULL is accepted. */
 void muster_cuda_host_free(const struct muster_cuda *cuda, void *memory);
+/** The same of memory that is there already, until unpin. */
+MUSTER_MUST_CHECK enum muster_rc muster_cuda_host_pin(const struct muster_cuda *cuda, void *memory,
+                                                      size_t bytes, struct muster_error *ret_error);
+void muster_cuda_host_unpin(const struct muster_cuda *cuda, void *memory);
 /** The device can reach [memory, …): allocated, registered or managed by the driver. */
 bool muster_cuda_is_reachable(const struct muster_cuda *cuda, const void *memory);
 /** Asynchronous copies; host memory is borrowed until the stream has come so far. */

@@ -1,84 +1,33 @@
 /* Copies between a device's memory and the host's. Each goes through one of a few lanes, which have pinned memory and a
  * stream of their own, so that threads do not wait for each other: the loop's, and those of a checkpoint. */
-#include "collective/gpu/device_memory.h"
+#include "collective/gpu/device_memory_internal.h"
 
 #include <sched.h>
-#include <stdatomic.h>
 
-#include "collective/gpu/cuda_driver.h"
-
-#define LANES       4u
 #define PIECE_BYTES ((size_t)1 << 20)
-
-struct lane {
-    /* Taken with acquire, which pairs with the release of the clear: a holder sees what the one before did. */
-    atomic_flag is_taken;
-    void *pinned;
-    struct muster_cuda_stream *stream;
-};
-
-/* A device that has failed keeps failing (CUDA's contexts are lost for good), and the first error says most. Writer:
- * the thread that sets FAILING, once; error is complete with FAILED (release), and read behind a load of it
- * (acquire). */
-enum failure { NO_FAILURE, FAILING, FAILED };
-
-struct muster_device_memory {
-    struct muster_far_memory far;
-    struct muster_mem *mem;
-    struct muster_cuda *cuda;
-    struct lane lanes[LANES];
-    atomic_int failure;
-    struct muster_error error;
-};
-
-/* --- Failures --- */
-
-static enum muster_rc memory_fail(struct muster_device_memory *memory,
-                                  const struct muster_error *error)
-{
-    int expected = NO_FAILURE;
-
-    if (atomic_compare_exchange_strong(&memory->failure, &expected, FAILING)) {
-        memory->error = *error;
-        atomic_store_explicit(&memory->failure, FAILED, memory_order_release);
-    }
-    return MUSTER_UNAVAILABLE;
-}
-
-bool muster_device_memory_has_failed(struct muster_device_memory *memory,
-                                     struct muster_error *ret_error)
-{
-    if (memory == NULL ||
-        atomic_load_explicit(&memory->failure, memory_order_acquire) == NO_FAILURE)
-        return false;
-    while (atomic_load_explicit(&memory->failure, memory_order_acquire) != FAILED)
-        (void)sched_yield();
-    muster_error_set(ret_error, MUSTER_UNAVAILABLE, "%s", memory->error.text);
-    return true;
-}
 
 /* --- Copies --- */
 
-static struct lane *lane_take(struct muster_device_memory *memory)
+static struct muster_device_lane *lane_take(struct muster_device_memory *memory)
 {
-    for (unsigned i = 0;; i = (i + 1) % LANES) {
-        struct lane *lane = &memory->lanes[i];
+    for (unsigned i = 0;; i = (i + 1) % MUSTER_DEVICE_LANES) {
+        struct muster_device_lane *lane = &memory->lanes[i];
 
         if (!atomic_flag_test_and_set_explicit(&lane->is_taken, memory_order_acquire))
             return lane;
-        if (i + 1 == LANES)
+        if (i + 1 == MUSTER_DEVICE_LANES)
             (void)sched_yield();
     }
 }
 
-static void lane_give_back(struct lane *lane)
+static void lane_give_back(struct muster_device_lane *lane)
 {
     atomic_flag_clear_explicit(&lane->is_taken, memory_order_release);
 }
 
-static enum muster_rc piece_copy(const struct muster_device_memory *memory, const struct lane *lane,
-                                 void *device, size_t bytes, bool is_out,
-                                 struct muster_error *error)
+static enum muster_rc piece_copy(const struct muster_device_memory *memory,
+                                 const struct muster_device_lane *lane, void *device, size_t bytes,
+                                 bool is_out, struct muster_error *error)
 {
     enum muster_rc rc =
         is_out
@@ -93,7 +42,7 @@ static enum muster_rc memory_copy(struct muster_device_memory *memory, uint8_t *
 {
     struct muster_error error = {.rc = MUSTER_OK};
     enum muster_rc rc = MUSTER_OK;
-    struct lane *lane;
+    struct muster_device_lane *lane;
     void *before;
 
     if (muster_device_memory_has_failed(memory, &error))
@@ -111,7 +60,7 @@ static enum muster_rc memory_copy(struct muster_device_memory *memory, uint8_t *
     }
     muster_cuda_leave(memory->cuda, before);
     lane_give_back(lane);
-    return rc == MUSTER_OK ? rc : memory_fail(memory, &error);
+    return rc == MUSTER_OK ? rc : muster_device_memory_fail(memory, &error);
 }
 
 static enum muster_rc memory_read(struct muster_far_memory *far, void *to, const void *from,
@@ -144,7 +93,7 @@ enum muster_rc muster_device_memory_wait(struct muster_device_memory *memory, vo
     before = muster_cuda_enter(memory->cuda);
     rc = muster_cuda_stream_synchronise(memory->cuda, stream, &error);
     muster_cuda_leave(memory->cuda, before);
-    return rc == MUSTER_OK ? rc : memory_fail(memory, &error);
+    return rc == MUSTER_OK ? rc : muster_device_memory_fail(memory, &error);
 }
 
 /* --- Opening --- */
@@ -162,7 +111,7 @@ static enum muster_rc lanes_open(struct muster_device_memory *memory, struct mus
     enum muster_rc rc = MUSTER_OK;
     void *before = muster_cuda_enter(memory->cuda);
 
-    for (unsigned i = 0; i < LANES && rc == MUSTER_OK; i++) {
+    for (unsigned i = 0; i < MUSTER_DEVICE_LANES && rc == MUSTER_OK; i++) {
         rc = muster_cuda_host_alloc(memory->cuda, PIECE_BYTES, &memory->lanes[i].pinned, error);
         if (rc == MUSTER_OK)
             rc = muster_cuda_stream_new(memory->cuda, &memory->lanes[i].stream, error);
@@ -188,10 +137,11 @@ enum muster_rc muster_device_memory_open(struct muster_env *env, int ordinal,
 
     if (memory == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
-    memory->mem = env->mem;
+    memory->env = env;
+    muster_list_init(&memory->transfers);
     memory->far.read = memory_read;
     memory->far.write = memory_write;
-    for (unsigned i = 0; i < LANES; i++)
+    for (unsigned i = 0; i < MUSTER_DEVICE_LANES; i++)
         atomic_flag_clear(&memory->lanes[i].is_taken);
     rc = muster_cuda_open(env->mem, library_of(env), ordinal, &memory->cuda, ret_error);
     if (rc == MUSTER_OK)
@@ -216,12 +166,13 @@ void muster_device_memory_close(struct muster_device_memory *memory)
         return;
     if (memory->cuda != NULL) {
         before = muster_cuda_enter(memory->cuda);
-        for (unsigned i = 0; i < LANES; i++) {
+        muster_device_transfers_close(memory);
+        for (unsigned i = 0; i < MUSTER_DEVICE_LANES; i++) {
             muster_cuda_stream_free(memory->cuda, memory->lanes[i].stream);
             muster_cuda_host_free(memory->cuda, memory->lanes[i].pinned);
         }
         muster_cuda_leave(memory->cuda, before);
     }
     muster_cuda_close(memory->cuda);
-    muster_mem_free(memory->mem, memory);
+    muster_mem_free(memory->env->mem, memory);
 }

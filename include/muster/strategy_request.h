@@ -70,8 +70,9 @@ struct muster_request {
  * commit is refused while a request of the step has not been completed. begin waits for the end of those that are
  * open, and each is completed afterwards as it ended.
  *
- * Tensors in device memory are copied to the host's here, which waits for what the program's stream holds, and what the
- * operation has written is copied back when the request is completed.
+ * Tensors in device memory are copied to the host's behind what the program's stream holds now, which start does not
+ * wait for, and what the operation has written is copied back. The requests and calls behind it begin when its own
+ * operation has: in the same order on all members. Memory that cannot be pinned makes start wait for the stream.
  *
  * Owns:    borrows request until it has been completed, and the memory of its tensors until it has ended
  *          (muster_request_has_ended); of tensors in device memory until it has been completed.

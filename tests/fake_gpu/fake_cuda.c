@@ -335,6 +335,26 @@ FAKE_API int cuMemFreeHost(void *memory)
     return SUCCESS;
 }
 
+FAKE_API int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags)
+{
+    (void)memory;
+    (void)bytes;
+    (void)flags;
+    NEED_CONTEXT();
+    if (knob_take("pinned_fails"))
+        return OUT_OF_MEMORY;
+    knob_add("pinned", 1);
+    return SUCCESS;
+}
+
+FAKE_API int cuMemHostUnregister(void *memory)
+{
+    (void)memory;
+    NEED_CONTEXT();
+    knob_add("pinned", -1);
+    return SUCCESS;
+}
+
 FAKE_API int cuMemAlloc_v2(unsigned long long *memory, size_t bytes)
 {
     int result = OUT_OF_MEMORY;

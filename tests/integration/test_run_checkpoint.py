@@ -190,25 +190,6 @@ class RunCheckpoint(unittest.TestCase):
         self.assertIsNone(summary["not_saved"])
         self.assertEqual(self.steps(), [3, 5])
 
-    def test_a_successor_of_the_launcher_knows_that_the_last_checkpoint_failed(self):
-        """The worker that says so has ended before its launcher is killed; the other one ends afterwards, and says nothing."""
-        place, go = os.path.join(self.folder.name, "run"), os.path.join(self.folder.name, "go")
-        script = (f'if [ "$RANK" = 0 ]; then ulimit -f 200; trap "" XFSZ; exec {STEPPER} 5 {COUNT}; fi\n'
-                  f"STEPPER_QUITS=commit:5 {STEPPER} 5 {COUNT}\nwhile [ ! -e {go} ]; do sleep 0.01; done")
-        words = ("--checkpoint-dir", self.checkpoints, "--resumable", place, "--", "bash", "-c", script)
-        run = subprocess.Popen([MUSTER, "run", "-n", "2", *words], env=CLEAN, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.addCleanup(run.kill)
-        table = pathlib.Path(place, "table.json")
-        while not table.exists() or not (task := json.loads(table.read_text())["tasks"][0])["collected"]:
-            self.assertIsNone(run.poll())
-        self.assertRegex(task["unsaved"], "cannot write ")
-        run.kill()
-        run.wait()
-        pathlib.Path(go).touch()
-
-        self.check_lost(subprocess.run([MUSTER, "run", "--resume", place], env=CLEAN, text=True, capture_output=True,
-                                       timeout=PATIENCE_S), "it begins with step 1")
-
     def run_alone(self, *words):
         return subprocess.run(words, env=dict(CLEAN, MUSTER_CHECKPOINT_DIR=self.checkpoints, MUSTER_CHECKPOINT_KEEP="9"), text=True,
                               capture_output=True, timeout=PATIENCE_S)

@@ -14,7 +14,7 @@ static const char exit_codes[] =
     "Exit codes of muster\n"
     "\n"
     "    0  success; 'muster run': all workers exited with 0\n"
-    "    1  a failure that has no code of its own; 'muster run': also a last checkpoint that failed\n"
+    "    1  a failure that has no code of its own\n"
     "    2  unknown command or option, or an invalid value\n"
     "    3  input data are malformed, or name a job, task or file that does not exist\n"
     "    4  a server cannot be reached, an address or a file is in use or exists already,\n"

@@ -7,7 +7,7 @@
 #include <muster/strategy.h>
 
 #include "assertion_count.h"
-#include "collective/gpu/device_memory.h"
+#include "collective/gpu/device_transfer.h"
 #include "played_node.h"
 #include "training/strategy_device.h"
 
@@ -207,6 +207,52 @@ bool muster_device_memory_has_failed(struct muster_device_memory *memory,
         return false;
     *ret_error = device.failure;
     return true;
+}
+
+/* No memory is pinned: a request waits for the stream. */
+bool muster_device_pin(struct muster_device_memory *memory, void *host, size_t bytes)
+{
+    assert_ptr_equal(memory, &device);
+    (void)host;
+    (void)bytes;
+    return false;
+}
+
+void muster_device_unpin(struct muster_device_memory *memory, void *host)
+{
+    (void)memory;
+    (void)host;
+    fail();
+}
+
+enum muster_rc muster_device_transfer_start(struct muster_device_transfer *transfer,
+                                            struct muster_device_memory *memory,
+                                            const struct muster_device_copy *copies, size_t count,
+                                            bool is_out, void *stream,
+                                            muster_device_transfer_fn *done)
+{
+    (void)transfer;
+    (void)memory;
+    (void)copies;
+    (void)count;
+    (void)is_out;
+    (void)stream;
+    (void)done;
+    fail();
+    return MUSTER_INTERNAL;
+}
+
+void muster_device_transfer_stop(struct muster_device_transfer *transfer,
+                                 struct muster_device_memory *memory)
+{
+    (void)transfer;
+    (void)memory;
+    fail();
+}
+
+void muster_device_transfers_drain(struct muster_device_memory *memory)
+{
+    (void)memory;
 }
 
 /* --- the stage --- */

@@ -1,8 +1,11 @@
 /* Calls on device memory that NCCL has no form of, or that the program wants in host memory: each gives what it gives
  * there. The fake device's memory kills a process that touches it without the driver. The fakes have threads, so that
  * this process, which starts the others, never loads them. */
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <muster/strategy_exchange.h>
 #include <muster/strategy_request.h>
@@ -159,7 +162,6 @@ static void use_requests(struct run *run)
         tensors[i] = device_tensor_new(COUNT, i + run->rank);
         requests[i].output = &tensors[i];
         OK(muster_request_start(&requests[i], run->strategy));
-        JOB_CHECK(device_tensor_has(&tensors[i], 0, COUNT, i + run->rank));
     }
     for (unsigned i = 0; i < REQUESTS; i++) {
         check_request(run, &requests[i]);
@@ -283,23 +285,213 @@ static void a_device_that_fails_ends_this_member_and_the_others_go_on(void **sta
     play_members(fail_in_copy, &is_back);
 }
 
-/* --- The program's stream --- */
+/* --- Requests beside the program's stream --- */
 
-static void work_on_stream(unsigned rank, void *data)
+static double later[COUNT]; /* read when the stream comes so far */
+
+/* The default stream gets the value, and stands still. */
+static void put_later(const struct muster_tensor *tensor, double value)
 {
-    static double values[COUNT]; /* read when the stream comes so far */
-    struct run own = {.rank = rank}, *run = &own;
     int (*copy_in)(unsigned long long, const void *, size_t, void *);
+
+    device_knob_set("lazy", 1);
+    for (unsigned i = 0; i < COUNT; i++)
+        later[i] = value;
+    *(void **)&copy_in = device_symbol("cuMemcpyHtoDAsync_v2");
+    JOB_CHECK(copy_in((unsigned long long)(uintptr_t)tensor->data, later, sizeof(later), NULL) ==
+              0);
+}
+
+static void start_device(struct run *run, struct muster_request *request,
+                         const struct muster_tensor *tensor)
+{
+    *request = (struct muster_request){.output = tensor};
+    OK(muster_request_start(request, run->strategy));
+}
+
+/* Rank 0 begins last, and in the order of its calls all the same. */
+static void go_on_beside(unsigned rank, void *data)
+{
+    struct run own = {.rank = rank}, *run = &own;
+    struct muster_request requests[3] = {{0}};
+    int64_t host = rank + 1, sum = rank + 1;
+    const struct muster_tensor on_host = {.data = &host, .count = 1, .dtype = MUSTER_I64};
 
     (void)data;
     run_open(run);
     job_begin(run->strategy);
-    device_knob_set("lazy", 1);
-    for (unsigned i = 0; i < COUNT; i++)
-        values[i] = rank + 1;
-    *(void **)&copy_in = device_symbol("cuMemcpyHtoDAsync_v2");
-    JOB_CHECK(
-        copy_in((unsigned long long)(uintptr_t)run->part.data, values, sizeof(values), NULL) == 0);
+    OK(muster_strategy_all_reduce_weighted(run->strategy, &run->part, 1, 1)); /* opens the device */
+    if (rank != 0)
+        device_knob_set("pinned_fails", 1); /* its operations begin at once */
+    device_tensor_set(&run->part, rank + 1);
+    if (rank == 0)
+        put_later(&run->part, 10);
+    start_device(run, &requests[0], &run->part);
+    start_device(run, &requests[1], &on_host);
+    if (rank == 0) {
+        JOB_CHECK(device_tensor_has(&run->part, 0, COUNT, 1)); /* nobody has waited for it */
+        JOB_CHECK(!muster_request_has_ended(&requests[0]) &&
+                  !muster_request_has_ended(&requests[1]));
+        device_knob_set("lazy", 0);
+    }
+    job_sum(run->strategy, &sum);
+    JOB_CHECK(sum == 6);
+    check_request(run, &requests[0]);
+    check_request(run, &requests[1]);
+    JOB_CHECK(device_tensor_has(&run->part, 0, COUNT, 10 + 2 + 3) && host == 6);
+    device_knob_set("lost_callbacks", 1);
+    start_device(run, &requests[2], &run->part);
+    check_request(run, &requests[2]);
+    JOB_CHECK(device_tensor_has(&run->part, 0, COUNT, 45));
+    run_close(run);
+}
+
+static void a_request_goes_on_behind_the_stream(void **state)
+{
+    (void)state;
+    play_members(go_on_beside, NULL);
+}
+
+static void cancel_deferred(unsigned rank, void *data)
+{
+    struct run own = {.rank = rank}, *run = &own;
+    struct muster_request request = {0};
+    atomic_bool *has_ended = data;
+    enum muster_rc rc;
+
+    run_open(run);
+    job_begin(run->strategy);
+    if (rank == 0)
+        put_later(&run->part, 10);
+    while (rank != 0 && !atomic_load(has_ended)) /* else it may be delivered before */
+        (void)sched_yield();
+    start_device(run, &request, &run->part);
+    if (rank == 0) {
+        muster_request_cancel(&request);
+        JOB_CHECK(!muster_request_has_ended(&request));
+        device_knob_set("lazy", 0);
+    }
+    rc = muster_request_wait(&request);
+    JOB_CHECK(rc == (rank == 0 ? MUSTER_CANCELLED : MUSTER_ABORTED));
+    atomic_store(has_ended, true);
+    job_begin(run->strategy);
+    device_tensor_set(&run->part, 1);
+    start_device(run, &request, &run->part);
+    check_request(run, &request);
+    JOB_CHECK(device_tensor_has(&run->part, 0, COUNT, SIZE));
+    run_close(run);
+}
+
+static void a_request_is_cancelled_before_it_begins(void **state)
+{
+    atomic_bool *has_ended =
+        mmap(NULL, sizeof(*has_ended), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    (void)state;
+    assert_ptr_not_equal(has_ended, MAP_FAILED);
+    play_members(cancel_deferred, has_ended);
+    assert_int_equal(munmap(has_ended, sizeof(*has_ended)), 0);
+}
+
+/* Nothing is left of one that is open at the end: neither its memory nor its copies. */
+static void close_amid(unsigned rank, void *data)
+{
+    struct run own = {.rank = rank}, *run = &own;
+    struct muster_request request = {0};
+
+    (void)data;
+    run_open(run);
+    job_begin(run->strategy);
+    start_device(run, &request, &run->part);
+    muster_strategy_close(run->strategy);
+    JOB_CHECK(request.impl == NULL);
+    JOB_CHECK(device_knob_get("misuse") == 0 && device_knob_get("pinned") == 0 &&
+              device_knob_get("events") == 0);
+}
+
+static void close_ends_a_request_amid_its_copies(void **state)
+{
+    (void)state;
+    play_members(close_amid, NULL);
+}
+
+struct fault {
+    const char *knob;
+    bool is_at_start;
+};
+
+/* Rank 2's device fails. */
+static void fail_in_request(unsigned rank, void *data)
+{
+    const struct fault *fault = data;
+    struct run own = {.rank = rank}, *run = &own;
+    struct muster_request request = {.output = &own.part};
+    enum muster_rc rc;
+
+    run_open(run);
+    job_begin(run->strategy);
+    device_tensor_set(&run->part, 1);
+    if (rank == 2)
+        device_knob_set(fault->knob, 1);
+    rc = muster_request_start(&request, run->strategy);
+    if (rank != 2) {
+        OK(rc);
+        check_request(run, &request);
+        run_close(run);
+        return;
+    }
+    JOB_CHECK((rc != MUSTER_OK) == fault->is_at_start);
+    if (rc == MUSTER_OK)
+        rc = muster_request_wait(&request);
+    check_rc(run, rc, MUSTER_UNAVAILABLE, "the device of this process has failed: ", __LINE__);
+    muster_strategy_close(run->strategy);
+}
+
+static void a_device_that_fails_in_a_request_ends_this_member(void **state)
+{
+    static struct fault faults[] = {{"copy_fails", true},
+                                    {"event_fails", true},
+                                    {"launch_fails", true},
+                                    {"write_fails", false}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+        play_members(fail_in_request, &faults[i]);
+}
+
+static void use_unpinned(unsigned rank, void *data)
+{
+    struct run own = {.rank = rank}, *run = &own;
+    struct muster_request request = {0};
+
+    (void)data;
+    run_open(run);
+    job_begin(run->strategy);
+    OK(muster_strategy_all_reduce_weighted(run->strategy, &run->part, 1, 1)); /* opens the device */
+    device_knob_set("pinned_fails", 1);
+    put_later(&run->part, rank + 1);
+    start_device(run, &request, &run->part);
+    check_request(run, &request);
+    JOB_CHECK(device_tensor_has(&run->part, 0, COUNT, 6));
+    run_close(run);
+}
+
+static void where_nothing_is_pinned_a_request_waits_for_the_stream(void **state)
+{
+    (void)state;
+    play_members(use_unpinned, NULL);
+}
+
+/* --- The program's stream --- */
+
+static void work_on_stream(unsigned rank, void *data)
+{
+    struct run own = {.rank = rank}, *run = &own;
+
+    (void)data;
+    run_open(run);
+    job_begin(run->strategy);
+    put_later(&run->part, rank + 1);
     OK(muster_strategy_all_reduce_weighted(run->strategy, &run->part, 1, 1));
     JOB_CHECK(device_tensor_has(&run->part, 0, COUNT, 2));
     run_close(run);
@@ -316,6 +508,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_nccl_has_no_form_of_runs_in_host_memory),
         cmocka_unit_test(a_device_that_fails_ends_this_member_and_the_others_go_on),
+        cmocka_unit_test(a_request_goes_on_behind_the_stream),
+        cmocka_unit_test(a_request_is_cancelled_before_it_begins),
+        cmocka_unit_test(close_ends_a_request_amid_its_copies),
+        cmocka_unit_test(a_device_that_fails_in_a_request_ends_this_member),
+        cmocka_unit_test(where_nothing_is_pinned_a_request_waits_for_the_stream),
         cmocka_unit_test(what_the_stream_holds_comes_before_the_call),
     };
 

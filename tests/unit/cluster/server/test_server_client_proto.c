@@ -1,8 +1,6 @@
 /* Questions of a task to another task's server: muster's own, and one that answers otherwise. */
 #include "assertion_count.h"
-#include "careful_mem.h"
 #include "test_env.h"
-#include "torture.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -18,7 +16,7 @@
 
 struct fixture {
     struct test_env test;
-    struct muster_env *env, *client_env;
+    struct muster_env *env;
     struct muster_server *server;
     struct muster_rpc_server *stranger;
     struct muster_channel *channel;
@@ -30,7 +28,7 @@ static int set_up(void **state)
     struct fixture *fixture = calloc(1, sizeof(*fixture));
 
     test_env_open(&fixture->test);
-    fixture->env = fixture->client_env = &fixture->test.env;
+    fixture->env = &fixture->test.env;
     assert_int_equal(muster_net_system_open(fixture->env, &fixture->env->net), MUSTER_OK);
     *state = fixture;
     return 0;
@@ -75,9 +73,8 @@ static int tear_down(void **state)
 
 static void channel_dial(struct fixture *fixture, const char *address)
 {
-    assert_int_equal(
-        muster_channel_open(fixture->client_env, address, NULL, &fixture->channel, NULL),
-        MUSTER_OK);
+    assert_int_equal(muster_channel_open(fixture->env, address, NULL, &fixture->channel, NULL),
+                     MUSTER_OK);
 }
 
 /* Worker 0 with a CPU and a TPU. */
@@ -567,128 +564,6 @@ static void a_server_without_the_service_is_told_by_its_code(void **state)
     assert_int_equal(answer.rc, MUSTER_UNIMPLEMENTED);
 }
 
-/* --- Want of memory --- */
-
-/* The client has memory of its own, and a connection. */
-struct poor_scene {
-    struct fixture *fixture;
-    struct muster_mem_limited mem;
-    struct muster_env env;
-    struct answer answer;
-};
-
-struct poor_row {
-    const char *name;
-    enum muster_rc (*ask)(struct poor_scene *scene);
-    bool is_of_stranger;
-};
-
-static void on_poor_devices(struct muster_server_devices *op, enum muster_rc rc)
-{
-    answer_record(op->data, rc, &op->error);
-    assert_int_equal(op->count, rc == MUSTER_OK ? 2 : 0);
-}
-
-static enum muster_rc poor_ask_devices(struct poor_scene *scene)
-{
-    static struct muster_server_devices op;
-
-    op.data = &scene->answer;
-    return muster_server_devices_start(&op, scene->fixture->channel,
-                                       within_a_minute(scene->fixture), on_poor_devices);
-}
-
-static void on_poor_group(struct muster_server_group *op, enum muster_rc rc)
-{
-    answer_record(op->data, rc, &op->error);
-    assert_int_equal(op->count, rc == MUSTER_OK ? 1 : 0);
-    assert_int_equal(op->communicator_key.size > 0, rc == MUSTER_OK);
-}
-
-static enum muster_rc poor_join(struct poor_scene *scene)
-{
-    static const struct muster_server_group_options options = {
-        .key = 1, .size = 1, .member = &members[0]};
-    static struct muster_server_group op;
-
-    op.data = &scene->answer;
-    return muster_server_group_start(&op, scene->fixture->channel, &options,
-                                     within_a_minute(scene->fixture), on_poor_group);
-}
-
-static void on_poor_fetched(struct muster_server_fetch *op, enum muster_rc rc)
-{
-    answer_record(op->data, rc, &op->error);
-    assert_int_equal(op->bytes.size, rc == MUSTER_OK ? 5 : 0);
-    if (rc == MUSTER_OK)
-        assert_memory_equal(op->bytes.data, "abcde", 5);
-}
-
-static enum muster_rc poor_fetch(struct poor_scene *scene)
-{
-    static const struct muster_server_peer source = {.device = OWN, .incarnation = 9};
-    static struct muster_server_fetch op;
-    const struct muster_server_fetch_options options = {
-        .key = "key:1", .step_id = 5, .source = &source, .destination = members[0].device};
-
-    op.data = &scene->answer;
-    return muster_server_fetch_start(&op, scene->fixture->channel, &options,
-                                     within_a_minute(scene->fixture), on_poor_fetched);
-}
-
-static enum muster_rc poor_ask(struct poor_scene *scene, const struct poor_row *row)
-{
-    enum muster_rc rc;
-
-    scene->answer = (struct answer){.count = 0};
-    rc = row->ask(scene);
-    if (rc != MUSTER_OK)
-        return rc;
-    test_env_run_until(scene->fixture->env, is_answered, &scene->answer);
-    return scene->answer.rc;
-}
-
-static void run_poor(struct torture *torture, const void *data)
-{
-    static const struct stranger_row pieces = {.piece_count = 3, .pieces = {"ab", "", "cde"}};
-    const struct poor_row *row = data;
-    struct poor_scene scene;
-    void *state = NULL;
-    enum muster_rc rc;
-
-    (void)set_up(&state);
-    scene.fixture = state;
-    muster_mem_limited_init(&scene.mem, careful_mem(), 0);
-    scene.env = *scene.fixture->env;
-    scene.env.mem = &scene.mem.mem;
-    scene.fixture->client_env = &scene.env;
-    stranger_row = &pieces;
-    if (row->is_of_stranger)
-        stranger_start(scene.fixture);
-    else
-        start_server(scene.fixture);
-    assert_int_equal(poor_ask(&scene, row), MUSTER_OK); /* there is a connection now */
-    torture_arm_limited(torture, &scene.mem);
-    rc = poor_ask(&scene, row);
-    torture_disarm(torture);
-    assert_true(rc == MUSTER_OK ||
-                (torture->refused > 0 && (rc == MUSTER_RESOURCE_EXHAUSTED ||
-                                          rc == MUSTER_UNAVAILABLE || rc == MUSTER_INTERNAL)));
-    assert_int_equal(poor_ask(&scene, row), MUSTER_OK);
-    (void)tear_down(&state);
-    assert_int_equal(muster_mem_limited_fini(&scene.mem), 0);
-}
-
-static void want_of_memory_ends_a_question_and_the_next_one_is_answered(void **state)
-{
-    static const struct poor_row rows[] = {{"devices", poor_ask_devices, false},
-                                           {"group", poor_join, false},
-                                           {"fetch", poor_fetch, true}};
-
-    (void)state;
-    TORTURE_RUN_ROWS(run_poor, rows);
-}
-
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -708,9 +583,7 @@ int main(void)
         CASE(a_fetch_that_is_cancelled_leaves_its_place),
         CASE(bytes_come_in_any_number_of_pieces),
         CASE(a_server_without_the_service_is_told_by_its_code),
-        cmocka_unit_test(want_of_memory_ends_a_question_and_the_next_one_is_answered),
     };
 
-    return cmocka_run_group_tests_name("cluster.server.server_client_proto", tests, NULL,
-                                       torture_tell);
+    return cmocka_run_group_tests_name("cluster.server.server_client_proto", tests, NULL, NULL);
 }

@@ -1,8 +1,6 @@
 /* The coordinator of a Cloud TPU's cluster: a server that the resolver starts, against a played metadata server. */
-#include "careful_mem.h"
 #include "cloud_fixture.h"
 #include "resolver_ask.h"
-#include "torture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,21 +49,17 @@ static void on_stopped(struct muster_server *server)
     ((struct scene *)muster_server_data(server))->is_stopped = true;
 }
 
-static void server_stop(struct scene *scene)
-{
-    muster_server_set_data(scene->coordinator.server, scene);
-    muster_server_stop(scene->coordinator.server, 0, on_stopped);
-    test_env_run_until(scene->cloud.env, test_env_is_true, &scene->is_stopped);
-    muster_server_free(scene->coordinator.server);
-}
-
 static int tear_down(void **state)
 {
     struct scene *scene = *state;
 
     close_resolver(scene->resolver);
-    if (scene->coordinator.server != NULL)
-        server_stop(scene);
+    if (scene->coordinator.server != NULL) {
+        muster_server_set_data(scene->coordinator.server, scene);
+        muster_server_stop(scene->coordinator.server, 0, on_stopped);
+        test_env_run_until(scene->cloud.env, test_env_is_true, &scene->is_stopped);
+        muster_server_free(scene->coordinator.server);
+    }
     cloud_fixture_close(&scene->cloud);
     free(scene);
     return 0;
@@ -186,40 +180,6 @@ static void a_server_that_cannot_start_fails_the_question_and_the_next_one_tries
     assert_non_null(strstr(ask_cluster(scene->resolver), "\"coordinator\":[\"127.0.0.1:"));
 }
 
-static void run_start(struct torture *torture, const void *data)
-{
-    struct scene scene = {.is_stopped = false};
-    struct muster_mem_limited mem;
-    struct muster_env env;
-    struct muster_error error;
-    uint16_t port = 0;
-    enum muster_rc rc;
-
-    (void)data;
-    cloud_fixture_open(&scene.cloud, NULL);
-    muster_mem_limited_init(&mem, careful_mem(), 0);
-    env = *scene.cloud.env;
-    env.mem = &mem.mem;
-    scene.coordinator.env = &env;
-    torture_arm_limited(torture, &mem);
-    rc = muster_tpu_coordinator_start(&scene.coordinator, &port, &error);
-    torture_disarm(torture);
-    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
-    assert_int_equal(scene.coordinator.server != NULL, rc == MUSTER_OK);
-    assert_int_equal(muster_tpu_coordinator_start(&scene.coordinator, &port, &error), MUSTER_OK);
-    assert_int_not_equal(port, 0);
-    server_stop(&scene);
-    test_env_turn(scene.cloud.env, 8); /* ports of servers that could not start */
-    assert_int_equal(muster_mem_limited_fini(&mem), 0);
-    cloud_fixture_close(&scene.cloud);
-}
-
-static void want_of_memory_leaves_no_server(void **state)
-{
-    (void)state;
-    torture_run(&(struct torture_scenario){.name = "coordinator", .run = run_start});
-}
-
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -230,8 +190,7 @@ int main(void)
         CASE(a_second_resolver_gets_the_server_that_is_there),
         CASE(the_program_says_what_the_server_is),
         CASE(a_server_that_cannot_start_fails_the_question_and_the_next_one_tries_again),
-        cmocka_unit_test(want_of_memory_leaves_no_server),
     };
 
-    return cmocka_run_group_tests_name("cluster.server.tpu_coordinator", tests, NULL, torture_tell);
+    return cmocka_run_group_tests_name("cluster.server.tpu_coordinator", tests, NULL, NULL);
 }

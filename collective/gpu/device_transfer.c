@@ -1,0 +1,280 @@
+/* Transfers: each puts its copies on a stream, and behind them an event and a host function, which wakes the loop. The
+ * driver may lose the latter, and does not call it when the device fails: a slow timer looks at the events. */
+#include "collective/gpu/device_transfer.h"
+
+#include "collective/gpu/device_memory_internal.h"
+#include "collective/gpu/slot.h"
+
+#define SLOW_NS (20 * MUSTER_NS_PER_MS)
+
+bool muster_device_pin(struct muster_device_memory *memory, void *host, size_t bytes)
+{
+    struct muster_error error;
+    void *before = muster_cuda_enter(memory->cuda);
+    enum muster_rc rc = muster_cuda_host_pin(memory->cuda, host, bytes, &error);
+
+    muster_cuda_leave(memory->cuda, before);
+    if (rc != MUSTER_OK)
+        MUSTER_LOG(memory->env, WARN, "memory_not_pinned", "bytes", (uint64_t)bytes, "why",
+                   error.text);
+    return rc == MUSTER_OK;
+}
+
+void muster_device_unpin(struct muster_device_memory *memory, void *host)
+{
+    void *before = muster_cuda_enter(memory->cuda);
+
+    muster_cuda_host_unpin(memory->cuda, host);
+    muster_cuda_leave(memory->cuda, before);
+}
+
+/* --- Ends --- */
+
+static void transfer_release(struct muster_device_transfer *transfer,
+                             struct muster_device_memory *memory)
+{
+    void *before = muster_cuda_enter(memory->cuda);
+
+    muster_list_remove(&transfer->node);
+    muster_cuda_event_free(memory->cuda, transfer->event);
+    muster_cuda_leave(memory->cuda, before);
+    muster_gpu_slot_drop(transfer->slot, true);
+    transfer->event = NULL;
+    transfer->slot = NULL;
+}
+
+static void transfer_end(struct muster_device_transfer *transfer,
+                         struct muster_device_memory *memory, enum muster_rc rc)
+{
+    transfer_release(transfer, memory);
+    transfer->done(transfer, rc);
+}
+
+static struct muster_device_transfer *first_of(struct muster_list *list)
+{
+    return MUSTER_CONTAINER_OF(list->next, struct muster_device_transfer, node);
+}
+
+static void end_all(struct muster_device_memory *memory, enum muster_rc rc)
+{
+    while (!muster_list_is_empty(&memory->transfers))
+        transfer_end(first_of(&memory->transfers), memory, rc);
+}
+
+/* Each done may start others and end others: the search begins anew behind it. */
+static struct muster_device_transfer *find_fired(struct muster_device_memory *memory)
+{
+    MUSTER_LIST_EACH (&memory->transfers, transfer, struct muster_device_transfer, node)
+        if (transfer->slot != NULL && muster_gpu_slot_has_fired(transfer->slot))
+            return transfer;
+    return NULL;
+}
+
+static void on_wake(struct muster_wake *wake)
+{
+    struct muster_device_memory *memory = muster_wake_data(wake);
+    struct muster_device_transfer *transfer;
+
+    while ((transfer = find_fired(memory)) != NULL)
+        transfer_end(transfer, memory, MUSTER_OK);
+}
+
+static enum muster_rc event_look(const struct muster_device_memory *memory,
+                                 struct muster_cuda_event *event, bool *ret_is_done,
+                                 struct muster_error *ret_error)
+{
+    void *before = muster_cuda_enter(memory->cuda);
+    enum muster_rc rc = muster_cuda_event_query(memory->cuda, event, ret_is_done, ret_error);
+
+    muster_cuda_leave(memory->cuda, before);
+    return rc;
+}
+
+static void start_slow(struct muster_device_memory *memory)
+{
+    if (!muster_timer_is_started(&memory->slow))
+        muster_timer_start(&memory->slow, memory->env->loop,
+                           muster_loop_after_ns(memory->env->loop, SLOW_NS));
+}
+
+/* One whose callback is lost ends by its event. After an error nothing ends any more. */
+static void on_slow(struct muster_timer *timer)
+{
+    struct muster_device_memory *memory = timer->data;
+    struct muster_device_transfer *lost = NULL;
+    enum muster_rc rc = MUSTER_OK;
+    struct muster_error error;
+
+    MUSTER_LIST_EACH (&memory->transfers, transfer, struct muster_device_transfer, node) {
+        bool is_done = false;
+
+        rc = event_look(memory, transfer->event, &is_done, &error);
+        if (rc != MUSTER_OK)
+            break;
+        if (is_done && lost == NULL && !muster_gpu_slot_has_fired(transfer->slot))
+            lost = transfer;
+    }
+    if (rc != MUSTER_OK)
+        end_all(memory, muster_device_memory_fail(memory, &error));
+    else if (lost != NULL)
+        transfer_end(lost, memory, MUSTER_OK);
+    if (!muster_list_is_empty(&memory->transfers))
+        start_slow(memory);
+}
+
+/* --- Start --- */
+
+static enum muster_rc transfers_open(struct muster_device_memory *memory,
+                                     struct muster_error *ret_error)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    if (memory->wake == NULL) {
+        rc = muster_wake_open(memory->env->mem, memory->env->loop, on_wake, memory, &memory->wake);
+        if (rc != MUSTER_OK)
+            return muster_error_set(ret_error, rc, "no memory");
+        muster_timer_init(&memory->slow, on_slow, memory);
+    }
+    if (memory->out == NULL)
+        rc = muster_cuda_stream_new(memory->cuda, &memory->out, ret_error);
+    if (rc == MUSTER_OK && memory->in == NULL)
+        rc = muster_cuda_stream_new(memory->cuda, &memory->in, ret_error);
+    return rc;
+}
+
+/* The same event first stands behind what the program's stream holds. */
+static enum muster_rc order_behind(const struct muster_device_transfer *transfer,
+                                   const struct muster_device_memory *memory, void *stream,
+                                   struct muster_error *ret_error)
+{
+    enum muster_rc rc = muster_cuda_event_record(memory->cuda, transfer->event, stream, ret_error);
+
+    return rc == MUSTER_OK
+               ? muster_cuda_stream_wait(memory->cuda, memory->out, transfer->event, ret_error)
+               : rc;
+}
+
+static enum muster_rc copies_issue(const struct muster_device_memory *memory,
+                                   const struct muster_device_copy *copies, size_t count,
+                                   bool is_out, struct muster_error *ret_error)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    for (size_t i = 0; i < count && rc == MUSTER_OK; i++)
+        rc = is_out ? muster_cuda_copy_out(memory->cuda, copies[i].host, copies[i].device,
+                                           copies[i].bytes, memory->out, ret_error)
+                    : muster_cuda_copy_in(memory->cuda, copies[i].device, copies[i].host,
+                                          copies[i].bytes, memory->in, ret_error);
+    return rc;
+}
+
+static enum muster_rc transfer_issue(struct muster_device_transfer *transfer,
+                                     struct muster_device_memory *memory,
+                                     const struct muster_device_copy *copies, size_t count,
+                                     void *stream, struct muster_error *ret_error)
+{
+    struct muster_cuda_stream *own;
+    enum muster_rc rc = transfers_open(memory, ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = muster_cuda_event_new(memory->cuda, &transfer->event, ret_error);
+    if (rc == MUSTER_OK && transfer->is_out)
+        rc = order_behind(transfer, memory, stream, ret_error);
+    if (rc == MUSTER_OK)
+        rc = copies_issue(memory, copies, count, transfer->is_out, ret_error);
+    own = transfer->is_out ? memory->out : memory->in;
+    if (rc == MUSTER_OK)
+        rc = muster_cuda_event_record(memory->cuda, transfer->event, own, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    transfer->slot = muster_gpu_slot_take(memory->wake);
+    if (transfer->slot == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no slot is free");
+    rc =
+        muster_cuda_launch_host(memory->cuda, own, muster_gpu_slot_fire, transfer->slot, ret_error);
+    if (rc != MUSTER_OK)
+        muster_gpu_slot_drop(transfer->slot, false);
+    return rc;
+}
+
+/* Copies that were issued before a failure may still write to the memory: they are waited for. */
+static enum muster_rc transfer_give_up(struct muster_device_transfer *transfer,
+                                       struct muster_device_memory *memory, enum muster_rc rc,
+                                       const struct muster_error *error)
+{
+    struct muster_error ignored;
+
+    if (memory->out != NULL)
+        (void)!muster_cuda_stream_synchronise(memory->cuda, memory->out, &ignored);
+    if (memory->in != NULL)
+        (void)!muster_cuda_stream_synchronise(memory->cuda, memory->in, &ignored);
+    muster_cuda_event_free(memory->cuda, transfer->event);
+    transfer->event = NULL;
+    return rc == MUSTER_RESOURCE_EXHAUSTED ? rc : muster_device_memory_fail(memory, error);
+}
+
+enum muster_rc muster_device_transfer_start(struct muster_device_transfer *transfer,
+                                            struct muster_device_memory *memory,
+                                            const struct muster_device_copy *copies, size_t count,
+                                            bool is_out, void *stream,
+                                            muster_device_transfer_fn *done)
+{
+    struct muster_error error = {.rc = MUSTER_OK};
+    enum muster_rc rc;
+    void *before;
+
+    if (muster_device_memory_has_failed(memory, &error))
+        return MUSTER_UNAVAILABLE;
+    *transfer =
+        (struct muster_device_transfer){.data = transfer->data, .done = done, .is_out = is_out};
+    before = muster_cuda_enter(memory->cuda);
+    rc = transfer_issue(transfer, memory, copies, count, stream, &error);
+    if (rc != MUSTER_OK)
+        rc = transfer_give_up(transfer, memory, rc, &error);
+    muster_cuda_leave(memory->cuda, before);
+    if (rc != MUSTER_OK)
+        return rc;
+    muster_list_append(&memory->transfers, &transfer->node);
+    start_slow(memory);
+    return MUSTER_OK;
+}
+
+/* --- Waits --- */
+
+static enum muster_rc stream_drain(struct muster_device_memory *memory, bool is_out)
+{
+    struct muster_error error;
+    void *before = muster_cuda_enter(memory->cuda);
+    enum muster_rc rc =
+        muster_cuda_stream_synchronise(memory->cuda, is_out ? memory->out : memory->in, &error);
+
+    muster_cuda_leave(memory->cuda, before);
+    return rc == MUSTER_OK ? rc : muster_device_memory_fail(memory, &error);
+}
+
+void muster_device_transfer_stop(struct muster_device_transfer *transfer,
+                                 struct muster_device_memory *memory)
+{
+    (void)stream_drain(memory, transfer->is_out);
+    transfer_release(transfer, memory);
+}
+
+void muster_device_transfers_drain(struct muster_device_memory *memory)
+{
+    while (memory != NULL && !muster_list_is_empty(&memory->transfers)) {
+        struct muster_device_transfer *transfer = first_of(&memory->transfers);
+
+        transfer_end(transfer, memory, stream_drain(memory, transfer->is_out));
+    }
+}
+
+void muster_device_transfers_close(struct muster_device_memory *memory)
+{
+    MUSTER_ASSERT(muster_list_is_empty(&memory->transfers));
+    if (memory->wake == NULL)
+        return;
+    muster_timer_stop(&memory->slow);
+    muster_wake_close(memory->wake);
+    muster_cuda_stream_free(memory->cuda, memory->out);
+    muster_cuda_stream_free(memory->cuda, memory->in);
+}

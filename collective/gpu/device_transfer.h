@@ -1,0 +1,48 @@
+/* Copies between pinned memory of the host and a device that go on while the program computes. */
+#ifndef MUSTER_COLLECTIVE_DEVICE_TRANSFER_H
+#define MUSTER_COLLECTIVE_DEVICE_TRANSFER_H
+
+#include "collective/gpu/device_memory.h"
+
+struct muster_device_transfer;
+/** On the loop. UNAVAILABLE: the device has failed (muster_device_memory_has_failed). */
+typedef void muster_device_transfer_fn(struct muster_device_transfer *transfer, enum muster_rc rc);
+
+/** Caller's memory; borrowed from start to done. */
+struct muster_device_transfer {
+    void *data;
+    /* private */
+    struct muster_list node;
+    muster_device_transfer_fn *done;
+    struct muster_cuda_event *event; /* behind its copies */
+    struct muster_gpu_slot *slot;
+    bool is_out;
+};
+
+struct muster_device_copy {
+    void *host, *device;
+    size_t bytes;
+};
+
+/** Pin memory of the host, which the device copies to and from by itself. False: it cannot be pinned. */
+bool muster_device_pin(struct muster_device_memory *memory, void *host, size_t bytes);
+void muster_device_unpin(struct muster_device_memory *memory, void *host);
+
+/**
+ * Copy all of `copies`, whose host memory is pinned: out of the device, behind what `stream` (the program's) holds now,
+ * or into it. Those out are done in the order of their starts, and so are those in.
+ *
+ * Errors:  returned UNAVAILABLE, RESOURCE_EXHAUSTED; by done UNAVAILABLE.
+ * Thread:  loop only.
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_device_transfer_start(
+    struct muster_device_transfer *transfer, struct muster_device_memory *memory,
+    const struct muster_device_copy *copies, size_t count, bool is_out, void *stream,
+    muster_device_transfer_fn *done);
+/** Wait for its end. done is not called. */
+void muster_device_transfer_stop(struct muster_device_transfer *transfer,
+                                 struct muster_device_memory *memory);
+/** Wait for the end of all, and call done of each. NULL is accepted. */
+void muster_device_transfers_drain(struct muster_device_memory *memory);
+
+#endif
