@@ -1,18 +1,14 @@
 """The C part: python/strategy.c, tensor.c, params.c, params_table.c, publisher.c, reader.c, dataset.c, xla.c, convert.c."""
 
 from collections.abc import Buffer, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 __version__: str
 
 Reduction = Literal["sum", "mean", "min", "max", "prod", "and", "or", "xor"]
 Dtype = Literal["f32", "f64", "f16", "bf16", "i32", "i64", "u32", "u64", "i8", "u8", "bool"]
 
-class _CudaArray(Protocol):
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]: ...
-
-_Array = Buffer | _CudaArray
+_Array = Any  # an object that has the buffer protocol, or __cuda_array_interface__
 
 class Error(RuntimeError):
     code: int
