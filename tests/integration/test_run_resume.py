@@ -153,6 +153,17 @@ class TakenOver(Case):
         self.assertEqual([task["exit_code"] for task in result["tasks"]], [0, 0, 7])
         self.assertIn("first failure", err)
 
+    def test_a_worker_that_the_others_have_refused_is_not_started_again(self):
+        launcher = self.first("-n", "2", script=(
+            "[ $RANK = 0 ] || echo '{\"report\":\"refused\",\"why\":\"its shape differs\"}' >&3; "
+            "while [ ! -e $WHERE/go ]; do sleep 0.02; done; exit $RANK"))
+        wait_until(lambda: os.path.exists(os.path.join(self.dir, "table.json")) and self.table()["tasks"][1]["report_taken"] > 0)
+        self.kill(launcher)
+        self.touch("go")
+        _, err, result = self.end(self.resume(), 1)
+        self.assertEqual(result["restarts"], 0)
+        self.assertIn("reason     its shape differs", err)
+
     def test_a_reader_that_waits_loses_nothing(self):
         launcher = self.first("-n", "2", script="i=0; while [ $i -lt 3000 ]; do printf '%02000d\\n' $i; i=$((i+1)); done; : > $WHERE/$RANK")
         wait_until(lambda: os.path.exists(self.path("0")) and os.path.exists(self.path("1")))

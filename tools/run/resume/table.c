@@ -58,6 +58,7 @@ static const struct field task_fields[] = {
     TASK(BOOL, is_loss_told), TASK(BOOL, is_loss_owed),  TASK(U64, member_from),
     TASK(BOOL, is_unclosed),  TASK(BOOL, is_in_step),    TASK(U64, left_step),
     TASK(BOOL, is_preempted), TASK(BOOL, is_saved),      TASK(U64, unsaved_step),
+    TASK(BOOL, is_refused),
 };
 static const struct field run_fields[] = {
     RUN(U64, gang_restarts), RUN(U64, restarts),   RUN(U64, kills),
@@ -150,6 +151,7 @@ static struct muster_json *task_of(const struct run_task *task)
             muster_json_text_new(muster_incarnation_format(&task->incarnation, incarnation))) &&
         muster_json_set(object, "digest", muster_json_text_new(task->digest)) &&
         muster_json_set(object, "unsaved", muster_json_text_new(task->unsaved)) &&
+        muster_json_set(object, "refusal", muster_json_text_new(task->refusal)) &&
         muster_json_set(object, "results", values_of(&task->results)) &&
         muster_json_set(object, "out_taken", taken_of(&task->output->out)) &&
         muster_json_set(object, "err_taken", taken_of(&task->output->err)) &&
@@ -169,6 +171,14 @@ static bool load_taken(struct run_stream *stream, const struct muster_json *obje
     return taken >= 0;
 }
 
+/* A table of before may lack it. */
+static void load_text(const struct muster_json *object, const char *name, char *text, size_t bytes)
+{
+    const char *found = muster_json_text(muster_json_member(object, name));
+
+    snprintf(text, bytes, "%s", found != NULL ? found : "");
+}
+
 /* At most one life is not collected yet, and that of a running task is not. The life counts from
  * the table saved before its process was started, whatever state the task had then. */
 static bool are_lives_possible(const struct run_task *task, int64_t state)
@@ -181,8 +191,6 @@ static bool are_lives_possible(const struct run_task *task, int64_t state)
 static bool load_task(struct run_task *task, const struct muster_json *object)
 {
     const char *incarnation = muster_json_text(muster_json_member(object, "incarnation"));
-    const char *digest = muster_json_text(muster_json_member(object, "digest"));
-    const char *unsaved = muster_json_text(muster_json_member(object, "unsaved"));
     int64_t state = muster_json_integer(muster_json_member(object, "state"));
 
     load_fields(object, task, task_fields, COUNT(task_fields));
@@ -191,8 +199,9 @@ static bool load_task(struct run_task *task, const struct muster_json *object)
         (task->lives > 0 && muster_incarnation_parse(incarnation, &task->incarnation) != MUSTER_OK))
         return false;
     run_task_restore(task, (enum run_task_state)state);
-    snprintf(task->digest, sizeof(task->digest), "%s", digest != NULL ? digest : "");
-    snprintf(task->unsaved, sizeof(task->unsaved), "%s", unsaved != NULL ? unsaved : "");
+    load_text(object, "digest", task->digest, sizeof(task->digest));
+    load_text(object, "unsaved", task->unsaved, sizeof(task->unsaved));
+    load_text(object, "refusal", task->refusal, sizeof(task->refusal));
     load_values(&task->results, muster_json_member(object, "results"));
     return load_taken(&task->output->out, object, "out_taken") &&
            load_taken(&task->output->err, object, "err_taken") &&
@@ -292,7 +301,6 @@ static bool load_from(struct run *run, const struct muster_json *root)
     const char *job = muster_json_text(muster_json_member(root, "job"));
     const char *log_dir = muster_json_text(muster_json_member(root, "log_dir"));
     const char *cluster = muster_json_text(muster_json_member(root, "tf_cluster"));
-    const char *cause = muster_json_text(muster_json_member(root, "preempt_cause"));
     int64_t failed = muster_json_integer(muster_json_member(root, "failed"));
     int64_t state = muster_json_integer(muster_json_member(root, "state"));
 
@@ -313,7 +321,7 @@ static bool load_from(struct run *run, const struct muster_json *root)
         (uint16_t)muster_json_integer(muster_json_member(root, "registry_port"));
     snprintf(run->settings.job_name, sizeof(run->settings.job_name), "%s", job);
     snprintf(run->log_dir, sizeof(run->log_dir), "%s", log_dir != NULL ? log_dir : "");
-    snprintf(run->preempt_cause, sizeof(run->preempt_cause), "%s", cause != NULL ? cause : "");
+    load_text(root, "preempt_cause", run->preempt_cause, sizeof(run->preempt_cause));
     run->tf_cluster = cluster != NULL ? strdup(cluster) : NULL;
     load_fields(root, run, run_fields, COUNT(run_fields));
     load_lists(run, root);
