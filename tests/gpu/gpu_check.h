@@ -2,6 +2,7 @@
 #ifndef MUSTER_TEST_GPU_CHECK_H
 #define MUSTER_TEST_GPU_CHECK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define CHECK_RANKS_MAX  16
@@ -21,6 +22,9 @@ struct check_options {
 
 /** The whole life of a rank. Returns its exit code. */
 int check_rank_main(const struct check_options *options);
+struct muster_env;
+/** Copy in and out of the device; shows how fast, or what is wrong. */
+bool check_copies(struct muster_env *env);
 /** Is there a device? Prints what; CHECK_SKIP: prints why not. */
 int check_probe_main(void);
 

@@ -482,7 +482,7 @@ int check_probe_main(void)
     struct muster_backend *backend = NULL;
     struct muster_error error = {.rc = MUSTER_OK};
     enum muster_rc rc = muster_env_system_open(NULL, &env);
-    bool is_absent;
+    bool is_absent, is_copied = true;
 
     if (rc != MUSTER_OK)
         return 1;
@@ -491,9 +491,10 @@ int check_probe_main(void)
     if (rc == MUSTER_OK) {
         printf("device: %s\n", muster_backend_name(backend));
         close_backend(env, backend);
+        is_copied = check_copies(env);
     } else {
         printf("%s: %s\n", is_absent ? "skipped" : "failed", error.text);
     }
     muster_env_system_close(env);
-    return rc == MUSTER_OK ? 0 : is_absent ? CHECK_SKIP : 1;
+    return rc == MUSTER_OK ? !is_copied : is_absent ? CHECK_SKIP : 1;
 }
