@@ -536,7 +536,7 @@ class Reports(unittest.TestCase):
 
     def test_who_comes_back_too_late_has_not_failed(self):
         done = run("-n", "2", "--json", "-", script=(
-            "case $RANK.$MUSTER_REJOIN in 0.0) echo '{\"report\":\"progress\",\"step\":1}' >&3; sleep 0.2;; 1.0) kill -9 $$;; "
+            "case $RANK.$MUSTER_RESTART_COUNT in 0.0) echo '{\"report\":\"progress\",\"step\":1}' >&3; sleep 0.2;; 1.0) kill -9 $$;; "
             "*) sleep 0.4; echo '{\"report\":\"over\"}' >&3; exit 1;; esac"))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(json.loads(done.stdout)["restarts"], 1)

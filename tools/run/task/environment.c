@@ -163,8 +163,10 @@ static void add_muster(struct builder *builder, const struct run_task *task)
     add_variable(builder, "MUSTER_INCARNATION", "%s",
                  muster_incarnation_format(&task->incarnation, incarnation));
     add_variable(builder, "MUSTER_RESTART_COUNT", "%llu", (unsigned long long)restarts);
+    /* Without a view there is nothing to come back to: an older one in the registry is of a job that is over. */
     add_variable(builder, "MUSTER_REJOIN", "%d",
-                 restarts > 0 && settings->world_size > 1 && !settings->is_gang);
+                 restarts > 0 && settings->world_size > 1 && !settings->is_gang &&
+                     task->run->epoch_first > 0);
     add_variable(builder, "MUSTER_NODE_RANK", "%llu", (unsigned long long)settings->node_rank);
     add_variable(builder, "MUSTER_REPORT_FD", "%d", RUN_REPORT_FD);
     if (settings->log_level != NULL)

@@ -57,6 +57,7 @@ static void stage_open(struct stage *stage)
         .job_name = "train",
     };
     stage->run.master_port = 29500;
+    stage->run.epoch_first = 4;
     stage->task = (struct run_task){
         .run = &stage->run, .rank = 2, .local_rank = 1, .lives = 2, .restarts = 1};
 }
@@ -118,6 +119,20 @@ static void with_a_preemption_grace_a_worker_knows_whose_sigterm_ends_it(void **
     check_value(&stage, "MUSTER_PREEMPTION", "launcher:4711,gce");
     stage_drop(&stage);
     assert_int_equal(unsetenv("MUSTER_PREEMPTION"), 0);
+}
+
+/* The registry may have the last view of a job of this name that was preempted, or that is done. */
+static void a_worker_that_dies_before_the_first_view_does_not_rejoin(void **state)
+{
+    struct stage stage;
+
+    (void)state;
+    stage_open(&stage);
+    stage.run.epoch_first = 0;
+    stage_make(&stage);
+    check_value(&stage, "MUSTER_RESTART_COUNT", "1");
+    check_value(&stage, "MUSTER_REJOIN", "0");
+    stage_drop(&stage);
 }
 
 static void a_worker_knows_its_place_in_the_job(void **state)
@@ -402,6 +417,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(with_a_preemption_grace_a_worker_knows_whose_sigterm_ends_it),
+        cmocka_unit_test(a_worker_that_dies_before_the_first_view_does_not_rejoin),
         cmocka_unit_test(a_worker_knows_its_place_in_the_job),
         cmocka_unit_test(settings_become_variables),
         cmocka_unit_test(what_depends_on_the_life),
