@@ -39,9 +39,9 @@ struct data_book {
     uint64_t committed_max;        /* since then */
     /* Preemption: the job has been asked to stop, and what was saved when it did. */
     bool may_preempt, is_preempted;
-    bool is_started
-        [CAST_TASKS_MAX];  /* with may_preempt: a process of the task is one that came back */
-    uint64_t stopped_step; /* 0: nobody has saved */
+    bool is_started[CAST_TASKS_MAX]; /* a process of the task returns, if … */
+    bool has_view;                   /* … this run of the job had one */
+    uint64_t stopped_step;           /* 0: nobody has saved */
     /* The same steps without faults. */
     struct muster_dataset *plain;
     float plain_weights[DATA_WEIGHTS];

@@ -264,6 +264,7 @@ static void on_view(void *data, const struct muster_view_change *change)
 {
     struct data_worker *worker = data;
 
+    worker->book->has_view = true;
     ledger_entered(ledger_of(worker), worker->life, change->view);
     if (change->view->is_state_lost)
         cast_check_state_lost(worker->task, change->view->epoch);
@@ -387,7 +388,7 @@ static void open_parts(struct data_worker *worker)
         .task_index = task->index,
         .expected_count = cast->task_count,
         .min_members = cast->min_members,
-        .is_return = worker->book->is_started[task->index],
+        .is_return = worker->book->is_started[task->index] && worker->book->has_view,
         .min_members_timeout_ns = cast->options.min_members_timeout_ns,
         .incarnation = task->incarnation,
         .listen = sim_host_address(task->host, 0),

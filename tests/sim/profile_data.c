@@ -165,6 +165,7 @@ static void stop_job(struct cast *cast, struct data_book *book)
         sim_fail(cast->world, "the job does not stop");
     book->is_preempted = false;
     memset(book->is_started, 0, sizeof(book->is_started));
+    book->has_view = false;
 }
 
 static void play_preemptions(struct cast *cast, struct data_book *book)
@@ -172,6 +173,8 @@ static void play_preemptions(struct cast *cast, struct data_book *book)
     uint32_t rounds = 1 + (uint32_t)cast_draw(cast, 3);
 
     book->may_preempt = true;
+    if (cast_chance(cast, 400))
+        cast_start_faults(cast, SIM_FAULTS_ALL);
     while (rounds-- > 0 && sim_failure(cast->world) == NULL &&
            ledger_life_count(cast->ledger) < LIVES_IN_PLAY_MAX) {
         begin_job(cast);
