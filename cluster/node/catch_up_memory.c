@@ -226,9 +226,19 @@ static bool add_reading(struct fetch_reader *reader, struct fetch_source *source
     return true;
 }
 
+/* All threads get some of little. */
+static uint32_t count_for_one(const struct fetch *fetch)
+{
+    uint32_t count = (fetch->missing_count + READERS - 1) / READERS;
+
+    return count < READER_CHUNKS ? count : READER_CHUNKS;
+}
+
 static void start_reader(struct fetch *fetch, struct fetch_reader *reader)
 {
-    while (reader->count < READER_CHUNKS && fetch->missing_count > 0) {
+    uint32_t count = count_for_one(fetch);
+
+    while (reader->count < count && fetch->missing_count > 0) {
         uint32_t chunk = fetch->missing[fetch->missing_count - 1];
         struct fetch_source *source = choose_source(fetch, chunk);
 
@@ -246,6 +256,13 @@ static void start_reader(struct fetch *fetch, struct fetch_reader *reader)
 }
 
 /* --- Slices --- */
+
+/* There is no memory for threads: the members send what is missing. */
+static void give_up_all(struct fetch *fetch)
+{
+    for (size_t i = 0; i < fetch->source_count; i++)
+        give_up_reading(&fetch->sources[i], "no memory for a thread");
+}
 
 /* False: the chunk lies in no memory that is mapped here. */
 static bool copy_shared(struct fetch_source *source, uint32_t chunk,
@@ -287,10 +304,9 @@ void muster_fetch_read_memory(struct fetch *fetch)
             open_readers(fetch);
         reader = idle_reader(fetch);
         if (reader == NULL && fetch->reading_count == 0)
-            give_up_reading(source, "no memory for a thread");
-        if (reader == NULL && fetch->reading_count > 0)
+            give_up_all(fetch);
+        if (reader == NULL)
             return;
-        if (reader != NULL)
-            start_reader(fetch, reader);
+        start_reader(fetch, reader);
     }
 }

@@ -1,5 +1,6 @@
 /* Chunks read in the memory of members of the same host. */
 #include "catch_up_stand.h"
+#include "torture.h"
 
 #include <string.h>
 
@@ -112,6 +113,35 @@ static void bytes_of_a_member_that_went_on_do_not_count(void **state)
     catch_up_stand_finish(&stand, MUSTER_OK);
 }
 
+/* Of a member or of the joiner; where the readers get none the members send. */
+static void run_short(struct torture *torture, const void *data)
+{
+    (void)data;
+    catch_up_stand_open(&stand);
+    catch_up_stand_connect(&stand);
+    catch_up_stand_commit(&stand, 5);
+    catch_up_stand_start(&stand, 5);
+    torture_arm_limited(torture, &stand.test.mem);
+    test_env_run_until(&stand.test.env, test_env_is_true, &stand.is_done);
+    torture_disarm(torture);
+
+    if (stand.rc == MUSTER_OK)
+        assert_memory_equal(stand.tensor.tensor.data, catch_up_stand_bytes(&stand, 1),
+                            CATCH_UP_BYTES);
+    else
+        assert_int_equal(stand.rc, MUSTER_RESOURCE_EXHAUSTED);
+    catch_up_stand_close(&stand);
+}
+
+static void want_of_memory_keeps_no_joiner_waiting(void **state)
+{
+    const struct torture_scenario scenario = {
+        .name = "catch-up in memory", .run = run_short, .variant_count = 1, .runs_max = 8};
+
+    (void)state;
+    torture_run(&scenario);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -122,6 +152,7 @@ int main(void)
         CASE(a_member_that_is_no_peer_is_left_to_the_others),
         CASE(a_member_that_dies_is_left_to_the_others),
         CASE(bytes_of_a_member_that_went_on_do_not_count),
+        cmocka_unit_test_teardown(want_of_memory_keeps_no_joiner_waiting, torture_tell),
     };
 
     return cmocka_run_group_tests_name("catch_up_memory", tests, NULL, NULL);
