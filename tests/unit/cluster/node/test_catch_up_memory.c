@@ -113,7 +113,7 @@ static void bytes_of_a_member_that_went_on_do_not_count(void **state)
     catch_up_stand_finish(&stand, MUSTER_OK);
 }
 
-/* Of a member or of the joiner; where the readers get none the members send. */
+/* A member, the joiner or its readers get none; without readers the members send. */
 static void run_short(struct torture *torture, const void *data)
 {
     (void)data;
