@@ -76,7 +76,8 @@ struct muster_params_server_options {
     /* With restore and a registry: the job may have a map there whose servers have all gone. It is deleted, and
      * their rows are given up; without this the server is refused (failed). */
     bool is_new_by_force;
-    muster_params_failed_fn *failed; /* restoring has failed after all; may be NULL */
+    /* Restoring has failed after all, or the servers of the job have another number of shards. May be NULL. */
+    muster_params_failed_fn *failed;
     /* With restore and a registry: this server needs the cut no more. Its rows are there, or the job has
      * begun without it. May be NULL. A server that is alone has the rows once it is open. */
     muster_params_server_fn *restored;

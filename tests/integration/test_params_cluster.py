@@ -185,6 +185,25 @@ class Cluster(ParamsCluster):
             done = self.drain(*words) if words else subprocess.run([MUSTER, "params", "drain"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
             self.assertEqual(done.returncode, 2, done.stderr)
 
+    def test_a_second_server_at_an_address_gets_no_shards(self):
+        witness, first, log = self.logged_server("--replicas", "2", "--expect", "2")
+        _, second = self.server("--replicas", "2", "--expect", "2")
+        self.server("--replicas", "2", "--reach", second)
+        self.wait_until(lambda: self.lines_of(log, "params_replica_refused"), "nobody tells of it")
+        self.assertIn(f'address={second} reason="another process answers at its address"', self.lines_of(log, "params_replica_refused")[0])
+        ledgers = [self.ledger(f"{first},{second}", i, 10000) for i in range(2)]
+        witness.kill()
+        self.assert_nothing_lost(ledgers)
+
+    def test_a_server_with_another_number_of_shards_is_refused(self):
+        _, addresses = self.servers(2)
+        ledger = self.ledger(addresses, 0, 1000)
+        other = self.start(MUSTER, "params", "serve", "--registry", self.registry, "--job", "j", "--shards", "64")
+        _, err = other.communicate(timeout=PATIENCE_S)
+        self.assertEqual(other.returncode, 1)
+        self.assertIn("muster params serve: the servers of job j have 256 shards, this one has 64: start it with as many\n", err)
+        self.assert_nothing_lost([ledger])
+
     def test_seats_end_together_when_one_cannot_begin(self):
         done = subprocess.run([MUSTER, "params", "serve", "--registry", self.registry, "--job", "j", "--servers", "2", "--tls-cert", "nowhere.pem",
                                "--tls-key", "nowhere.pem"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)

@@ -30,6 +30,7 @@ struct muster_params_follower {
     struct muster_peer_link *link; /* NULL: none */
     bool is_met;                   /* hellos have been exchanged: records are being sent */
     bool is_awaited;               /* the pulse is checked */
+    bool is_stranger_told;         /* another server answers there: the log has said so */
     struct muster_timer retry;
     uint64_t backoff_ns;
     struct muster_params_pulse pulse;

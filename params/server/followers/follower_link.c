@@ -12,6 +12,7 @@ static void on_ready(struct muster_peer_link *link)
     struct muster_params_follower *follower = muster_peer_link_data(link);
 
     follower->is_met = true;
+    follower->is_stranger_told = false;
     follower->backoff_ns = 0;
     if (!muster_params_follower_tell_stale(follower)) {
         muster_params_follower_break(follower, "no memory for what it must have");
@@ -127,9 +128,26 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
     muster_task_post(&server->held_check, server->env->loop);
 }
 
+/* At its address another server answers, of this job or of another one. A server that was started again in
+ * the place of a dead one is such a stranger until the lease of the dead one has ended. */
+static void stranger_tell(struct muster_params_follower *follower, const struct muster_error *error)
+{
+    const struct muster_params_server *server = follower->server;
+
+    if (follower->is_stranger_told)
+        return;
+    follower->is_stranger_told = true;
+    MUSTER_LOG(server->env, WARN, "params_replica_refused", "place", follower->place, "address",
+               server->map->servers[follower->place].address, "reason", error->text);
+}
+
 static void on_down(struct muster_peer_link *link, const struct muster_error *error)
 {
-    muster_params_follower_break(muster_peer_link_data(link), error->text);
+    struct muster_params_follower *follower = muster_peer_link_data(link);
+
+    if (error->rc == MUSTER_FAILED_PRECONDITION)
+        stranger_tell(follower, error);
+    muster_params_follower_break(follower, error->text);
 }
 
 static const struct muster_peer_link_events events = {
@@ -142,6 +160,8 @@ void muster_params_follower_connect(struct muster_params_follower *follower)
 
     hello.purpose = MUSTER_LINK_PARAMS_COPY;
     hello.incarnation = server->region->head->id;
+    /* Another server may answer at this address: what that one acknowledged would count as copied. */
+    hello.target = follower->id;
     /* A link of a process that has died may be read late: the number says that this one is younger. */
     hello.connection = server->region->head->copy_links + 1;
     server->region->head->copy_links = hello.connection;

@@ -3,6 +3,20 @@
 
 #include "params/server/registry/map.h"
 
+/* The rows of each shard lie together in the memory of a server, so it cannot take part. */
+static void shards_refuse(struct muster_params_registration *registration, uint32_t shard_count)
+{
+    struct muster_params_server *server = registration->server;
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
+                     "the servers of job %s have %u shards, this one has %u: start it with as many",
+                     server->hello.job, shard_count, server->region->head->shard_count);
+    MUSTER_LOG(server->env, ERROR, "params_map_not_taken", "reason", error.text);
+    if (registration->failed != NULL)
+        registration->failed(server, &error);
+}
+
 static void map_put(struct muster_params_registration *registration,
                     const struct muster_registry_kv *kv)
 {
@@ -14,10 +28,11 @@ static void map_put(struct muster_params_registration *registration,
 
     registration->map_revision = kv->mod_revision;
     if (rc == MUSTER_OK && map->shard_count != server->region->head->shard_count) {
+        uint32_t shard_count = map->shard_count;
+
         muster_mem_free(server->env->mem, map);
-        rc = muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
-                              "the job has another number of shards than this server, which has %u",
-                              server->region->head->shard_count);
+        shards_refuse(registration, shard_count);
+        return;
     }
     if (rc == MUSTER_OK)
         muster_params_server_set_map(server, map);

@@ -19,14 +19,16 @@ static int candidate_compare(const void *a, const void *b)
     return memcmp(left->server.id.bytes, right->server.id.bytes, sizeof(left->server.id.bytes));
 }
 
-/* The servers that are alive, in the order of their ids. Returns how many; the rank of this one among
- * them is the order in which they try. */
+/* The servers that are alive and have the job's number of shards, in the order of their ids. Returns how
+ * many; the rank of this one among them is the order in which they try. */
 static uint32_t candidates_collect(const struct muster_params_registration *registration,
                                    struct muster_params_candidate *ret_alive, uint32_t *ret_rank)
 {
     uint32_t count = 0;
 
     MUSTER_LIST_EACH (&registration->peers, peer, struct muster_params_peer, node) {
+        if (peer->record.shard_count != registration->record.shard_count)
+            continue;
         ret_alive[count].server = peer->record.server;
         ret_alive[count++].is_full = peer->record.is_full;
     }

@@ -144,6 +144,7 @@ enum muster_rc muster_params_registration_open(struct muster_params_server *serv
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a server");
     registration->server = server;
     registration->is_new_by_force = options->is_new_by_force;
+    registration->failed = options->failed;
     registration->expected = options->server_count != 0 ? options->server_count : 1;
     muster_list_init(&registration->peers);
     muster_params_entry_init(registration);

@@ -42,6 +42,7 @@ struct muster_params_registration {
     struct muster_params_server_record record; /* its own */
     uint32_t expected;                         /* servers, before the first map */
     bool is_new_by_force;
+    muster_params_failed_fn *failed; /* NULL: nobody hears of it */
     /* Its own key. */
     enum muster_params_registering registering;
     bool is_changed; /* since the key was put */
@@ -66,7 +67,7 @@ struct muster_params_registration {
     struct muster_task look; /* whether it has given all away */
     bool is_our_turn;
     muster_params_registration_fn *left; /* NULL: it does not leave, or has */
-    bool is_waiting; /* to leave, for a server that is dead */
+    bool is_waiting;                     /* to leave, for a server that is dead */
     struct muster_params_departures departures;
     muster_params_registration_fn *closed;
     bool is_closing;

@@ -9,7 +9,9 @@
 #include "params_job.h"
 
 #include "params/server/followers/change.h"
-#include "params/server/followers/follower.h"
+#include "params/server/followers/follower_internal.h"
+
+#include <string.h>
 
 /* Each server sends changes to those that copy or learn what it leads, and to no other. */
 static void followers_are_those_that_have_a_copy(void **state)
@@ -63,11 +65,76 @@ static void one_mark_serves_the_answers_of_a_turn(void **state)
     params_job_close(&job);
 }
 
+static unsigned told_count;
+
+static void count_refused(struct muster_log *log, enum muster_log_level level, uint64_t wall_ns,
+                          const char *event, const struct muster_field *fields, size_t count)
+{
+    (void)log;
+    (void)level;
+    (void)wall_ns;
+    (void)fields;
+    (void)count;
+    told_count += strcmp(event, "params_replica_refused") == 0;
+}
+
+struct stranger {
+    const struct muster_params_follower *follower;
+    unsigned attempts; /* to wait for */
+    uint64_t attempted;
+};
+
+static bool has_been_reached(void *data)
+{
+    const struct stranger *stranger = data;
+
+    return stranger->follower->is_met || stranger->follower->server->region->head->copy_links >=
+                                             stranger->attempted + stranger->attempts;
+}
+
+/* Two servers may have been started with one address: pushes that the wrong one has acknowledged would be
+ * lost with their primary. */
+static void another_server_at_the_address_of_a_follower_is_sent_nothing(void **state)
+{
+    static const struct muster_log_ops log_ops = {.write = count_refused};
+    struct muster_log log = {.ops = &log_ops, .level_max = MUSTER_LOG_WARN};
+    struct stranger stranger = {.attempts = 4};
+    struct muster_params_follower *follower;
+    struct muster_error error;
+    static struct params_job job;
+
+    (void)state;
+    params_job_open(&job, 3, 2);
+    follower = MUSTER_CONTAINER_OF(job.members[0].server->followers.next,
+                                   struct muster_params_follower, node);
+    for (uint32_t i = 1; i < 3; i++) {
+        const struct muster_params_server *server = job.members[i].server;
+
+        if (server->place != follower->place)
+            assert_int_equal(
+                muster_address_parse(job.members[i].address, &follower->address, &error),
+                MUSTER_OK);
+    }
+    stranger.follower = follower;
+    stranger.attempted = follower->server->region->head->copy_links;
+    job.members[0].env.log = &log;
+    told_count = 0;
+    muster_params_follower_break(follower, "the case ends its link");
+
+    test_env_run_until(job.env, has_been_reached, &stranger);
+
+    assert_false(follower->is_met);
+    assert_int_equal(told_count, 1);
+    job.members[0].env.log = NULL;
+    params_job_close(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(followers_are_those_that_have_a_copy),
         cmocka_unit_test(one_mark_serves_the_answers_of_a_turn),
+        cmocka_unit_test(another_server_at_the_address_of_a_follower_is_sent_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

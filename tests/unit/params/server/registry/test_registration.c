@@ -56,12 +56,13 @@ static void child_kill(pid_t pid)
 }
 
 /* A key as another server of this host puts it, but under no lease. */
-static void server_put(struct params_job *job, uint8_t number, pid_t pid, const char *host_key)
+static void server_put_with(struct params_job *job, uint8_t number, pid_t pid, const char *host_key,
+                            uint32_t shard_count)
 {
     struct muster_params_server_record record = {.pid = pid,
                                                  .started =
                                                      muster_host_started(job->env->host, pid),
-                                                 .shard_count = PARAMS_CALLER_SHARDS,
+                                                 .shard_count = shard_count,
                                                  .replicas = 1};
     uint8_t bytes[MUSTER_PARAMS_SERVER_RECORD_BYTES];
     char name[MUSTER_INCARNATION_TEXT_BYTES], key[128];
@@ -75,6 +76,11 @@ static void server_put(struct params_job *job, uint8_t number, pid_t pid, const 
     assert_int_equal(REGISTRY_PAIR_RUN(&job->registry, put, registry_pair_bytes_of(key),
                                        ((struct muster_bytes){bytes, sizeof(bytes)}), 0),
                      MUSTER_OK);
+}
+
+static void server_put(struct params_job *job, uint8_t number, pid_t pid, const char *host_key)
+{
+    server_put_with(job, number, pid, host_key, PARAMS_CALLER_SHARDS);
 }
 
 struct crowd {
@@ -134,6 +140,46 @@ static void a_server_of_another_host_is_left_to_its_lease(void **state)
 
     registry_pair_wait_for_keys(&job->registry, SERVERS_PREFIX, 2);
     assert_true(job->members[0].server->map->server_count >= 2);
+}
+
+static void a_server_with_another_number_of_shards_gets_none(void **state)
+{
+    struct params_job *job = *state;
+
+    server_put_with(job, 200, getpid(), muster_host_key(job->env->host), PARAMS_CALLER_SHARDS * 2);
+    server_put(job, 201, getpid(), muster_host_key(job->env->host));
+    map_await(job, 2);
+
+    assert_false(muster_params_map_find(
+        job->members[0].server->map, &(struct muster_incarnation){{[0] = 200, [15] = 200}}, NULL));
+}
+
+static bool has_failed(void *data)
+{
+    return ((const struct params_job_member *)data)->has_failed;
+}
+
+static void a_server_beside_others_with_another_number_of_shards_fails(void **state)
+{
+    struct params_job *job = *state;
+    struct params_job_member *member = &job->members[0];
+    struct muster_params_map *map = muster_params_map_new(job->env->mem);
+    void *bytes = NULL;
+    size_t size = 0;
+
+    assert_non_null(map);
+    muster_params_map_single(map, &member->server->map->servers[0].id, PARAMS_CALLER_SHARDS * 2);
+    map->epoch = member->server->map->epoch + 1;
+    assert_int_equal(muster_params_map_pack(map, job->env->mem, &bytes, &size), MUSTER_OK);
+    assert_int_equal(REGISTRY_PAIR_RUN(&job->registry, put,
+                                       registry_pair_bytes_of("/muster/test/params/map"),
+                                       ((struct muster_bytes){bytes, size}), 0),
+                     MUSTER_OK);
+    test_env_run_until(job->env, has_failed, member);
+
+    assert_int_equal(member->server->map->shard_count, PARAMS_CALLER_SHARDS);
+    muster_mem_free(job->env->mem, bytes);
+    muster_mem_free(job->env->mem, map);
 }
 
 /* --- A process that died while it changed the map --- */
@@ -197,6 +243,8 @@ int main(void)
         CASE(a_server_whose_process_dies_is_forgotten),
         CASE(a_server_whose_process_is_gone_already_is_forgotten),
         CASE(a_server_of_another_host_is_left_to_its_lease),
+        CASE(a_server_with_another_number_of_shards_gets_none),
+        CASE(a_server_beside_others_with_another_number_of_shards_fails),
         CASE(a_change_of_the_map_is_noted_until_its_outcome_is_known),
         CASE(a_late_change_of_a_dead_process_does_not_count),
     };
