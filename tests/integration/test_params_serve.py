@@ -64,6 +64,29 @@ class Serve(ParamsCluster):
         self.assertEqual(len(set(totals)), 1, totals)
         self.assertIn(int(totals[0]), range(100, 31 * 100 + 1))
 
+    def test_rows_outlive_a_file_that_is_missing_while_the_server_dies(self):
+        with tempfile.TemporaryDirectory() as folder:
+            policy, away, log = os.path.join(folder, "policy.json"), os.path.join(folder, "away"), self.log_file()
+            with open(policy, "w", encoding="ascii") as file:
+                file.write('{"name":"params","allow_rules":[{"name":"all"}]}')
+            self.process, address = self.serve("--authorization", policy, log=log)
+            counter = [os.path.join(os.path.dirname(MUSTER), "counter_params"), address]
+            subprocess.run(counter, stdout=subprocess.PIPE, timeout=PATIENCE_S, check=True)
+            os.rename(policy, away)
+            for child in children_of(self.process.pid):  # any of them may have the seat
+                os.kill(child, signal.SIGKILL)
+
+            def says_so():
+                with open(log.name, encoding="utf-8") as file:
+                    text = file.read()
+                return f"--authorization {policy} cannot be read" in text and "trying again until SIGTERM; the rows stay" in text
+            self.wait_until(says_so, "the keeper does not try again")
+            os.rename(away, policy)
+            done = subprocess.run(counter, stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=True)
+            self.assertEqual(done.stdout, "totals 200 200 200 200\n")
+            self.process.send_signal(signal.SIGTERM)
+            self.assertEqual(self.process.wait(timeout=PATIENCE_S), 0)
+
     def runs(self, pid):
         try:
             with open(f"/proc/{pid}/stat", encoding="ascii") as file:

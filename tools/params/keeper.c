@@ -24,6 +24,8 @@
 /* To start a process takes half a millisecond of the processor that the spare needs now to take the dead server's
  * place, so the next spare comes a little later. */
 #define SPARE_PAUSE_NS (10 * MUSTER_NS_PER_MS)
+/* A process that cannot open what it needs, such as a file, may do so later. */
+#define AGAIN_PAUSE_NS (500 * MUSTER_NS_PER_MS)
 
 struct house {
     struct keeper *keeper;
@@ -33,6 +35,8 @@ struct house {
     unsigned takes_seen;
     bool is_stopping;
     uint64_t spare_due_ns; /* when a child is to be started; 0: none is */
+    bool is_again_told;    /* since one was killed */
+    bool is_again; /* those before could not open: even without a child it is not started earlier */
     sigset_t signals, before;
 };
 
@@ -118,11 +122,30 @@ static bool is_end(int number)
     return number == SIGKILL || number == SIGTERM || number == SIGINT || number == SIGHUP;
 }
 
-/* A child that was killed is replaced; one that gave up has said why, and the next would, too. */
+/* A seat that has served has rows. They stay until a process can open again, and until SIGTERM. */
+static bool is_to_try_again(const struct house *house, int status)
+{
+    struct keeper_board *board = house->keeper->board;
+
+    return !house->is_stopping && WEXITSTATUS(status) != EXIT_OK &&
+           atomic_load_explicit(&board->is_told, memory_order_relaxed) &&
+           atomic_load_explicit(&board->failure, memory_order_relaxed) == EXIT_OK;
+}
+
+/* A child that was killed is replaced; one that gave up has said why, and the next would, too, unless it could not
+ * open. */
 static int child_judge(struct house *house, int status)
 {
     unsigned takes = atomic_load_explicit(&house->keeper->board->takes, memory_order_relaxed);
 
+    if (WIFEXITED(status) && is_to_try_again(house, status)) {
+        if (!house->is_again_told)
+            fprintf(stderr, "muster %s: trying again until SIGTERM%s\n", house->keeper->name,
+                    house->keeper->renew == NULL ? "; the rows stay in the memory of the seat"
+                                                 : "");
+        house->is_again = house->is_again_told = true;
+        return -1;
+    }
     if (WIFEXITED(status))
         return WEXITSTATUS(status) == EXIT_OK && !house->is_stopping ? EXIT_OTHER
                                                                      : WEXITSTATUS(status);
@@ -139,6 +162,7 @@ static int child_judge(struct house *house, int status)
             house->keeper->name, WTERMSIG(status), strsignal(WTERMSIG(status)),
             house->keeper->renew == NULL ? "goes on in its memory"
                                          : "joins again, and copies from the other servers");
+    house->is_again_told = false;
     house->failures = takes == house->takes_seen ? house->failures + 1 : 0;
     house->takes_seen = takes;
     if (house->failures < FAILURES_MAX)
@@ -178,6 +202,7 @@ static int children_fill(struct house *house)
     int code = -1;
 
     house->spare_due_ns = 0;
+    house->is_again = false;
     for (unsigned i = 0; i < house->child_count && code < 0; i++) {
         if (house->children[i] == 0 && !child_replace(house, i))
             code = EXIT_OTHER;
@@ -202,7 +227,7 @@ static int child_ended(struct house *house, pid_t pid, int status)
     house->children[i] = 0;
     code = child_judge(house, status);
     if (code < 0)
-        house->spare_due_ns = clock_ns() + SPARE_PAUSE_NS;
+        house->spare_due_ns = clock_ns() + (house->is_again ? AGAIN_PAUSE_NS : SPARE_PAUSE_NS);
     return code;
 }
 
@@ -218,7 +243,7 @@ static int children_reap(struct house *house)
         if (ended >= 0 && code <= EXIT_OK)
             code = ended;
     }
-    if (code < 0 && house->spare_due_ns != 0 && !has_children(house))
+    if (code < 0 && house->spare_due_ns != 0 && !house->is_again && !has_children(house))
         code = children_fill(house);
     return code;
 }
@@ -298,7 +323,8 @@ static int house_run(struct house *house)
 {
     int code = -1;
 
-    while (code <= EXIT_OK && has_children(house)) {
+    while (code <= EXIT_OK &&
+           (has_children(house) || (house->spare_due_ns != 0 && !house->is_stopping))) {
         int number = signal_await(house), reaped;
 
         if (number == 0) {

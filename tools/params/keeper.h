@@ -19,7 +19,8 @@ struct keeper_board {
     atomic_bool
         is_begun; /* what the seat was to begin with is there: later children go on from it */
     atomic_int
-        failure; /* exit code of a child that cannot serve: the next one would fail, too; 0: none */
+        failure; /* exit code of a child that cannot serve: the next one would fail, too; 0: none. A child that
+                  * ends without it, after another one has served, is replaced like one that was killed */
 };
 
 struct keeper {

@@ -99,6 +99,7 @@ static enum muster_rc server_open(struct service *service, struct muster_error *
     rc = muster_params_server_open(service->env, &server, &seat->server, ret_error);
     if (rc != MUSTER_OK)
         return rc;
+    seat->has_opened = true;
     muster_params_server_set_data(seat->server, service);
     if (server.registry == NULL)
         begun_note(seat);
@@ -169,7 +170,8 @@ static int seat_serve(struct keeper *keeper)
     code = service_run(&seat->service, seat->settings.log_level, seat->settings.log_format);
     if (code == EXIT_OK && seat->is_undrained)
         code = EXIT_OTHER;
-    if (code != EXIT_OK)
+    if (code != EXIT_OK &&
+        (seat->has_opened || !atomic_load_explicit(&keeper->board->is_told, memory_order_relaxed)))
         failure_note(seat, code);
     muster_params_seat_free(seat->seat);
     return code;

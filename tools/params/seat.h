@@ -42,6 +42,7 @@ struct params_seat {
     pid_t cutter; /* with --cut-dir: makes the cuts; 0: there is none */
     struct muster_params_server *server;
     struct muster_authorization *authorization;
+    bool has_opened;   /* in a child: its server; after that the next one would fail, too */
     bool is_undrained; /* nobody could take its shards */
 };
 

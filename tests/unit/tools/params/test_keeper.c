@@ -1,4 +1,5 @@
 /* The keeper of a seat, in a process of its own. */
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -58,9 +59,15 @@ static pid_t play_fork(void)
     return child;
 }
 
+static bool is_hurried; /* a pause without signals is over at once */
+
 /* The pause is over at once. */
 static int play_sigtimedwait(const sigset_t *set, siginfo_t *ret_info, const struct timespec *time)
 {
+    static const struct timespec no_wait;
+
+    if (is_hurried && time != NULL)
+        return sigtimedwait(set, ret_info, &no_wait);
     if (kill_count == 0 || time == NULL || time->tv_nsec == 0)
         return sigtimedwait(set, ret_info, time);
     if (forks_at_pause == 0)
@@ -159,11 +166,69 @@ static void a_spare_is_replaced_after_a_pause(void **state)
     kill_count = 0;
 }
 
+/* The first child serves and is killed; the next ones cannot open; the last one ends in order. */
+static int serve_at_last(struct keeper *keeper)
+{
+    keeper_listen(keeper);
+    keeper_taken(keeper);
+    switch (atomic_load(&keeper->board->takes)) {
+    case 1:
+        printf("listening\n");
+        fflush(stdout);
+        keeper_ready();
+        while (!atomic_load(&keeper->board->is_told))
+            (void)sched_yield();
+        (void)kill(getpid(), SIGKILL);
+        return EXIT_OF_CHILD;
+    case 2:
+    case 3:
+        if (keeper->data != NULL)
+            atomic_store(&keeper->board->failure, EXIT_OF_CHILD);
+        return EXIT_OF_CHILD;
+    default:
+        (void)kill(getppid(), SIGTERM);
+        return serve_until_killed(keeper);
+    }
+}
+
+/* Its rows would go with the keeper. */
+static void a_seat_that_has_served_waits_until_a_process_can_open(void **state)
+{
+    struct keeper keeper = {.serve = serve_at_last, .name = "again"};
+    int status;
+
+    (void)state;
+    late_signal = 0;
+    is_hurried = true;
+    status = keeper_end(&keeper, keeper_run);
+
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), EXIT_OK);
+    is_hurried = false;
+}
+
+static void a_child_that_says_that_the_next_one_would_fail_ends_the_seat(void **state)
+{
+    static bool is_final = true;
+    struct keeper keeper = {.serve = serve_at_last, .name = "final", .data = &is_final};
+    int status;
+
+    (void)state;
+    is_hurried = true;
+    status = keeper_end(&keeper, keeper_run);
+
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), EXIT_OF_CHILD);
+    is_hurried = false;
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(late_signal_leaves_the_exit_code),
         cmocka_unit_test(a_spare_is_replaced_after_a_pause),
+        cmocka_unit_test(a_seat_that_has_served_waits_until_a_process_can_open),
+        cmocka_unit_test(a_child_that_says_that_the_next_one_would_fail_ends_the_seat),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
