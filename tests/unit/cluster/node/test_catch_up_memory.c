@@ -28,6 +28,22 @@ static void memory_of_members_is_read(void **state)
     assert_int_equal(stand.catch_up.bytes_read, CATCH_UP_BYTES);
 }
 
+/* A chunk is not read from the only one that has told its hash. */
+static void members_are_compared(void **state)
+{
+    (void)state;
+    catch_up_stand_connect(&stand);
+    catch_up_stand_view(&stand, 0, 2);
+    catch_up_stand_bytes(&stand, 0)[5] ^= 1;
+    catch_up_stand_commit(&stand, 5);
+
+    catch_up_stand_start(&stand, 5);
+    catch_up_stand_finish(&stand, MUSTER_DATA_LOSS);
+
+    assert_non_null(strstr(stand.catch_up.error.text, "worker:0"));
+    assert_non_null(strstr(stand.catch_up.error.text, "worker:1"));
+}
+
 static void a_single_member_is_read(void **state)
 {
     (void)state;
@@ -146,6 +162,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(memory_of_members_is_read),
+        CASE(members_are_compared),
         CASE(a_single_member_is_read),
         CASE(where_reading_is_forbidden_members_send),
         CASE(shared_tensors_are_read_where_reading_is_forbidden),
