@@ -209,9 +209,11 @@ bool muster_py_read_dtype(PyObject *value, enum muster_dtype *ret_dtype)
         return false;
     if (text == NULL || muster_py_dtype_of_name(text, ret_dtype))
         return true;
-    PyErr_Format(PyExc_ValueError,
-                 "dtype must be f32, f64, f16, bf16, i32, i64, u32, u64, i8, u8 or bool, got '%s'",
-                 text);
+    PyErr_Format(
+        PyExc_ValueError,
+        "dtype must be f32, f64, f16, bf16, f8e4m3, f8e5m2, i64, i32, i16, i8, u64, u32, u16, u8 "
+        "or bool, got '%s'",
+        text);
     return false;
 }
 
@@ -243,10 +245,11 @@ bool muster_py_read_reduction(PyObject *value, enum muster_reduction *ret_reduct
 /* The letters of the struct module, in native order. */
 static bool dtype_of_format(const Py_buffer *buffer, enum muster_dtype *ret_dtype)
 {
-    static const char letters[] = "fdeBb?iIlLqQnN";
-    static const enum muster_dtype dtypes[] = {
-        MUSTER_F32, MUSTER_F64, MUSTER_F16, MUSTER_U8,  MUSTER_I8,  MUSTER_BOOL, MUSTER_I32,
-        MUSTER_U32, MUSTER_I64, MUSTER_U64, MUSTER_I64, MUSTER_U64, MUSTER_I64,  MUSTER_U64};
+    static const char letters[] = "fdeBb?hHiIlLqQnN";
+    static const enum muster_dtype dtypes[] = {MUSTER_F32, MUSTER_F64,  MUSTER_F16, MUSTER_U8,
+                                               MUSTER_I8,  MUSTER_BOOL, MUSTER_I16, MUSTER_U16,
+                                               MUSTER_I32, MUSTER_U32,  MUSTER_I64, MUSTER_U64,
+                                               MUSTER_I64, MUSTER_U64,  MUSTER_I64, MUSTER_U64};
     const char *format = buffer->format != NULL ? buffer->format : "B";
     const char *letter;
 
@@ -300,7 +303,7 @@ static void layout_explain(PyObject *object, Py_buffer *buffer)
     PyBuffer_Release(buffer);
 }
 
-/* dtype: another name for elements of the same size ("bf16", which the buffer protocol lacks), or NULL. */
+/* dtype: another name for elements of the same size ("bf16", "f8e4m3", which the buffer protocol lacks), or NULL. */
 static bool tensor_open(PyObject *object, const char *dtype, bool is_written, Py_buffer *buffer,
                         struct muster_tensor *ret_tensor)
 {
@@ -320,7 +323,8 @@ static bool tensor_open(PyObject *object, const char *dtype, bool is_written, Py
                             muster_dtype_bytes(type) != (size_t)buffer->itemsize
                       : !dtype_of_format(buffer, &type)) {
         PyErr_Format(PyExc_TypeError,
-                     "elements must be f32, f64, f16, i32, i64, u32, u64, i8, u8 or bool, got '%s' "
+                     "elements must be f32, f64, f16, i64, i32, i16, i8, u64, u32, u16, u8 or "
+                     "bool, got '%s' "
                      "of %zd bytes%s%s",
                      buffer->format != NULL ? buffer->format : "B", buffer->itemsize,
                      dtype != NULL ? " as " : "", dtype != NULL ? dtype : "");

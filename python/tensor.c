@@ -55,13 +55,14 @@ static void tensor_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* bf16 shows as the 16 bits that it is. */
+/* bf16 and the 8-bit floats show as the bits that they are. */
 static const char *format_of(enum muster_dtype dtype)
 {
     static const char *const formats[] = {
-        [MUSTER_F32] = "f", [MUSTER_F64] = "d", [MUSTER_I32] = "i",  [MUSTER_I64] = "q",
-        [MUSTER_U8] = "B",  [MUSTER_F16] = "e", [MUSTER_BF16] = "H", [MUSTER_I8] = "b",
-        [MUSTER_U32] = "I", [MUSTER_U64] = "Q", [MUSTER_BOOL] = "?"};
+        [MUSTER_F32] = "f", [MUSTER_F64] = "d",     [MUSTER_I32] = "i",    [MUSTER_I64] = "q",
+        [MUSTER_U8] = "B",  [MUSTER_F16] = "e",     [MUSTER_BF16] = "H",   [MUSTER_I8] = "b",
+        [MUSTER_U32] = "I", [MUSTER_U64] = "Q",     [MUSTER_BOOL] = "?",   [MUSTER_I16] = "h",
+        [MUSTER_U16] = "H", [MUSTER_F8_E4M3] = "B", [MUSTER_F8_E5M2] = "B"};
 
     return formats[dtype];
 }

@@ -47,9 +47,10 @@ static enum muster_dtype dtype_of(int type)
     static const struct {
         int type;
         enum muster_dtype dtype;
-    } types[] = {{1, MUSTER_BOOL}, {2, MUSTER_I8},   {4, MUSTER_I32},  {5, MUSTER_I64},
-                 {6, MUSTER_U8},   {8, MUSTER_U32},  {9, MUSTER_U64},  {10, MUSTER_F16},
-                 {11, MUSTER_F32}, {12, MUSTER_F64}, {16, MUSTER_BF16}};
+    } types[] = {{1, MUSTER_BOOL}, {2, MUSTER_I8},       {4, MUSTER_I32},     {5, MUSTER_I64},
+                 {6, MUSTER_U8},   {8, MUSTER_U32},      {9, MUSTER_U64},     {10, MUSTER_F16},
+                 {11, MUSTER_F32}, {12, MUSTER_F64},     {16, MUSTER_BF16},   {3, MUSTER_I16},
+                 {7, MUSTER_U16},  {19, MUSTER_F8_E5M2}, {20, MUSTER_F8_E4M3}};
 
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
         if (types[i].type == type)

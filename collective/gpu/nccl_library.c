@@ -249,13 +249,15 @@ unsigned muster_nccl_features(const struct muster_nccl *nccl)
 
 /* --- Types and reductions --- */
 
-/* ncclDataType_t, by the type. NCCL has no bool: it is moved as u8; muster_nccl_check keeps it from being reduced. */
+/* ncclDataType_t, by the type. What NCCL lacks is moved as another type of its size (u8, f16), which copies its
+ * bits; muster_nccl_check keeps it from being reduced. */
 static int type_of(enum muster_dtype dtype)
 {
     static const int types[] = {
-        [MUSTER_I8] = 0,  [MUSTER_U8] = 1,   [MUSTER_I32] = 2,  [MUSTER_U32] = 3,
-        [MUSTER_I64] = 4, [MUSTER_U64] = 5,  [MUSTER_F16] = 6,  [MUSTER_F32] = 7,
-        [MUSTER_F64] = 8, [MUSTER_BF16] = 9, [MUSTER_BOOL] = 1,
+        [MUSTER_I8] = 0,  [MUSTER_U8] = 1,      [MUSTER_I32] = 2,     [MUSTER_U32] = 3,
+        [MUSTER_I64] = 4, [MUSTER_U64] = 5,     [MUSTER_F16] = 6,     [MUSTER_F32] = 7,
+        [MUSTER_F64] = 8, [MUSTER_BF16] = 9,    [MUSTER_BOOL] = 1,    [MUSTER_I16] = 6,
+        [MUSTER_U16] = 6, [MUSTER_F8_E4M3] = 1, [MUSTER_F8_E5M2] = 1,
     };
 
     return types[dtype];
@@ -304,6 +306,10 @@ enum muster_rc muster_nccl_check(enum muster_device_kind kind, enum muster_dtype
                                 "NCCL has no %s (it has sum, mean, min, max, prod): reduce in host "
                                 "memory",
                                 muster_reduction_name(reduction));
+    if (dtype == MUSTER_I16 || dtype == MUSTER_U16)
+        return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED,
+                                "NCCL has no %s: reduce i32 or u32, or in host memory",
+                                muster_dtype_name(dtype));
     if (dtype == MUSTER_BOOL)
         return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED,
                                 "NCCL has no bool: reduce u8 that are 0 or 1, with min or max, or "

@@ -9,10 +9,11 @@ static const struct {
     const char *name;
     size_t bytes;
 } dtypes[MUSTER_DTYPE_COUNT] = {
-    [MUSTER_F16] = {"f16", 2}, [MUSTER_BF16] = {"bf16", 2}, [MUSTER_F32] = {"f32", 4},
-    [MUSTER_F64] = {"f64", 8}, [MUSTER_I8] = {"i8", 1},     [MUSTER_U8] = {"u8", 1},
-    [MUSTER_I32] = {"i32", 4}, [MUSTER_U32] = {"u32", 4},   [MUSTER_I64] = {"i64", 8},
-    [MUSTER_U64] = {"u64", 8}, [MUSTER_BOOL] = {"bool", 1},
+    [MUSTER_F16] = {"f16", 2}, [MUSTER_BF16] = {"bf16", 2},      [MUSTER_F32] = {"f32", 4},
+    [MUSTER_F64] = {"f64", 8}, [MUSTER_I8] = {"i8", 1},          [MUSTER_U8] = {"u8", 1},
+    [MUSTER_I32] = {"i32", 4}, [MUSTER_U32] = {"u32", 4},        [MUSTER_I64] = {"i64", 8},
+    [MUSTER_U64] = {"u64", 8}, [MUSTER_BOOL] = {"bool", 1},      [MUSTER_I16] = {"i16", 2},
+    [MUSTER_U16] = {"u16", 2}, [MUSTER_F8_E4M3] = {"f8e4m3", 1}, [MUSTER_F8_E5M2] = {"f8e5m2", 1},
 };
 
 static const char *const reductions[MUSTER_REDUCTION_COUNT] = {
@@ -55,6 +56,12 @@ enum muster_rc muster_reduction_check(enum muster_dtype dtype, enum muster_reduc
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "%s of type %d: the type must be one of enum muster_dtype",
                                 muster_reduction_name(reduction), (int)dtype);
+    if (dtype == MUSTER_F8_E4M3 || dtype == MUSTER_F8_E5M2)
+        return muster_error_set(
+            ret_error, MUSTER_INVALID_ARGUMENT,
+            "%s of %s has no meaning: 8-bit floats are only moved; convert them "
+            "to f16, bf16 or f32 and reduce those",
+            muster_reduction_name(reduction), dtypes[dtype].name);
     for (int i = 0; i < MUSTER_REDUCTION_COUNT; i++)
         if (muster_reduction_is_defined(dtype, (enum muster_reduction)i))
             length += snprintf(choices + length, sizeof(choices) - (size_t)length, "%s%s",

@@ -5,7 +5,7 @@
 
 #include <muster/collective.h>
 
-#define MUSTER_DTYPE_COUNT     (MUSTER_BOOL + 1)
+#define MUSTER_DTYPE_COUNT     (MUSTER_F8_E5M2 + 1)
 #define MUSTER_REDUCTION_COUNT (MUSTER_XOR + 1)
 
 typedef void muster_kernel_reduce_fn(void *into, const void *from, size_t count);

@@ -92,10 +92,13 @@ static inline KERNEL_TARGET double quiet_f64(double value)
     KERNEL(max_##suffix, type, y > x ? y : x)
 
 BITS(b8, any_u8, uint32_t)
+BITS(b16, any_u16, uint32_t)
 BITS(b32, any_u32, uint32_t)
 BITS(b64, any_u64, uint64_t)
 ORDER(i8, any_i8)
 ORDER(u8, any_u8)
+ORDER(i16, any_i16)
+ORDER(u16, any_u16)
 ORDER(i32, any_i32)
 ORDER(u32, any_u32)
 ORDER(i64, any_i64)
@@ -105,6 +108,8 @@ ORDER(u64, any_u64)
  * exact: the next whole number is farther away than the rounding. */
 DIVIDE(divide_i8, any_i8, float, (int8_t)(int32_t)((float)x / d))
 DIVIDE(divide_u8, any_u8, float, (uint8_t)(int32_t)((float)x / d))
+DIVIDE(divide_i16, any_i16, float, (int16_t)(int32_t)((float)x / d))
+DIVIDE(divide_u16, any_u16, float, (uint16_t)(int32_t)((float)x / d))
 DIVIDE(divide_i32, any_i32, double, (int32_t)((double)x / d))
 DIVIDE(divide_u32, any_u32, double, (uint32_t)((double)x / d))
 DIVIDE(divide_i64, any_i64, int64_t, x / d)
@@ -222,6 +227,8 @@ FLOAT_ORDER(f64, any_i64, INT64_MAX, 0x7FF0000000000000, 0x7FF8000000000000)
         [MUSTER_F32] = {ARITHMETIC(f32, f32, end)}, [MUSTER_F64] = {ARITHMETIC(f64, f64, end)},    \
         [MUSTER_I8] = {ARITHMETIC(b8, i8, end), LOGIC(b8, end)},                                   \
         [MUSTER_U8] = {ARITHMETIC(b8, u8, end), LOGIC(b8, end)},                                   \
+        [MUSTER_I16] = {ARITHMETIC(b16, i16, end), LOGIC(b16, end)},                               \
+        [MUSTER_U16] = {ARITHMETIC(b16, u16, end), LOGIC(b16, end)},                               \
         [MUSTER_I32] = {ARITHMETIC(b32, i32, end), LOGIC(b32, end)},                               \
         [MUSTER_U32] = {ARITHMETIC(b32, u32, end), LOGIC(b32, end)},                               \
         [MUSTER_I64] = {ARITHMETIC(b64, i64, end), LOGIC(b64, end)},                               \
@@ -245,6 +252,8 @@ static const struct muster_kernels loops = {
                [MUSTER_F64] = divide_f64,
                [MUSTER_I8] = divide_i8,
                [MUSTER_U8] = divide_u8,
+               [MUSTER_I16] = divide_i16,
+               [MUSTER_U16] = divide_u16,
                [MUSTER_I32] = divide_i32,
                [MUSTER_U32] = divide_u32,
                [MUSTER_I64] = divide_i64,

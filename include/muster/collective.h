@@ -105,6 +105,12 @@ enum muster_dtype {
     MUSTER_U32,
     MUSTER_U64,
     MUSTER_BOOL, /* one byte; any but 0 is true, a reduction of two or more members gives 0 or 1 */
+    MUSTER_I16,
+    MUSTER_U16,
+    /* One byte each, with 4 bits of exponent and 3 of fraction (no infinities), or 5 and 2. They are moved,
+     * and no reduction is defined for them: each addition would round to 3 or 4 digits of the sum. */
+    MUSTER_F8_E4M3,
+    MUSTER_F8_E5M2,
 };
 
 /** Bytes of one element; 0 for a number that is not a type. */
@@ -151,6 +157,8 @@ MUSTER_API void muster_tensor_free(struct muster_env *env, struct muster_tensor 
  *            first) towards zero. Not for bool.
  * MIN, MAX   of floats: NaN when either is NaN; -0 is below +0. Of bool: AND and OR.
  * AND, OR, XOR  of the bits of integers, of the truth of bool. Not for floats.
+ *
+ * Elements of 8-bit floats have no reduction: convert them to f16, bf16 or f32 first.
  *
  * A NaN that comes out is the quiet one without payload (0x7FC00000 for f32), whatever went in.
  */

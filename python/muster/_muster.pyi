@@ -6,7 +6,7 @@ from typing import Any, Literal
 __version__: str
 
 Reduction = Literal["sum", "mean", "min", "max", "prod", "and", "or", "xor"]
-Dtype = Literal["f32", "f64", "f16", "bf16", "i32", "i64", "u32", "u64", "i8", "u8", "bool"]
+Dtype = Literal["f32", "f64", "f16", "bf16", "i32", "i64", "u32", "u64", "i8", "u8", "bool", "i16", "u16", "f8e4m3", "f8e5m2"]
 
 _Array = Any  # an object that has the buffer protocol, or __cuda_array_interface__
 

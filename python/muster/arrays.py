@@ -17,24 +17,32 @@ NUMPY_TYPES = {
     "i8": numpy.int8,
     "u8": numpy.uint8,
     "bool": numpy.bool_,
+    "i16": numpy.int16,
+    "u16": numpy.uint16,
+    "f8e4m3": numpy.uint8,  # the bits
+    "f8e5m2": numpy.uint8,
 }
 
 
 def memory_of(array):
-    """The memory of a PyTorch tensor on the CPU, or what it is already; and "bf16", which NumPy lacks, or None."""
+    """The memory of a PyTorch tensor on the CPU, or what it is already; and the name of its type where NumPy lacks it
+    ("bf16", "f8e4m3", "f8e5m2"), or None."""
     if not hasattr(array, "detach"):
         return array, None
     tensor = array.detach()
-    if tensor.dtype == sys.modules["torch"].bfloat16:
-        return tensor.view(sys.modules["torch"].int16).numpy(), "bf16"
-    return tensor.numpy(), None
+    torch = sys.modules["torch"]
+    lacked = {torch.bfloat16: "bf16", torch.float8_e4m3fn: "f8e4m3", torch.float8_e5m2: "f8e5m2"}.get(tensor.dtype)
+    if lacked is None:
+        return tensor.numpy(), None
+    return tensor.view(torch.int16 if tensor.itemsize == 2 else torch.uint8).numpy(), lacked
 
 
 def torch_of(tensor):
     """A muster.Tensor as one of PyTorch, in the same memory."""
     import torch
     types = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16, "i32": torch.int32,
-             "i64": torch.int64, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool}
+             "i64": torch.int64, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool, "i16": torch.int16, "u16": torch.uint16,
+             "u32": torch.uint32, "u64": torch.uint64, "f8e4m3": torch.float8_e4m3fn, "f8e5m2": torch.float8_e5m2}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it may be read only, which PyTorch does not know
         return torch.frombuffer(tensor, dtype=types[tensor.dtype])

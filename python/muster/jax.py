@@ -26,7 +26,8 @@ _TARGET = "muster_operation"
 _KINDS = {"all_reduce": 0, "weighted": 1, "broadcast": 2}
 _OPS = ("sum", "mean", "min", "max", "prod", "and", "or", "xor")
 _DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int32": "i32", "int64": "i64", "uint32": "u32",
-           "uint64": "u64", "int8": "i8", "uint8": "u8", "bool": "bool"}
+           "uint64": "u64", "int8": "i8", "uint8": "u8", "bool": "bool", "int16": "i16", "uint16": "u16",
+           "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2"}
 
 jax.ffi.register_ffi_target(_TARGET, _muster.xla_target(), platform="cpu")
 

@@ -125,5 +125,5 @@ if __name__ == "__main__":
     check_sizes(2, "f32", "auto", "mapped")
     check_sizes(4, "f64", "auto", "private")
     check_past_the_caches()
-    for dtype in "f16 bf16 f64 i8 i32 u32 i64 u64 bool".split():
+    for dtype in "f16 bf16 f64 i8 i32 u32 i64 u64 bool i16 u16".split():
         check_dtype(dtype)

@@ -25,7 +25,7 @@ bool reference_is_float(enum muster_dtype dtype)
 
 static bool is_signed(enum muster_dtype dtype)
 {
-    return dtype == MUSTER_I8 || dtype == MUSTER_I32 || dtype == MUSTER_I64;
+    return dtype == MUSTER_I8 || dtype == MUSTER_I16 || dtype == MUSTER_I32 || dtype == MUSTER_I64;
 }
 
 static uint64_t load_bits(enum muster_dtype dtype, const void *at)

@@ -7,7 +7,7 @@ import muster
 import numpy
 import pytest
 
-TYPES = ("float32", "float64", "float16", "int32", "int64", "uint8", "int8", "uint32", "uint64", "bool")
+TYPES = ("float32", "float64", "float16", "int32", "int64", "uint8", "int8", "uint32", "uint64", "bool", "int16", "uint16")
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_names_of_the_place(strategy):
 
 @pytest.mark.parametrize("array, error", [
     (numpy.zeros(3, "complex64"), TypeError),
-    (numpy.zeros(3, "int16"), TypeError),
+    (numpy.zeros(3, "float128"), TypeError),
     (numpy.zeros(3, ">f4"), TypeError),
     (numpy.zeros((4, 4))[:, 1], ValueError),
     (numpy.zeros((4, 4)).T[1:], ValueError),
@@ -149,8 +149,23 @@ def test_wrong_words_are_refused(strategy, words, more, error):
         strategy.all_reduce(*words, **more)
 
 
-def test_bf16_is_named(strategy):
+def test_types_that_numpy_lacks_are_named(strategy):
     strategy.all_reduce(numpy.zeros(4, "float16"), "sum", "bf16")
+    strategy.broadcast(numpy.zeros(4, "uint8"), 0, "f8e4m3")
+    with pytest.raises(TypeError, match="got 'B' of 1 bytes as bf16"):
+        strategy.all_reduce(numpy.zeros(4, "uint8"), "sum", "bf16")
+
+
+def test_floats_of_8_bits_are_moved_and_not_reduced(strategy):
+    tensor = strategy.zeros(4, "f8e5m2")
+    numpy.asarray(tensor)[:] = (1, 2, 250, 255)
+    gathered = numpy.zeros(4, "uint8")
+
+    strategy.all_gather(tensor, gathered, "f8e5m2")
+
+    assert tensor.dtype == "f8e5m2" and gathered.tolist() == [1, 2, 250, 255]
+    with pytest.raises(muster.Mismatch, match="sum of f8e5m2 has no meaning: 8-bit floats are only moved; convert them"):
+        strategy.all_reduce(tensor)
 
 
 def test_errors_have_a_class_for_each_code(strategy):

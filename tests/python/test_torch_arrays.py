@@ -31,10 +31,12 @@ def test_a_tensor_of_another_type_is_refused(server):
 
 
 def test_versions_are_tensors(publisher, reader):
-    given = {str(dtype): torch.arange(9).to(dtype) for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool)}
+    given = {str(dtype): torch.arange(9).to(dtype) for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool,
+                                                                 torch.int16, torch.uint16, torch.float8_e4m3fn, torch.float8_e5m2)}
 
     publisher.put(given)
 
     version = reader.take(1)
     for name, tensor in given.items():
-        assert torch.equal(version.torch(name), tensor)
+        assert version.torch(name).dtype == tensor.dtype
+        assert torch.equal(version.torch(name).view(torch.uint8), tensor.view(torch.uint8))

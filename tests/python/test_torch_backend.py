@@ -20,6 +20,17 @@ for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64):
     y = torch.full((4,), rank).to(dtype)
     dist.broadcast(y, 1)
     assert (y == 1).all()
+for dtype in (torch.int16, torch.float8_e4m3fn, torch.float8_e5m2):
+    y = torch.full((4,), float(rank + 1)).to(dtype)
+    both = torch.zeros(8).to(dtype)
+    dist.all_gather_into_tensor(both, y)
+    dist.broadcast(y, 1)
+    assert (y.float() == 2).all() and both.float().tolist() == [1.0] * 4 + [2.0] * 4
+try:
+    dist.all_reduce(y)
+    assert False
+except Exception as error:
+    assert "8-bit floats are only moved" in str(error), error
 x = torch.arange(12.0).view(3, 4).t()[1:] + rank    # not contiguous
 expected = x * 2 + (1 if rank == 0 else -1)
 dist.all_reduce(x)

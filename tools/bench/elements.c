@@ -31,6 +31,9 @@ static union element element_of(enum muster_dtype dtype, uint32_t value)
         return (union element){.half = muster_f16_from_f32((float)value)};
     case MUSTER_BF16:
         return (union element){.half = muster_bf16_from_f32((float)value)};
+    case MUSTER_I16:
+    case MUSTER_U16:
+        return (union element){.half = (uint16_t)value};
     case MUSTER_I32:
     case MUSTER_U32:
         return (union element){.u32 = value};
@@ -42,6 +45,9 @@ static union element element_of(enum muster_dtype dtype, uint32_t value)
         return (union element){.u8 = (uint8_t)value};
     case MUSTER_BOOL:
         return (union element){.u8 = value != 0};
+    case MUSTER_F8_E4M3: /* only moved */
+    case MUSTER_F8_E5M2:
+        break;
     }
     return (union element){.u64 = 0};
 }

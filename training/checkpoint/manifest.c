@@ -206,7 +206,14 @@ static bool dtype_parse(const char text[DTYPE_BYTES], enum muster_dtype *ret_dty
 }
 
 /* The hash was right, so a wrong writer made the file, or somebody who lies. */
-static bool tensors_unpack(struct muster_checkpoint *made, const uint8_t *from, size_t names_bytes)
+static enum muster_rc misfit_refuse(struct muster_error *ret_error)
+{
+    return muster_error_set(ret_error, MUSTER_DATA_LOSS,
+                            "has tensors or shards that do not fit its state");
+}
+
+static enum muster_rc tensors_unpack(struct muster_checkpoint *made, const uint8_t *from,
+                                     size_t names_bytes, struct muster_error *ret_error)
 {
     uint64_t offset = 0;
 
@@ -217,18 +224,22 @@ static bool tensors_unpack(struct muster_checkpoint *made, const uint8_t *from, 
 
         memcpy(&packed, from + i * sizeof(packed), sizeof(packed));
         if (packed.name_at >= names_bytes || packed.name_bytes >= names_bytes - packed.name_at ||
-            strlen(made->names + packed.name_at) != packed.name_bytes ||
-            !dtype_parse(packed.dtype, &tensor->dtype))
-            return false;
+            strlen(made->names + packed.name_at) != packed.name_bytes)
+            return misfit_refuse(ret_error);
+        if (!dtype_parse(packed.dtype, &tensor->dtype))
+            return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
+                                    "has tensor %.80s of type %.*s, which this program does not "
+                                    "know; read it with a newer one",
+                                    made->names + packed.name_at, DTYPE_BYTES, packed.dtype);
         bytes = muster_dtype_bytes(tensor->dtype);
         if (packed.offset != offset || packed.count > (made->state_bytes - offset) / bytes)
-            return false;
+            return misfit_refuse(ret_error);
         tensor->name = made->names + packed.name_at;
         tensor->count = packed.count;
         tensor->offset = offset;
         offset += packed.count * bytes;
     }
-    return offset == made->state_bytes;
+    return offset == made->state_bytes ? MUSTER_OK : misfit_refuse(ret_error);
 }
 
 static bool shards_are_valid(const struct muster_checkpoint *made)
@@ -266,11 +277,15 @@ enum muster_rc muster_checkpoint_manifest_unpack(struct muster_mem *mem, const c
     memcpy(made->shards, shards, head.shard_count * sizeof(made->shards[0]));
     memcpy(made->names, shards + head.shard_count * sizeof(made->shards[0]),
            (size_t)head.names_bytes);
-    if (head.state_bytes > UINT64_MAX - CHUNK ||
-        !tensors_unpack(made, at, (size_t)head.names_bytes) || !shards_are_valid(made)) {
+    if (head.state_bytes > UINT64_MAX - CHUNK)
+        rc = misfit_refuse(ret_error);
+    if (rc == MUSTER_OK)
+        rc = tensors_unpack(made, at, (size_t)head.names_bytes, ret_error);
+    if (rc == MUSTER_OK && !shards_are_valid(made))
+        rc = misfit_refuse(ret_error);
+    if (rc != MUSTER_OK) {
         muster_checkpoint_close(made);
-        return muster_error_set(ret_error, MUSTER_DATA_LOSS,
-                                "has tensors or shards that do not fit its state");
+        return rc;
     }
     *ret_checkpoint = made;
     return MUSTER_OK;

@@ -22,9 +22,11 @@ struct safetensor {
 };
 
 static const char *const dtype_names[] = {
-    [MUSTER_F32] = "F32", [MUSTER_F64] = "F64", [MUSTER_I32] = "I32",   [MUSTER_I64] = "I64",
-    [MUSTER_U8] = "U8",   [MUSTER_F16] = "F16", [MUSTER_BF16] = "BF16", [MUSTER_I8] = "I8",
-    [MUSTER_U32] = "U32", [MUSTER_U64] = "U64", [MUSTER_BOOL] = "BOOL"};
+    [MUSTER_F32] = "F32",   [MUSTER_F64] = "F64",         [MUSTER_I32] = "I32",
+    [MUSTER_I64] = "I64",   [MUSTER_U8] = "U8",           [MUSTER_F16] = "F16",
+    [MUSTER_BF16] = "BF16", [MUSTER_I8] = "I8",           [MUSTER_U32] = "U32",
+    [MUSTER_U64] = "U64",   [MUSTER_BOOL] = "BOOL",       [MUSTER_I16] = "I16",
+    [MUSTER_U16] = "U16",   [MUSTER_F8_E4M3] = "F8_E4M3", [MUSTER_F8_E5M2] = "F8_E5M2"};
 #define DTYPE_COUNT (sizeof(dtype_names) / sizeof(dtype_names[0]))
 
 /* --- Parsing --- */
@@ -43,10 +45,12 @@ static enum muster_rc dtype_parse(const char *name, const struct muster_json *va
             *ret_dtype = (enum muster_dtype)i;
             return MUSTER_OK;
         }
-    return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED,
-                            "tensor %.80s has type %.20s; the types that can be imported are F64, "
-                            "F32, F16, BF16, I64, I32, I8, U64, U32, U8 and BOOL",
-                            name, text);
+    return muster_error_set(
+        ret_error, MUSTER_UNIMPLEMENTED,
+        "tensor %.80s has type %.20s; the types that can be imported are F64, "
+        "F32, F16, BF16, F8_E4M3, F8_E5M2, I64, I32, I16, I8, U64, U32, U16, U8 "
+        "and BOOL",
+        name, text);
 }
 
 static bool is_count(const struct muster_json *value)

@@ -6,6 +6,7 @@ from torch._C._distributed_c10d import Work as _BaseWork, _create_work_from_futu
 from torch.futures import Future
 
 import muster
+from muster.arrays import memory_of
 
 _OPS = {
     dist.ReduceOp.SUM: "sum",
@@ -30,8 +31,7 @@ def array_of(tensor):
     """Memory of a contiguous tensor, and the name of its type where NumPy lacks it."""
     if tensor.device.type != "cpu":
         raise NotImplementedError(f"the backend muster takes tensors on the CPU, got one on {tensor.device}")
-    flat = tensor.detach().view(-1)
-    return (flat.view(torch.int16).numpy(), "bf16") if tensor.dtype == torch.bfloat16 else (flat.numpy(), None)
+    return memory_of(tensor.view(-1))
 
 
 def work_of(result):

@@ -313,7 +313,7 @@ static void command_all_reduce_weighted(const struct words *words)
 
 static enum muster_dtype dtype_of(const char *name)
 {
-    for (int i = 0; i <= MUSTER_BOOL; i++)
+    for (int i = 0; muster_dtype_bytes((enum muster_dtype)i) > 0; i++)
         if (strcmp(muster_dtype_name((enum muster_dtype)i), name) == 0)
             return (enum muster_dtype)i;
     abort();

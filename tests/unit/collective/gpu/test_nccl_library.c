@@ -75,6 +75,11 @@ static void what_the_library_lacks_is_refused_by_name(void **state)
     }
     assert_int_equal(muster_nccl_check(MUSTER_DEVICE_REDUCE, MUSTER_BOOL, MUSTER_MAX, &error),
                      MUSTER_UNIMPLEMENTED);
+    assert_int_equal(muster_nccl_check(MUSTER_DEVICE_REDUCE, MUSTER_U16, MUSTER_SUM, &error),
+                     MUSTER_UNIMPLEMENTED);
+    assert_non_null(strstr(error.text, "no u16"));
+    assert_int_equal(muster_nccl_check(MUSTER_DEVICE_REDUCE, MUSTER_F8_E5M2, MUSTER_SUM, &error),
+                     MUSTER_INVALID_ARGUMENT);
     assert_int_equal(muster_nccl_check(MUSTER_DEVICE_REDUCE, MUSTER_F32, MUSTER_AND, &error),
                      MUSTER_INVALID_ARGUMENT);
     assert_int_equal(
@@ -88,10 +93,10 @@ static void every_number_can_be_reduced_and_everything_moved(void **state)
                                                        MUSTER_MAX, MUSTER_PROD};
 
     (void)state;
-    for (enum muster_dtype dtype = MUSTER_F32; dtype <= MUSTER_BOOL; dtype++) {
+    for (enum muster_dtype dtype = MUSTER_F32; dtype <= MUSTER_F8_E5M2; dtype++) {
         assert_int_equal(muster_nccl_check(MUSTER_DEVICE_ALL_GATHER, dtype, MUSTER_AND, NULL),
                          MUSTER_OK);
-        for (size_t i = 0; i < 5 && dtype != MUSTER_BOOL; i++)
+        for (size_t i = 0; i < 5 && dtype < MUSTER_BOOL; i++)
             assert_int_equal(
                 muster_nccl_check(MUSTER_DEVICE_ALL_REDUCE, dtype, reductions[i], NULL), MUSTER_OK);
     }

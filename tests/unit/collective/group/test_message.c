@@ -166,13 +166,13 @@ static void started_while_frozen_they_go_in_the_next_epoch(void **state)
 }
 
 /* A piece for member 1 from member 0, as from the wire. Returns whether it was wanted. */
-static bool bring_piece(uint32_t chunk, uint64_t count)
+static bool bring_piece_of(uint16_t dtype, uint32_t chunk, uint64_t count)
 {
     struct muster_group *group = mail_ring.members[1].group;
     struct muster_frame_header header = {
         .channel = MUSTER_FRAME_COLLECTIVE,
         .type = MUSTER_FRAME_MESSAGE,
-        .flags = MUSTER_I32,
+        .flags = dtype,
         .payload_bytes = 256,
         .epoch = 1,
         .op = {.step = MUSTER_MESSAGE_STEP | 1},
@@ -186,6 +186,11 @@ static bool bring_piece(uint32_t chunk, uint64_t count)
     if (place != NULL)
         muster_group_wire_client.on_payload(group, 0, &header, place);
     return place != NULL;
+}
+
+static bool bring_piece(uint32_t chunk, uint64_t count)
+{
+    return bring_piece_of(MUSTER_I32, chunk, count);
 }
 
 static void pieces_come_in_any_order_and_count_once(void **state)
@@ -284,6 +289,20 @@ static void the_death_of_one_ends_the_others_wherever_it_comes(void **state)
 }
 
 /* --- What does not fit --- */
+
+/* A later version of the sender may have types that this one has not. */
+static void a_message_of_an_unknown_type_is_refused(void **state)
+{
+    (void)state;
+    mail_open(2);
+    group_ring_turn(&mail_ring, 10);
+    mail_receive(&mails[0], 1, 0, 64, 0);
+
+    bring_piece_of(999, 0, 64);
+
+    mail_assert_ended(&mails[0], MUSTER_INVALID_ARGUMENT,
+                      "receive #0 from rank 0 (worker:0): it sends an unknown type x 64");
+}
 
 static void play_shapes(bool is_received_first, uint64_t sent, uint64_t expected)
 {
@@ -502,6 +521,7 @@ int main(void)
         cmocka_unit_test(a_change_that_leaves_both_in_delays_them_only),
         MAIL_CASE(many_changes_receive_nothing_twice),
         MAIL_CASE(started_while_frozen_they_go_in_the_next_epoch),
+        MAIL_CASE(a_message_of_an_unknown_type_is_refused),
         MAIL_CASE(pieces_come_in_any_order_and_count_once),
         MAIL_CASE(who_was_left_out_and_returns_begins_anew),
         cmocka_unit_test(the_death_of_one_ends_the_others_wherever_it_comes),

@@ -165,8 +165,10 @@ static void every_path_divides_as_the_reference(void **state)
 
     (void)state;
     for (size_t path = 0; (kernels = muster_kernels_at(path)) != NULL; path++)
-        for (int dtype = 0; dtype < MUSTER_BOOL; dtype++)
-            for (size_t i = 0; i < sizeof(divisors) / sizeof(divisors[0]); i++) {
+        for (int dtype = 0; dtype < MUSTER_DTYPE_COUNT; dtype++)
+            for (size_t i = 0; i < sizeof(divisors) / sizeof(divisors[0]) &&
+                               muster_reduction_is_defined((enum muster_dtype)dtype, MUSTER_MEAN);
+                 i++) {
                 check_divide(kernels, (enum muster_dtype)dtype, divisors[i], MANY - 8);
                 for (size_t count = 0; count <= COUNT_MAX; count++)
                     check_divide(kernels, (enum muster_dtype)dtype, divisors[i], count);
@@ -205,7 +207,10 @@ static void pairs_without_a_meaning_are_refused_by_name_with_a_remedy(void **sta
                             dtype == MUSTER_F64;
             bool is_logic = reduction >= MUSTER_AND;
             bool is_order = reduction == MUSTER_MIN || reduction == MUSTER_MAX;
-            bool is_defined = dtype == MUSTER_BOOL ? is_logic || is_order : !is_float || !is_logic;
+            bool is_moved_only = dtype == MUSTER_F8_E4M3 || dtype == MUSTER_F8_E5M2;
+            bool is_defined = dtype == MUSTER_BOOL ? is_logic || is_order
+                              : is_moved_only      ? false
+                                                   : !is_float || !is_logic;
 
             assert_int_equal(muster_reduction_check((enum muster_dtype)dtype,
                                                     (enum muster_reduction)reduction, &error),
@@ -220,6 +225,10 @@ static void pairs_without_a_meaning_are_refused_by_name_with_a_remedy(void **sta
                      MUSTER_INVALID_ARGUMENT);
     assert_string_equal(error.text, "mean of bool has no meaning: use one of min, max, and, or, "
                                     "xor, or another type (u32 to count)");
+    assert_int_equal(muster_reduction_check(MUSTER_F8_E4M3, MUSTER_SUM, &error),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_string_equal(error.text, "sum of f8e4m3 has no meaning: 8-bit floats are only moved; "
+                                    "convert them to f16, bf16 or f32 and reduce those");
     assert_int_equal(muster_reduction_check((enum muster_dtype)99, MUSTER_SUM, &error),
                      MUSTER_INVALID_ARGUMENT);
     assert_int_equal(muster_reduction_check(MUSTER_I32, (enum muster_reduction) - 1, &error),
@@ -369,6 +378,10 @@ static void dtypes_have_their_sizes_and_names(void **state)
         {MUSTER_I64, 8, "i64"},
         {MUSTER_U64, 8, "u64"},
         {MUSTER_BOOL, 1, "bool"},
+        {MUSTER_I16, 2, "i16"},
+        {MUSTER_U16, 2, "u16"},
+        {MUSTER_F8_E4M3, 1, "f8e4m3"},
+        {MUSTER_F8_E5M2, 1, "f8e5m2"},
         {(enum muster_dtype)99, 0, "an unknown type"},
         {(enum muster_dtype) - 1, 0, "an unknown type"},
     };
@@ -389,6 +402,8 @@ static void numbers_of_dtypes_stay(void **state)
     assert_int_equal(MUSTER_F32, 0);
     assert_int_equal(MUSTER_U8, 4);
     assert_int_equal(MUSTER_BOOL, 10);
+    assert_int_equal(MUSTER_I16, 11);
+    assert_int_equal(MUSTER_F8_E5M2, 14);
     assert_int_equal(MUSTER_PROD, 4);
     assert_int_equal(MUSTER_XOR, 7);
 }

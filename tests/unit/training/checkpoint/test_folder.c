@@ -277,6 +277,33 @@ static void another_version_is_told(void **state)
     checkpoint_stand_close(&stand);
 }
 
+/* A manifest of a later version, with a type that this one has not. */
+static void a_tensor_of_an_unknown_type_is_named(void **state)
+{
+    char path[MUSTER_CHECKPOINT_PATH_BYTES], *bytes;
+    struct checkpoint_stand stand;
+    struct muster_error error = {.text = ""};
+    size_t size;
+
+    (void)state;
+    checkpoint_stand_open(&stand, careful_mem(), true);
+    assert_int_equal(checkpoint_stand_save(&stand, &first, 1, &error), MUSTER_OK);
+    assert_true(muster_checkpoint_manifest_path(stand.folder, &first, path));
+    assert_int_equal(
+        muster_files_read(muster_files_system(), careful_mem(), path, 65536, &bytes, &size),
+        MUSTER_OK);
+    memcpy(bytes + 64 + 24, "f4\0\0\0\0\0", 8); /* the type of the first tensor */
+    muster_hash128(bytes, size - 16, (uint8_t *)bytes + size - 16);
+    assert_int_equal(muster_files_write(muster_files_system(), path, bytes, size), MUSTER_OK);
+    muster_mem_free(careful_mem(), bytes);
+
+    assert_int_equal(checkpoint_stand_load(&stand, stand.folder, &first, &error),
+                     MUSTER_FAILED_PRECONDITION);
+
+    assert_non_null(strstr(error.text, "of type f4, which this program does not know"));
+    checkpoint_stand_close(&stand);
+}
+
 static void a_shard_of_another_life_of_the_job_is_not_taken(void **state)
 {
     char from[MUSTER_CHECKPOINT_PATH_BYTES], to[MUSTER_CHECKPOINT_PATH_BYTES];
@@ -595,6 +622,7 @@ int main(void)
         cmocka_unit_test(a_flipped_bit_is_named_wherever_it_is),
         cmocka_unit_test(a_shard_that_is_cut_short_or_missing_is_named),
         cmocka_unit_test(another_version_is_told),
+        cmocka_unit_test(a_tensor_of_an_unknown_type_is_named),
         cmocka_unit_test(a_shard_of_another_life_of_the_job_is_not_taken),
         cmocka_unit_test(a_half_written_one_is_listed_as_such),
         cmocka_unit_test(a_folder_that_is_not_there_is_named),

@@ -71,7 +71,7 @@ static void reduce_gives_the_root_what_all_reduce_gives_all(void **state)
 
     (void)state;
     exchange_stage_open(&stage, &scene);
-    for (unsigned play = 0; play < 2 * 2 * (MUSTER_BOOL + 1); play++) {
+    for (unsigned play = 0; play < 2 * 2 * (MUSTER_U16 + 1); play++) {
         enum muster_dtype dtype = (enum muster_dtype)(play / 4);
         enum muster_reduction reduction = play % 2 == 0 ? MUSTER_MAX : MUSTER_MEAN;
         uint64_t count = counts[play / 2 % 2];
