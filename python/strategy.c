@@ -217,6 +217,7 @@ static PyObject *get_number(PyObject *self, uint64_t (*get)(const struct muster_
     }
 NUMBER(rank, muster_strategy_rank(strategy))
 NUMBER(size, muster_strategy_size(strategy))
+NUMBER(joined, muster_strategy_joined(strategy))
 NUMBER(view, muster_strategy_epoch(strategy))
 NUMBER(task, muster_strategy_task_index(strategy))
 NUMBER(contributors, muster_strategy_contributors(strategy))
@@ -382,6 +383,8 @@ static PyMethodDef strategy_methods[] = {
 static PyGetSetDef strategy_attributes[] = {
     {"rank", strategy_get_rank, NULL, "The place of this member, from begin to commit.", NULL},
     {"size", strategy_get_size, NULL, "How many members take part, from begin to commit.", NULL},
+    {"joined", strategy_get_joined, NULL,
+     "How many of them came, or came back, with this step. The same on all.", NULL},
     {"view", strategy_get_view, NULL, "The number of the view that rank and size are of.", NULL},
     {"task", strategy_get_task, NULL, "The index of this task, which never changes.", NULL},
     {"task_type", strategy_get_task_type, NULL, "'worker', 'chief' or 'evaluator'.", NULL},

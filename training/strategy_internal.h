@@ -215,7 +215,7 @@ struct muster_strategy {
     /* the program's own copy */
     struct muster_view *view;        /* shares; by which they are counted */
     struct muster_view *view_before; /* shares; at the begin before; NULL: it was the first */
-    uint32_t rank, size;
+    uint32_t rank, size, joined;
     struct muster_op_result result; /* of the last call that delivered anything */
     bool has_result;                /* the running call has delivered something */
     bool has_started;               /* … has started something */

@@ -18,7 +18,7 @@ void muster_strategy_snapshot(struct muster_strategy *strategy)
     strategy->view = muster_view_ref((struct muster_view *)(uintptr_t)view); /* counted only */
     strategy->communication = view->communication;
     strategy->epoch = view->epoch;
-    strategy->size = strategy->replicas_in_sync = 0;
+    strategy->size = strategy->replicas_in_sync = strategy->joined = 0;
     for (uint32_t i = 0; i < view->member_count; i++) {
         if (!muster_strategy_takes_part(strategy, NULL, &view->members[i]))
             continue;
@@ -27,6 +27,7 @@ void muster_strategy_snapshot(struct muster_strategy *strategy)
             strategy->first_replica = strategy->replicas_in_sync;
         }
         strategy->size++;
+        strategy->joined += view->members[i].from_step == strategy->step; /* 0: from the start */
         strategy->replicas_in_sync += muster_member_replicas(&view->members[i]);
     }
 }
@@ -39,6 +40,11 @@ uint32_t muster_strategy_rank(const struct muster_strategy *strategy)
 uint32_t muster_strategy_size(const struct muster_strategy *strategy)
 {
     return strategy->size;
+}
+
+uint32_t muster_strategy_joined(const struct muster_strategy *strategy)
+{
+    return strategy->joined;
 }
 
 uint32_t muster_strategy_num_replicas_in_sync(const struct muster_strategy *strategy)

@@ -226,6 +226,10 @@ MUSTER_API const struct muster_error *muster_strategy_error(const struct muster_
  * and after a death: how many operations a step has, and which, must not follow from rank and size. */
 MUSTER_API uint32_t muster_strategy_rank(const struct muster_strategy *strategy);
 MUSTER_API uint32_t muster_strategy_size(const struct muster_strategy *strategy);
+/** Members among `size` for whom this step is the first since they came, or came back: they have been given the
+ * state in this begin, and work that all must do anew with them belongs here. The same on all members, also when
+ * the step runs again; 0 in the first step of a job. */
+MUSTER_API uint32_t muster_strategy_joined(const struct muster_strategy *strategy);
 /** The number of replicas of all members together. Source: tf.distribute.Strategy. */
 MUSTER_API uint32_t muster_strategy_num_replicas_in_sync(const struct muster_strategy *strategy);
 MUSTER_API uint64_t muster_strategy_epoch(const struct muster_strategy *strategy);

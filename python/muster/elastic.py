@@ -124,6 +124,11 @@ class Elastic:
         return self.strategy.contributors
 
     @property
+    def joined(self):
+        """How many members came, or came back, with this step."""
+        return self.strategy.joined
+
+    @property
     def restored(self):
         return self.strategy.restored
 

@@ -42,7 +42,7 @@ with muster.Strategy() as strategy:
         total += 1
         assert total[0] == strategy.step, (total, strategy.step)
         strategy.commit()
-        say("step", strategy.step, strategy.rank, strategy.size, strategy.contributors, strategy.restored)
+        say("step", strategy.step, strategy.rank, strategy.size, strategy.contributors, strategy.restored, strategy.joined)
 say("done", int(total[0]))
 """
 

@@ -31,4 +31,8 @@ def test_kills_cost_no_step(job):
     assert steps == list(range(1, steps[-1] + 1)), "each step was committed by somebody"
     assert {words[1] for _, _, words in run.said() if words[0] == "done"} == {str(steps[-1])}
     assert any(words[5] == "True" for _, _, words in run.said() if words[0] == "step"), "a joiner was told that it was restored"
+    joined = {task: {words[1]: int(words[6]) for each, _, words in run.said(task) if words[0] == "step"} for task in range(3)}
+    came = {words[1] for _, _, words in run.said() if words[0] == "step" and words[5] == "True"}
+    assert all(said.get(step, 1) == 1 for said in joined.values() for step in came), "begin told all of the joiner"
+    assert sum(max(said.get(step, 0) for said in joined.values()) for step in {words[1] for _, _, words in run.said()}) == 3
     assert "byte-identical" in run.text()

@@ -195,9 +195,10 @@ static void command_begin(const struct words *words)
 
     (void)words;
     if (puppet_is_ok(muster_strategy_begin(puppet_strategy, &step, &is_restored)))
-        printf("ok step=%" PRIu64 " restored=%d rank=%u size=%u epoch=%" PRIu64 "\n", step,
+        printf("ok step=%" PRIu64 " restored=%d rank=%u size=%u epoch=%" PRIu64 " joined=%u\n", step,
                is_restored, muster_strategy_rank(puppet_strategy),
-               muster_strategy_size(puppet_strategy), muster_strategy_epoch(puppet_strategy));
+               muster_strategy_size(puppet_strategy), muster_strategy_epoch(puppet_strategy),
+               muster_strategy_joined(puppet_strategy));
 }
 
 static void fill_tensor(const struct muster_tensor *tensor, double value)

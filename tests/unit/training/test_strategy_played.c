@@ -625,10 +625,15 @@ static void who_joins_later_does_not_count_yet(void **state)
     expect_begin(strategy, 2, false);
     assert_int_equal(muster_strategy_size(strategy), 2);
     assert_int_equal(muster_strategy_rank(strategy), 0);
+    assert_int_equal(muster_strategy_joined(strategy), 0);
     played_commit(strategy);
     expect_begin(strategy, 3, false);
     assert_int_equal(muster_strategy_size(strategy), 4);
     assert_int_equal(muster_strategy_rank(strategy), 1);
+    assert_int_equal(muster_strategy_joined(strategy), 2);
+    played_commit(strategy);
+    expect_begin(strategy, 4, false);
+    assert_int_equal(muster_strategy_joined(strategy), 0);
     played_commit(strategy);
 }
 
