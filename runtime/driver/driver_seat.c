@@ -1,24 +1,33 @@
 /* The seat of the one thread that may turn the loop: the keeper's, or the program's.
  *
  * `holder` says whose turn it is. KEEPER turns the loop in the background; BUSY is the program inside
- * a call; PARKED is the program outside calls, from whom the keeper may take the seat.
+ * a call; PARKED is nobody: the program is outside calls, and the loop has no work.
  *
  *   PARKED -> BUSY    the program, by compare-and-swap: a few ns
  *   BUSY   -> PARKED  the program, by a store
- *   PARKED -> KEEPER  the keeper, by compare-and-swap, after a tick without a use by the program
+ *   PARKED -> KEEPER  the keeper, by compare-and-swap: after a tick without a use by the program, or
+ *                     when the descriptor beside which it rests tells of work
+ *   KEEPER -> PARKED  the keeper, when the work is done: it rests
  *   KEEPER -> BUSY    the keeper, when the program asks for the seat
+ *
+ * A keeper that rests sleeps on the loop's descriptor without the seat, so a program that has computed
+ * takes the seat back without waking anybody. Work that comes while the program is inside wakes the
+ * keeper once; it then watches by ticks until the program has been outside for a whole one.
  */
 #include "runtime/driver/driver_seat.h"
+#include "runtime/loop/loop_libevent.h"
 #include "runtime/loop/time_slice.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <time.h>
 
 #define TICK_DEFAULT_NS (MUSTER_NS_PER_MS / 2)
-#define SPINS_MAX       1000u /* before the program sleeps for the hand-over */
-#define LONG_HOLD_TICKS 4     /* after these the keeper sleeps until the program leaves */
+#define SPINS_MAX                                                                                  \
+    20000u /* before the program sleeps for the hand-over: some 20 us, as a turn takes */
+#define LONG_HOLD_TICKS 4 /* after these the keeper sleeps until the program leaves */
 
 enum seat_holder { SEAT_KEEPER, SEAT_BUSY, SEAT_PARKED };
 
@@ -26,6 +35,7 @@ struct muster_driver_seat {
     struct muster_mem *mem;
     struct muster_loop *loop;
     struct muster_wake *wake; /* ends the keeper's poll; level-triggered, so never lost */
+    int descriptor;           /* of the loop: the keeper rests beside it; -1: it sleeps in turns */
     struct timespec tick;
     pthread_t keeper;
     /* enum seat_holder. Each driver writes it when it gives the seat away: the program with release
@@ -36,9 +46,18 @@ struct muster_driver_seat {
     /* Counts takes and releases. The program alone writes it, relaxed; the keeper reads it to tell
      * whether the program was there within a tick. Nothing is published by it. */
     atomic_uint_fast64_t use;
-    /* The program sets it before it signals the wake; the keeper reads it between turns, and clears
-     * it under the mutex before the hand-over. */
+    /* The program sets it when it does not get the seat at once, and clears it when it has taken the seat by
+     * itself. The keeper reads it between turns and after it has parked, and clears it under the mutex before
+     * the hand-over. Sequentially consistent, as are the loads and stores that it pairs with: `holder` in
+     * seat_park, is_in_poll in take_from_keeper. */
     atomic_bool is_wanted;
+    /* The keeper sets it before it sleeps in a turn, with the seat, and looks at is_wanted then; the program,
+     * which has set is_wanted, looks whether the keeper must be woken. */
+    atomic_bool is_in_poll;
+    /* The keeper sets it before it parks the seat to rest, and clears it when it is awake; the program reads it
+     * while it has the seat. Relaxed: a rest begins with the release of `holder`; one that is over and still
+     * seen costs an arming of the tick in vain. */
+    atomic_bool is_resting;
     /* The closing program sets it under the mutex; the keeper reads it at each tick, and under the
      * mutex before it waits for `left`. */
     atomic_bool is_ending;
@@ -58,14 +77,6 @@ static void on_wake(struct muster_wake *wake)
     (void)wake; /* it has ended the poll, which is all it is for */
 }
 
-static void keeper_drive(struct muster_driver_seat *seat)
-{
-    muster_loop_set_background(seat->loop, true);
-    while (!atomic_load(&seat->is_wanted))
-        muster_loop_turn(seat->loop, UINT64_MAX);
-    muster_loop_set_background(seat->loop, false);
-}
-
 static void hand_over(struct muster_driver_seat *seat)
 {
     MUSTER_ASSERT(atomic_load(&seat->holder) == SEAT_KEEPER);
@@ -74,6 +85,88 @@ static void hand_over(struct muster_driver_seat *seat)
     atomic_store(&seat->holder, SEAT_BUSY);
     pthread_cond_signal(&seat->handed_over);
     pthread_mutex_unlock(&seat->mutex);
+}
+
+/* The keeper leaves the seat to whoever comes. A program that has begun to wait just now does not see that, so the
+ * keeper looks once more and hands over. */
+static void seat_park(struct muster_driver_seat *seat)
+{
+    int parked;
+
+    do {
+        parked = SEAT_PARKED;
+        atomic_store(&seat->holder, SEAT_PARKED);
+        if (!atomic_load(&seat->is_wanted) ||
+            !atomic_compare_exchange_strong(&seat->holder, &parked, SEAT_KEEPER))
+            return;
+    } while (!atomic_load(&seat->is_wanted)); /* it was there, and has left */
+    hand_over(seat);
+}
+
+/* A turn in which the keeper may sleep, with the seat: for a loop whose descriptor does not tell of all. */
+static void turn_asleep(struct muster_driver_seat *seat)
+{
+    muster_loop_set_background(seat->loop, true);
+    atomic_store(&seat->is_in_poll, true);
+    if (!atomic_load(&seat->is_wanted))
+        muster_loop_turn(seat->loop, UINT64_MAX);
+    atomic_store(&seat->is_in_poll, false);
+    muster_loop_set_background(seat->loop, false);
+}
+
+/* All work of the loop, at least one turn. Returns false when the program has the seat. */
+static bool keeper_work(struct muster_driver_seat *seat)
+{
+    bool may_rest = seat->descriptor >= 0;
+
+    do {
+        if (atomic_load(&seat->is_wanted)) {
+            hand_over(seat);
+            return false;
+        }
+        if (may_rest)
+            muster_loop_turn(seat->loop, 0);
+        else
+            turn_asleep(seat);
+        if (!muster_loop_has_work(seat->loop)) {
+            may_rest = seat->descriptor >= 0 && muster_loop_arm(seat->loop);
+            if (may_rest)
+                return true;
+        }
+    } while (true);
+}
+
+/* Sleep beside the loop until it has work. Returns false when the program is inside by then, or the seat ends; else the
+ * keeper has the seat again, and *ret_is_alone says whether the program was away all the time. */
+static bool keeper_rest(struct muster_driver_seat *seat, bool *ret_is_alone)
+{
+    struct pollfd polled = {.fd = seat->descriptor, .events = POLLIN};
+    uint64_t seen = atomic_load(&seat->use);
+    int parked = SEAT_PARKED;
+
+    atomic_store(&seat->is_resting, true);
+    seat_park(seat);
+    (void)poll(&polled, 1, -1);
+    atomic_store(&seat->is_resting, false);
+    *ret_is_alone = atomic_load(&seat->use) == seen;
+    return !atomic_load(&seat->is_ending) &&
+           atomic_compare_exchange_strong(&seat->holder, &parked, SEAT_KEEPER);
+}
+
+/* The keeper has the seat. A program that was inside since the last work may come again soon: after the work that has
+ * woken the keeper it is left alone. */
+static void keeper_drive(struct muster_driver_seat *seat)
+{
+    bool is_alone = true;
+
+    while (keeper_work(seat)) {
+        if (!is_alone) {
+            seat_park(seat);
+            return;
+        }
+        if (!keeper_rest(seat, &is_alone))
+            return;
+    }
 }
 
 /* A program that stays in the seat for long needs no watching: sleep until it leaves. Release has
@@ -124,10 +217,8 @@ static void *keeper_run(void *data)
     struct muster_driver_seat *seat = data;
 
     muster_time_slice_shorten();
-    while (take_back(seat)) {
+    while (take_back(seat))
         keeper_drive(seat);
-        hand_over(seat);
-    }
     return NULL;
 }
 
@@ -170,6 +261,7 @@ enum muster_rc muster_driver_seat_open(struct muster_mem *mem, struct muster_loo
     pthread_mutex_init(&seat->mutex, NULL);
     pthread_cond_init(&seat->handed_over, NULL);
     pthread_cond_init(&seat->left, NULL);
+    seat->descriptor = muster_loop_descriptor(loop);
     rc = muster_wake_open(mem, loop, on_wake, NULL, &seat->wake);
     if (rc == MUSTER_OK && start_keeper(seat) != 0)
         rc = MUSTER_RESOURCE_EXHAUSTED;
@@ -190,6 +282,7 @@ void muster_driver_seat_close(struct muster_driver_seat *seat)
     atomic_store(&seat->is_ending, true);
     pthread_cond_signal(&seat->left);
     pthread_mutex_unlock(&seat->mutex);
+    muster_wake_signal(seat->wake); /* it may rest */
     pthread_join(seat->keeper, NULL);
     seat_free(seat);
 }
@@ -204,16 +297,27 @@ static bool try_take(struct muster_driver_seat *seat)
 /* The keeper has the seat: ask for it, look for a moment, then sleep. */
 static void take_from_keeper(struct muster_driver_seat *seat)
 {
+    bool has_taken = false;
+
     atomic_store(&seat->is_wanted, true);
-    muster_wake_signal(seat->wake);
-    for (unsigned i = 0; i < SPINS_MAX; i++) {
-        if (atomic_load(&seat->holder) == SEAT_BUSY)
+    if (atomic_load(&seat->is_in_poll))
+        muster_wake_signal(seat->wake);
+    for (unsigned i = 0; i < SPINS_MAX && !has_taken; i++) {
+        int holder = atomic_load(&seat->holder);
+
+        if (holder == SEAT_BUSY)
             return;
+        has_taken = holder == SEAT_PARKED && try_take(seat);
     }
     pthread_mutex_lock(&seat->mutex);
-    while (atomic_load(&seat->holder) != SEAT_BUSY)
-        pthread_cond_wait(&seat->handed_over, &seat->mutex);
+    while (!has_taken && atomic_load(&seat->holder) != SEAT_BUSY) {
+        has_taken = try_take(seat);
+        if (!has_taken && atomic_load(&seat->holder) != SEAT_BUSY)
+            pthread_cond_wait(&seat->handed_over, &seat->mutex);
+    }
     pthread_mutex_unlock(&seat->mutex);
+    if (has_taken)
+        atomic_store(&seat->is_wanted, false);
 }
 
 static void count_use(struct muster_driver_seat *seat)
@@ -236,6 +340,9 @@ void muster_driver_seat_release(struct muster_driver_seat *seat)
 {
     MUSTER_ASSERT(atomic_load_explicit(&seat->holder, memory_order_relaxed) == SEAT_BUSY);
     count_use(seat);
+    if (atomic_load_explicit(&seat->is_resting, memory_order_relaxed) &&
+        !muster_loop_arm(seat->loop))
+        muster_wake_signal(seat->wake); /* the loop needs more than a keeper that rests */
     atomic_store_explicit(&seat->holder, SEAT_PARKED, memory_order_release);
     if (!atomic_load_explicit(&seat->is_keeper_asleep, memory_order_relaxed))
         return;

@@ -72,6 +72,11 @@ static const struct muster_option rows[] = {
      .offset = offsetof(struct bench_settings, iterations),
      .max = 1000000,
      .help = "Measured operations per size; 0 chooses by size."},
+    {.name = "compute-us",
+     .kind = MUSTER_OPTION_NUMBER,
+     .offset = offsetof(struct bench_settings, compute_us),
+     .max = 10000000,
+     .help = "Compute for so many microseconds before each operation, as training does."},
     {.name = "chunk-bytes",
      .kind = MUSTER_OPTION_BYTES,
      .offset = offsetof(struct bench_settings, chunk_bytes),
@@ -230,8 +235,10 @@ static void print_line(const struct bench_run *run, uint64_t bytes, const struct
     const char *wire = wire_of(outcome);
 
     if (run->settings->is_json) {
-        printf("{\"bench\":\"allreduce\",\"n\":%u,\"bytes\":%llu,\"wire\":\"%s\",", run->rank_count,
-               (unsigned long long)bytes, wire);
+        printf(
+            "{\"bench\":\"allreduce\",\"n\":%u,\"bytes\":%llu,\"wire\":\"%s\",\"compute_us\":%llu,",
+            run->rank_count, (unsigned long long)bytes, wire,
+            (unsigned long long)run->settings->compute_us);
         print_choice(outcome);
         printf("\"memory\":\"%s\",\"dtype\":\"%s\",\"algorithm\":\"%s\",\"iters\":%zu,"
                "\"median_us\":%.3f,\"p99_us\":%.3f,\"gbytes_per_s\":%.3f,\"sent_bytes\":%llu,"

@@ -21,6 +21,7 @@ struct bench_settings {
     const char *dtype;
     const char *algorithm;
     uint64_t iterations;
+    uint64_t compute_us;
     uint64_t chunk_bytes;
     uint64_t direct_max_bytes;
     bool is_bound;

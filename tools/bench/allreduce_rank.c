@@ -213,7 +213,16 @@ static void note_result(struct rank *rank)
         result->memory_bytes > used->memory_bytes ? result->memory_bytes : used->memory_bytes;
 }
 
-/* The clock starts when all ranks have met, and stops when the wait returns; hash and check come
+/* What a program does between two steps: it keeps its processor busy, and is in no call. */
+static void rank_compute(const struct rank *rank)
+{
+    const double until_us = now_us() + (double)rank->run->settings->compute_us;
+
+    while (now_us() < until_us)
+        continue;
+}
+
+/* The clock starts when all ranks have met and computed, and stops when the wait returns; hash and check come
  * after it. */
 static bool rank_measure(struct rank *rank, uint64_t bytes, size_t iteration,
                          struct bench_sample *ret_sample)
@@ -225,6 +234,7 @@ static bool rank_measure(struct rank *rank, uint64_t bytes, size_t iteration,
     if (is_on_device(rank) && !bench_device_write(&rank->device, rank->tensor, bytes))
         return false;
     bench_meet(rank->run->meet, rank->run->rank_count, rank_turn, rank);
+    rank_compute(rank);
     begin_us = now_us();
     rc = rank_reduce(rank);
     ret_sample->us = now_us() - begin_us;
