@@ -98,6 +98,7 @@ struct muster_strategy_split {
     uint32_t lane;
     muster_color_fn *color;
     void *data;
+    struct muster_split_table *table; /* its own: data of the color; NULL: the program's */
 };
 
 /** The question whether the program wants out of a call that waits: strategy_end.c. */
@@ -337,6 +338,8 @@ void muster_strategy_tell_delivery(struct muster_strategy *strategy);
 
 /** All splits on a group that has not inherited them. */
 void muster_strategy_split_group(struct muster_strategy *strategy, struct muster_group *group);
+/** The tables of all splits. No group has them any more. */
+void muster_strategy_splits_free(struct muster_strategy *strategy);
 /** member takes part in the step that has begun, and is in this one's group (NULL: of all). */
 bool muster_strategy_takes_part(const struct muster_strategy *strategy,
                                 const struct muster_strategy_split *split,

@@ -1,43 +1,125 @@
 /* Splits of a strategy: groups of some members, by color. */
+#include <string.h>
+
 #include "training/strategy_call.h"
 
-/* Before the first begin only: all members must make the same splits, in the same order, before any
- * operation runs on them. */
-enum muster_rc muster_strategy_split(struct muster_strategy *strategy, muster_color_fn *color,
-                                     void *data, struct muster_strategy_split **ret_split)
+/* Also behind the first begin: what others have already sent to the new lane waits in the group. */
+static enum muster_rc split_add(struct muster_strategy *strategy,
+                                const struct muster_strategy_split *fields,
+                                struct muster_strategy_split **ret_split)
 {
     struct muster_strategy_split *split = NULL;
-    enum muster_rc rc = muster_strategy_check(strategy, "split");
+    enum muster_rc rc = muster_strategy_enter(strategy, "split");
 
     if (rc != MUSTER_OK)
         return rc;
     if (strategy->state == MUSTER_STRATEGY_FAILED)
-        return strategy->error.rc;
-    if (strategy->state != MUSTER_STRATEGY_OPEN)
-        return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
-                                "split: splits are made before the first begin");
+        rc = strategy->error.rc;
+    else if (strategy->split_count == MUSTER_SPLITS_MAX)
+        rc = muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED,
+                              "split: a strategy has at most %u splits", MUSTER_SPLITS_MAX);
+    if (rc == MUSTER_OK) {
+        split = &strategy->splits[strategy->split_count];
+        *split = *fields;
+        split->strategy = strategy;
+        split->lane = MUSTER_STRATEGY_SPLIT_LANE + strategy->split_count;
+        strategy->split_count++;
+        if (muster_node_group(strategy->node) != NULL)
+            muster_strategy_split_group(strategy, muster_node_group(strategy->node));
+        *ret_split = split;
+    }
+    muster_strategy_leave(strategy);
+    return rc;
+}
+
+enum muster_rc muster_strategy_split(struct muster_strategy *strategy, muster_color_fn *color,
+                                     void *data, struct muster_strategy_split **ret_split)
+{
+    enum muster_rc rc = muster_strategy_check(strategy, "split");
+
+    if (rc != MUSTER_OK)
+        return rc;
     if (color == NULL)
         return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
                                 "split: color must be a function, got NULL");
-    if (strategy->split_count == MUSTER_SPLITS_MAX)
-        return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED,
-                                "split: a strategy has at most %u splits", MUSTER_SPLITS_MAX);
-    rc = muster_strategy_enter(strategy, "split");
+    return split_add(strategy, &(struct muster_strategy_split){.color = color, .data = data},
+                     ret_split);
+}
+
+/* --- Tables --- */
+
+struct task_color {
+    char task_type[MUSTER_JOB_NAME_BYTES]; /* empty: every type */
+    uint32_t task_index, color;
+};
+
+struct muster_split_table {
+    size_t count;
+    struct task_color rows[];
+};
+
+static uint32_t color_in_table(void *data, const struct muster_member *member)
+{
+    const struct muster_split_table *table = data;
+
+    for (size_t i = 0; i < table->count; i++)
+        if (table->rows[i].task_index == member->task_index &&
+            (table->rows[i].task_type[0] == '\0' ||
+             strcmp(table->rows[i].task_type, member->task_type) == 0))
+            return table->rows[i].color;
+    return MUSTER_COLOR_NO_GROUP;
+}
+
+static enum muster_rc table_check(struct muster_strategy *strategy,
+                                  const struct muster_task_color *colors, size_t count)
+{
+    if (count == 0 || colors == NULL)
+        return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
+                                "split: a table must have the color of one task at least");
+    for (size_t i = 0; i < count; i++)
+        if (colors[i].task_type != NULL && strlen(colors[i].task_type) >= MUSTER_JOB_NAME_BYTES)
+            return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
+                                    "split: the task type of row %zu must have at most %d bytes", i,
+                                    MUSTER_JOB_NAME_BYTES - 1);
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_strategy_split_table(struct muster_strategy *strategy,
+                                           const struct muster_task_color *colors, size_t count,
+                                           struct muster_strategy_split **ret_split)
+{
+    struct muster_split_table *table;
+    enum muster_rc rc = muster_strategy_check(strategy, "split");
+
+    if (rc == MUSTER_OK)
+        rc = table_check(strategy, colors, count);
     if (rc != MUSTER_OK)
         return rc;
-    split = &strategy->splits[strategy->split_count];
-    *split =
-        (struct muster_strategy_split){.strategy = strategy,
-                                       .lane = MUSTER_STRATEGY_SPLIT_LANE + strategy->split_count,
-                                       .color = color,
-                                       .data = data};
-    strategy->split_count++;
-    MUSTER_ASSERT(strategy->split_count <= MUSTER_SPLITS_MAX);
-    if (muster_node_group(strategy->node) != NULL) /* the others were there already */
-        muster_strategy_split_group(strategy, muster_node_group(strategy->node));
-    muster_strategy_leave(strategy);
-    *ret_split = split;
-    return MUSTER_OK;
+    table = muster_mem_alloc_zero(muster_mem_system(), 1,
+                                  sizeof(*table) + count * sizeof(table->rows[0]));
+    if (table == NULL)
+        return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED,
+                                "split: out of memory");
+    table->count = count;
+    for (size_t i = 0; i < count; i++) {
+        if (colors[i].task_type != NULL)
+            memcpy(table->rows[i].task_type, colors[i].task_type, strlen(colors[i].task_type));
+        table->rows[i].task_index = colors[i].task_index;
+        table->rows[i].color = colors[i].color;
+    }
+    rc = split_add(
+        strategy,
+        &(struct muster_strategy_split){.color = color_in_table, .data = table, .table = table},
+        ret_split);
+    if (rc != MUSTER_OK)
+        muster_mem_free(muster_mem_system(), table);
+    return rc;
+}
+
+void muster_strategy_splits_free(struct muster_strategy *strategy)
+{
+    for (uint32_t i = 0; i < strategy->split_count; i++)
+        muster_mem_free(muster_mem_system(), strategy->splits[i].table);
 }
 
 void muster_strategy_split_group(struct muster_strategy *strategy, struct muster_group *group)

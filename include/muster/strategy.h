@@ -311,7 +311,9 @@ struct muster_strategy_split;
  * decides the operations of all groups of all splits: what can be finished is, the rest runs again or
  * ends ABORTED, in each group alike on all its members. Groups do not wait for each other.
  *
- * All members make the same splits in the same order, before the first begin.
+ * All members make the same splits in the same order. One that is made behind the first begin is there from then on:
+ * nothing is exchanged, and operations on it wait for members that have not made it yet. A program that is started
+ * again makes all splits that the others have made, before it calls an operation on one.
  *
  *     static uint32_t column(void *data, const struct muster_member *member)
  *     {
@@ -321,11 +323,21 @@ struct muster_strategy_split;
  *
  * Owns:    *ret_split is the strategy's, until close. color is pure and may be called on another
  *          thread; data is borrowed until close.
- * Errors:  FAILED_PRECONDITION (after the first begin), INVALID_ARGUMENT (no color),
- *          RESOURCE_EXHAUSTED (MUSTER_SPLITS_MAX).
+ * Errors:  INVALID_ARGUMENT (no color), RESOURCE_EXHAUSTED (MUSTER_SPLITS_MAX).
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_split(
     struct muster_strategy *strategy, muster_color_fn *color, void *data,
+    struct muster_strategy_split **ret_split);
+
+/** The color of a task. */
+struct muster_task_color {
+    const char *task_type; /* "worker"; NULL: every type */
+    uint32_t task_index, color;
+};
+/** The same by a table of the tasks' colors, which is copied; of two rows for a task the first counts. A task that
+ * it lacks has no group. For programs that can give no function, such as those in other languages. Errors as above. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_split_table(
+    struct muster_strategy *strategy, const struct muster_task_color *colors, size_t count,
     struct muster_strategy_split **ret_split);
 
 /** Members with this one's color, and its place among them, as of begin: they change only there. A

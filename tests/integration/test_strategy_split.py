@@ -8,7 +8,7 @@ sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib")
 import guard
 
 guard.enter()
-from puppets import Job, ask_each, ask_every, each, every, ok
+from puppets import Job, ask_every, each, every, ok
 
 
 class Splits(unittest.TestCase):
@@ -128,8 +128,55 @@ class Splits(unittest.TestCase):
         self.assertRegex(members[0].ask("split_all_reduce rest 1 1"), "^FAILED_PRECONDITION .*no group")
         for got in every(members[1:], "split_all_reduce rest 1 1"):
             self.assertEqual(got["value"], 2)
-        for line in ask_each(members, lambda _: "split row"):
-            self.assertRegex(line, "^FAILED_PRECONDITION split: .*before the first begin")
+        self.end(members)
+
+    def test_a_split_is_made_in_the_middle_of_a_step(self):
+        members = [self.job.puppet(rank, 4, **self.VARIABLES) for rank in range(4)]
+        for command in ("open", "register total 8 1", "begin"):
+            every(members, command)
+        members[0].ok("split column")
+        members[0].tell("split_all_reduce column 300000 1")  # before rank 2 knows of the group
+        for member in members[1:]:
+            member.ok("split column")
+        members[2].tell("split_all_reduce column 300000 3")
+        self.assertEqual([ok(members[rank].hear())["value"] for rank in (0, 2)], [4, 4])
+        every(members, "commit")
+        every(members, "split row")
+        every(members, "begin")
+        self.all_sums(members)
+        self.end(members)
+
+    def test_who_comes_back_makes_the_late_splits_first(self):
+        members = [self.job.puppet(rank, 4, **self.VARIABLES) for rank in range(4)]
+        for command in ("open", "register total 8 1", "begin", "split column", "split row"):
+            every(members, command)
+        members[3].kill()
+        self.all_sums(members[:3])
+        newcomer = self.job.puppet(3, 4, **self.VARIABLES)
+        for command in ("open", "register total 8 1"):
+            newcomer.ok(command)
+        newcomer.tell("begin")
+        for _ in range(10000):
+            every(members[:3], "commit")
+            if every(members[:3], "begin")[0]["size"] == 4:
+                break
+        ok(newcomer.hear())
+        members[1].tell("split_all_reduce column 300000 2")  # before the one that came back knows of the group
+        for command in ("split column", "split row"):
+            newcomer.ok(command)
+        newcomer.tell("split_all_reduce column 300000 4")
+        self.assertEqual([ok(member.hear())["value"] for member in (members[1], newcomer)], [6, 6])
+        self.sums([*members[:3], newcomer], "row", lambda rank: rank // 2)
+        self.end([*members[:3], newcomer])
+
+    def test_a_table_says_who_is_in_which_group(self):
+        members = [self.job.puppet(rank, 4, **self.VARIABLES) for rank in range(4)]
+        for command in ("open", "register total 8 1", "split table 0:5 2:5 3:1", "begin"):
+            every(members, command)
+        self.assertEqual([got["size"] for got in every(members, "split_place table")], [2, 0, 2, 1])
+        for got in each(members[0::2], lambda m: f"split_all_reduce table 10 {m.rank}"):
+            self.assertEqual((got["value"], got["contributors"]), (2, 2))
+        self.assertRegex(members[1].ask("split_all_reduce table 1 1"), "^FAILED_PRECONDITION .*no group")
         self.end(members)
 
 

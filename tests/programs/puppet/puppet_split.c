@@ -24,14 +24,34 @@ static struct {
 } splits[MUSTER_SPLITS_MAX];
 static uint32_t split_count;
 
-/* split KIND: column (index % 2), row (index / 2) or rest (all but index 0) */
+static enum muster_rc split_by_table(const struct words *words,
+                                     struct muster_strategy_split **ret_split)
+{
+    struct muster_task_color colors[8] = {{.task_type = "worker"}};
+    size_t count = 0;
+
+    for (const char *row; count < 8 && *(row = puppet_word(words, (int)count + 2, "")) != '\0';) {
+        colors[count] = (struct muster_task_color){.task_type = count % 2 == 0 ? "worker" : NULL};
+        if (sscanf(row, "%u:%u", &colors[count].task_index, &colors[count].color) != 2)
+            abort();
+        count++;
+    }
+    return muster_strategy_split_table(puppet_strategy, colors, count, ret_split);
+}
+
+/* split KIND: column (index % 2), row (index / 2) or rest (all but index 0); split table TASK:COLOR … */
 void puppet_split(const struct words *words)
 {
+    struct muster_strategy_split **ret_split = &splits[split_count].split;
+    const char *kind = puppet_word(words, 1, "");
+
     if (split_count == MUSTER_SPLITS_MAX)
         abort();
-    snprintf(splits[split_count].kind, sizeof(splits[0].kind), "%s", puppet_word(words, 1, ""));
-    if (!puppet_is_ok(muster_strategy_split(puppet_strategy, color_of, splits[split_count].kind,
-                                            &splits[split_count].split)))
+    snprintf(splits[split_count].kind, sizeof(splits[0].kind), "%s", kind);
+    if (!puppet_is_ok(strcmp(kind, "table") == 0
+                          ? split_by_table(words, ret_split)
+                          : muster_strategy_split(puppet_strategy, color_of,
+                                                  splits[split_count].kind, ret_split)))
         return;
     split_count++;
     printf("ok\n");

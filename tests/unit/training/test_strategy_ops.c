@@ -509,14 +509,6 @@ static void refuse_before_begin(const struct script *script)
     FAILS(muster_strategy_split_exchange(script->halves, &one, 1, &one, 1), rc, text);
 }
 
-static void refuse_in_a_step(struct script *script)
-{
-    struct muster_strategy_split *late = NULL;
-
-    FAILS(muster_strategy_split(script->strategy, half_of, NULL, &late), MUSTER_FAILED_PRECONDITION,
-          "split: splits are made before the first begin");
-}
-
 static void run_script(unsigned rank, void *data)
 {
     struct script own = {.rank = rank, .strategy = job_strategy_open()}, *script = &own;
@@ -525,7 +517,6 @@ static void run_script(unsigned rank, void *data)
     make_splits(script);
     refuse_before_begin(script);
     JOB_CHECK(job_begin(own.strategy) == 1);
-    refuse_in_a_step(script);
     reduce_all(script);
     reduce_weighted(script);
     reduce_many(script);
