@@ -2,6 +2,7 @@
 #include "python/cuda_array.h"
 #include "python/strategy.h"
 
+#include <muster/strategy_blob.h>
 #include <muster/strategy_checkpoint.h>
 #include <muster/strategy_preemption.h>
 
@@ -63,6 +64,93 @@ PyObject *muster_py_strategy_set_stream(PyObject *self, PyObject *const *args, P
     call.data = (void *)(uintptr_t)stream;
     return muster_py_call_run(muster_py_strategy_of(self), &call);
 }
+
+/* --- Blobs --- */
+
+struct blob {
+    const void *bytes;
+    size_t size;
+};
+
+static enum muster_rc run_register_blob(struct muster_strategy *strategy,
+                                        struct muster_py_call *call)
+{
+    return muster_strategy_register_blob(strategy, call->text);
+}
+
+static enum muster_rc run_set_blob(struct muster_strategy *strategy, struct muster_py_call *call)
+{
+    const struct blob *blob = call->data;
+
+    return muster_strategy_set_blob(strategy, call->text, blob->bytes, blob->size);
+}
+
+static enum muster_rc run_blob(struct muster_strategy *strategy, struct muster_py_call *call)
+{
+    struct blob *blob = call->data;
+
+    return muster_strategy_blob(strategy, call->text, &blob->bytes, &blob->size);
+}
+
+static bool read_name(PyObject *value, struct muster_py_call *call)
+{
+    if (!muster_py_read_text(value, &call->text))
+        return false;
+    return call->text != NULL ||
+           muster_py_raise(PyExc_TypeError, "a name must be a string, got None") != NULL;
+}
+
+PyObject *muster_py_strategy_register_blob(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                           PyObject *keywords)
+{
+    static const char *const names[] = {"name", NULL};
+    PyObject *values[1];
+    struct muster_py_call call = {.run = run_register_blob, .is_short = true};
+
+    if (!muster_py_read_arguments("register_blob", names, 1, args, count, keywords, values) ||
+        !read_name(values[0], &call))
+        return NULL;
+    return muster_py_call_run(muster_py_strategy_of(self), &call);
+}
+
+PyObject *muster_py_strategy_set_blob(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                      PyObject *keywords)
+{
+    static const char *const names[] = {"name", "value", NULL};
+    PyObject *values[2], *result;
+    struct blob blob;
+    struct muster_py_call call = {.run = run_set_blob, .is_short = true, .data = &blob};
+    Py_buffer buffer;
+
+    if (!muster_py_read_arguments("set_blob", names, 2, args, count, keywords, values) ||
+        !read_name(values[0], &call) || PyObject_GetBuffer(values[1], &buffer, PyBUF_SIMPLE) != 0)
+        return NULL;
+    blob = (struct blob){.bytes = buffer.buf, .size = (size_t)buffer.len};
+    result = muster_py_call_run(muster_py_strategy_of(self), &call);
+    PyBuffer_Release(&buffer);
+    return result;
+}
+
+/* The GIL is held from the call to the copy: nobody commits in between. */
+PyObject *muster_py_strategy_blob(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                  PyObject *keywords)
+{
+    static const char *const names[] = {"name", NULL};
+    PyObject *values[1], *result;
+    struct blob blob = {.bytes = NULL};
+    struct muster_py_call call = {.run = run_blob, .is_short = true, .data = &blob};
+
+    if (!muster_py_read_arguments("blob", names, 1, args, count, keywords, values) ||
+        !read_name(values[0], &call))
+        return NULL;
+    result = muster_py_call_run(muster_py_strategy_of(self), &call);
+    if (result == NULL)
+        return NULL;
+    Py_DECREF(result);
+    return PyBytes_FromStringAndSize(blob.size > 0 ? blob.bytes : "", (Py_ssize_t)blob.size);
+}
+
+/* --- The step --- */
 
 static enum muster_rc run_begin(struct muster_strategy *strategy, struct muster_py_call *call)
 {

@@ -294,6 +294,14 @@ static PyMethodDef strategy_methods[] = {
      "the "
      "default one) whose work comes before calls on arrays in device memory, and belongs to the "
      "state at commit."},
+    {"register_blob", FAST(muster_py_strategy_register_blob), METH_FASTCALL | METH_KEYWORDS,
+     "register_blob(name)\n--\n\nName bytes that are part of the training state and whose number "
+     "may change, before the first begin."},
+    {"set_blob", FAST(muster_py_strategy_set_blob), METH_FASTCALL | METH_KEYWORDS,
+     "set_blob(name, value)\n--\n\nThe blob's bytes from commit on; before the first begin, its "
+     "initial ones."},
+    {"blob", FAST(muster_py_strategy_blob), METH_FASTCALL | METH_KEYWORDS,
+     "blob(name)\n--\n\nThe blob's bytes as of the last commit, or as begin has brought them."},
     {"zeros", FAST(muster_py_strategy_zeros), METH_FASTCALL | METH_KEYWORDS,
      "zeros(count, dtype='f32')\n--\n\nA Tensor that the other processes of the host map: "
      "operations on it copy nothing."},

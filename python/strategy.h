@@ -104,6 +104,9 @@ MUSTER_PY_METHOD(zeros);
 /* step.c */
 MUSTER_PY_METHOD(set_stream);
 MUSTER_PY_METHOD(register);
+MUSTER_PY_METHOD(register_blob);
+MUSTER_PY_METHOD(set_blob);
+MUSTER_PY_METHOD(blob);
 MUSTER_PY_METHOD_OF_NOTHING(begin);
 MUSTER_PY_METHOD_OF_NOTHING(commit);
 MUSTER_PY_METHOD(report);

@@ -329,6 +329,10 @@ static void become_ready(struct muster_strategy *strategy)
     if (strategy->state == MUSTER_STRATEGY_FAILED)
         return;
     if (strategy->begin == MUSTER_STRATEGY_BEGIN_RESTORED) {
+        if (muster_strategy_blobs_take(strategy) != MUSTER_OK) {
+            muster_strategy_fail(strategy);
+            return;
+        }
         strategy->is_torn = false;
         if (strategy->committed_step >= strategy->next_step)
             strategy->steps_lost += strategy->committed_step - (strategy->next_step - 1);
@@ -356,7 +360,7 @@ static bool offer_state(struct muster_strategy *strategy)
     enum muster_rc rc;
 
     muster_strategy_saving_detach(strategy);
-    rc = muster_node_set_state(strategy->node, strategy->tensors, strategy->tensor_count);
+    rc = muster_strategy_name_state(strategy);
     if (rc == MUSTER_OK)
         return true;
     muster_error_set(&strategy->error, rc, "cannot register the training state: %s",
@@ -416,6 +420,7 @@ static enum muster_rc begin_in_seat(struct muster_strategy *strategy)
     enum muster_rc rc;
 
     MUSTER_ASSERT(strategy->node != NULL && strategy->ops_open == 0);
+    muster_strategy_blobs_drop(strategy);
     muster_strategy_move_begin(strategy, is_member ? MUSTER_STRATEGY_BEGIN_MEMBER
                                                    : MUSTER_STRATEGY_BEGIN_AWAITED);
     if (is_member)
@@ -490,6 +495,7 @@ static enum muster_rc commit_in_seat(struct muster_strategy *strategy)
     strategy->activity.steps++;
     muster_strategy_move(strategy, MUSTER_STRATEGY_READY);
     strategy->committed_step = strategy->step;
+    muster_strategy_blobs_commit(strategy);
     muster_node_commit_step(strategy->node, strategy->step);
     muster_trace_emit_at(strategy->env, now_ns, "step_committed", NULL, strategy->step,
                          strategy->epoch, 0);

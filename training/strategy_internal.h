@@ -9,6 +9,7 @@
 #include <muster/env.h>
 #include <muster/runtime.h>
 #include <muster/strategy.h>
+#include <muster/strategy_blob.h>
 
 #include "cluster/node/member.h"
 #include "collective/group/group.h"
@@ -101,6 +102,23 @@ struct muster_strategy_split {
     struct muster_split_table *table; /* its own: data of the color; NULL: the program's */
 };
 
+struct muster_blob_buffer {
+    uint8_t *bytes;
+    size_t size, capacity;
+};
+
+/** Bytes of the state whose number may change: strategy_blob.c, strategy_blob_state.c. */
+struct muster_strategy_blobs {
+    struct muster_strategy_blob {
+        size_t tensor; /* its place among the registered tensors, which shows `committed` */
+        struct muster_blob_buffer committed, next;
+        bool has_next; /* next is the value from commit on, or the giver's in a new job */
+    } at[MUSTER_BLOBS_MAX];
+    size_t count;
+    struct muster_node_blob shown[MUSTER_BLOBS_MAX]; /* to the node */
+    bool are_shown;
+};
+
 /** The question whether the program wants out of a call that waits: strategy_end.c. */
 struct muster_strategy_interrupt {
     muster_strategy_interrupt_fn *is_interrupted; /* the program's, or NULL */
@@ -133,6 +151,7 @@ struct muster_strategy {
     struct muster_huge_memory
         piece_room; /* strategy_memory.c: pieces of them in the host's memory */
     struct muster_strategy_room rooms[MUSTER_STRATEGY_ROOMS];
+    struct muster_strategy_blobs blobs;
 
     uint64_t step;           /* the one begun last */
     uint64_t committed_step; /* the highest */
@@ -353,6 +372,29 @@ MUSTER_MUST_CHECK enum muster_rc muster_strategy_wait_requests(struct muster_str
 void muster_strategy_take_requests(struct muster_strategy *strategy, struct muster_list *completed);
 /** Run these callbacks. Not in the seat. */
 void muster_strategy_complete_requests(struct muster_list *completed);
+
+/* Blobs. In the seat, but for the resize. */
+/** Room for size bytes; what it held may be lost. False: there is no memory. Any thread. */
+bool muster_blob_buffer_fits(struct muster_blob_buffer *buffer, size_t size);
+/** The committed bytes of blob i have changed. */
+void muster_strategy_blob_show(struct muster_strategy *strategy, size_t i);
+/** Name tensors and blobs to the node. Errors: as muster_node_set_state. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_name_state(struct muster_strategy *strategy);
+/** This tensor is the place of a blob. */
+bool muster_strategy_is_blob(const struct muster_strategy *strategy, size_t tensor);
+/** Values that were set since begin are forgotten, or committed. */
+void muster_strategy_blobs_drop(struct muster_strategy *strategy);
+void muster_strategy_blobs_commit(struct muster_strategy *strategy);
+/** Give the root's blobs to all: they are the next commit's. Errors: as for a broadcast, RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_blobs_give(struct muster_strategy *strategy,
+                                                            bool is_giver,
+                                                            const struct muster_root *root);
+/** Those that came with the members' state are committed here. RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_blobs_take(struct muster_strategy *strategy);
+/** Room for a value of count bytes, in which the caller puts it; false: the tensor is not a blob's, or there is no
+ * memory. Also in the thread that reads a checkpoint. */
+bool muster_strategy_blob_resize(struct muster_strategy *strategy, size_t tensor, uint64_t count);
+void muster_strategy_blobs_free(struct muster_strategy *strategy);
 
 /** Keep rank, size and epoch as of now for the program. In the seat. */
 void muster_strategy_snapshot(struct muster_strategy *strategy);

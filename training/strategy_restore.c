@@ -131,6 +131,9 @@ static enum muster_rc tensors_match(struct restoring *restoring,
                                     theirs->name);
         next = restoring->order[i] + 1;
         ours = tensor_at(restoring, i);
+        if (theirs->dtype == ours->dtype &&
+            muster_strategy_blob_resize(restoring->strategy, restoring->order[i], theirs->count))
+            continue;
         if (theirs->dtype != ours->dtype || theirs->count != ours->count)
             return muster_error_set(
                 ret_error, MUSTER_INVALID_ARGUMENT,

@@ -469,7 +469,8 @@ static enum muster_rc give_tensors(struct share *share, struct batch *batch)
     enum muster_rc rc = MUSTER_OK;
 
     for (size_t i = 0; i < strategy->tensor_count && rc == MUSTER_OK; i++)
-        rc = give_tensor(share, batch, &strategy->tensors[i].tensor);
+        if (!muster_strategy_is_blob(strategy, i))
+            rc = give_tensor(share, batch, &strategy->tensors[i].tensor);
     return rc == MUSTER_OK ? give_batch(share, batch) : rc;
 }
 
@@ -540,6 +541,20 @@ static enum muster_rc give_values(struct share *share)
     return rc;
 }
 
+/* Blobs go first, and are taken last: when the giver dies, whoever gives next has its own values of all. */
+static enum muster_rc give_state(struct share *share)
+{
+    struct muster_root root = giver_of(share);
+    enum muster_rc rc =
+        muster_strategy_blobs_give(share->strategy, share->self == share->giver, &root);
+
+    if (rc == MUSTER_OK)
+        rc = give_values(share);
+    if (rc == MUSTER_OK)
+        muster_strategy_blobs_commit(share->strategy);
+    return rc;
+}
+
 static enum muster_rc restore_values(const struct share *share, bool *ret_is_restored)
 {
     const struct muster_strategy_sharers sharers = {
@@ -564,7 +579,7 @@ static enum muster_rc share_once(struct muster_strategy *strategy)
     if (rc == MUSTER_OK && strategy->restore_folder != NULL)
         rc = restore_values(&share, &is_restored);
     if (rc == MUSTER_OK && !is_restored)
-        rc = give_values(&share);
+        rc = give_state(&share);
     share_fini(&share);
     return rc;
 }

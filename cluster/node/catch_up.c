@@ -45,6 +45,13 @@ static void announce_end(struct fetch *fetch)
     owner->error = fetch->error;
     owner->impl = NULL;
     owner->sources = 0;
+    owner->blobs = NULL;
+    owner->blob_count = 0;
+    if (rc == MUSTER_OK && !fetch->is_ahead) {
+        owner->blobs = fetch->blobs;
+        owner->blob_count = fetch->blob_count;
+        fetch->blobs = NULL;
+    }
     for (size_t i = 0; i < fetch->source_count; i++)
         owner->sources += fetch->sources[i].has_answered;
     free_fetch(fetch);

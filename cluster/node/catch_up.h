@@ -30,6 +30,9 @@ struct muster_catch_up {
     uint64_t bytes_fetched; /* chunks that were equal already are not fetched */
     uint64_t bytes_read;    /* of them, in memory of members on this host */
     uint32_t sources;       /* members that sent a manifest */
+    /* The state's, from env->mem: done takes them. NULL ahead of the admission, and after an error. */
+    struct muster_node_blob *blobs;
+    size_t blob_count;
     /* private */
     muster_catch_up_fn *done;
     void *impl;

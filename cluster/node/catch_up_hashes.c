@@ -22,6 +22,7 @@ void muster_fetch_hashes_fini(struct fetch *fetch)
 {
     muster_mem_free(fetch->env->mem, fetch->hashes);
     muster_mem_free(fetch->env->mem, fetch->hashed_by);
+    muster_state_blobs_free(fetch->env->mem, fetch->blobs, fetch->blob_count);
 }
 
 bool muster_fetch_hashes_is_known(const struct fetch *fetch, uint32_t chunk)
@@ -46,8 +47,41 @@ static void add_hash(struct fetch *fetch, uint32_t chunk, size_t source,
 }
 
 /* Ahead of the admission the first answer is the one to fetch by: the others may be of another step. */
-void muster_fetch_hashes_add(struct fetch_source *source,
-                             const struct muster_state_manifest *manifest)
+static bool are_equal(const struct muster_node_blob *a, const struct muster_node_blob *b,
+                      size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (a[i].size != b[i].size ||
+            (a[i].size > 0 && memcmp(a[i].bytes, b[i].bytes, a[i].size) != 0))
+            return false;
+    return true;
+}
+
+/* Every source tells all of them, as many as are registered here. */
+static void add_blobs(struct fetch *fetch, size_t source, struct muster_state_manifest *manifest)
+{
+    if (fetch->blobs == NULL) {
+        fetch->blobs = manifest->blobs;
+        fetch->blob_count = manifest->blob_count;
+        fetch->blobs_of = source;
+        manifest->blobs = NULL;
+        manifest->blob_count = 0;
+    } else if (!are_equal(fetch->blobs, manifest->blobs, fetch->blob_count) &&
+               !fetch->has_difference) {
+        fetch->has_difference = true;
+        fetch->differing[0] = source;
+        fetch->differing[1] = fetch->blobs_of;
+    }
+}
+
+static void forget_blobs(struct fetch *fetch)
+{
+    muster_state_blobs_free(fetch->env->mem, fetch->blobs, fetch->blob_count);
+    fetch->blobs = NULL;
+    fetch->blob_count = 0;
+}
+
+void muster_fetch_hashes_add(struct fetch_source *source, struct muster_state_manifest *manifest)
 {
     struct fetch *fetch = source->fetch;
 
@@ -57,6 +91,8 @@ void muster_fetch_hashes_add(struct fetch_source *source,
     for (uint32_t i = 0; i < manifest->chunk_count; i++)
         if (memcmp(manifest->hashes[i], unknown, sizeof(unknown)) != 0)
             add_hash(fetch, i, (size_t)(source - fetch->sources), manifest->hashes[i]);
+    if (!fetch->is_ahead)
+        add_blobs(fetch, (size_t)(source - fetch->sources), manifest);
 }
 
 bool muster_fetch_hashes_is_whole(const struct fetch *fetch)
@@ -103,5 +139,6 @@ void muster_fetch_hashes_forget(struct fetch *fetch)
 {
     memset(fetch->hashes, 0, (size_t)fetch->chunks->chunk_count * sizeof(*fetch->hashes));
     fetch->has_hashes = fetch->has_difference = false;
+    forget_blobs(fetch);
     muster_fetch_hashes_divide(fetch);
 }

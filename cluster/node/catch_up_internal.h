@@ -68,11 +68,13 @@ struct fetch {
     bool has_hashes;                         /* a source has answered */
     uint8_t (*hashes)[MUSTER_HASH128_BYTES]; /* as the sources have told them; zeros: not known */
     uint32_t *hashed_by; /* per chunk: the source that has told its hash, MUSTER_FETCH_SEVERAL */
-    bool has_difference; /* two sources have told different hashes … */
-    size_t differing[2]; /* … these */
-    bool is_agreed;      /* every source that must have the state has told the same */
-    uint32_t compared;   /* chunks below are compared with ours */
-    uint32_t *missing;   /* stack of chunks to fetch */
+    struct muster_node_blob *blobs; /* as the first source has told them; NULL: none has */
+    size_t blob_count, blobs_of;    /* … which is this one */
+    bool has_difference;            /* two sources have told different hashes … */
+    size_t differing[2];            /* … these */
+    bool is_agreed;                 /* every source that must have the state has told the same */
+    uint32_t compared;              /* chunks below are compared with ours */
+    uint32_t *missing;              /* stack of chunks to fetch */
     uint32_t missing_count;
     uint32_t open_count; /* requests under way at all sources */
     bool is_finished;
@@ -85,9 +87,9 @@ struct fetch {
 MUSTER_MUST_CHECK enum muster_rc muster_fetch_hashes_init(struct fetch *fetch);
 void muster_fetch_hashes_fini(struct fetch *fetch);
 bool muster_fetch_hashes_is_known(const struct fetch *fetch, uint32_t chunk);
-/** Those that the source has told; a difference to the others is noted. */
-void muster_fetch_hashes_add(struct fetch_source *source,
-                             const struct muster_state_manifest *manifest);
+/** Those that the source has told, and its blobs, which are taken from the manifest if they are the first; a difference
+ * to the others is noted. */
+void muster_fetch_hashes_add(struct fetch_source *source, struct muster_state_manifest *manifest);
 /** Every chunk's is known. */
 bool muster_fetch_hashes_is_whole(const struct fetch *fetch);
 /** A source has sent other bytes than another one's hash says, and has not told its own hashes yet. */

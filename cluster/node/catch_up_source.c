@@ -222,6 +222,11 @@ static void take_manifest(struct fetch_source *source, const void *payload, uint
                             manifest.step != fetch->step || !has_its_part(source, &manifest)))
         rc = muster_error_set(&error, MUSTER_DATA_LOSS, "%s sent a manifest of another state",
                               source->name);
+    if (rc == MUSTER_OK && !fetch->is_ahead && manifest.blob_count != fetch->chunks->blob_count)
+        rc = muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
+                              "%zu blobs are registered here and %zu on the other side; register "
+                              "the same everywhere",
+                              fetch->chunks->blob_count, manifest.blob_count);
     if (rc != MUSTER_OK) {
         muster_state_manifest_fini(&manifest);
         muster_fetch_finish(fetch, rc, "%s: %s", source->name, error.text);

@@ -18,6 +18,8 @@ static void free_node(struct muster_node *node)
     muster_link_keys_free(node->keys);
     if (node->training.has_chunks)
         muster_state_chunks_fini(&node->training.chunks);
+    muster_state_blobs_free(node->env->mem, node->training.fetched_blobs,
+                            node->training.blob_count);
     muster_metric_fini(&node->epoch_metric);
     muster_metric_fini(&node->members_metric);
     muster_metric_fini(&node->changes_metric);

@@ -44,6 +44,12 @@ struct muster_node_tensor {
     struct muster_far_memory *memory; /* where its data is; NULL: the host's */
 };
 
+/** Bytes of the training state whose number may change from step to step: they travel with its description. */
+struct muster_node_blob {
+    const void *bytes;
+    size_t size;
+};
+
 struct muster_node_options {
     struct muster_env *env;
     const char *registry; /* "host:port[,host:port…]" */
@@ -97,6 +103,16 @@ void muster_node_set_expected(struct muster_node *node, uint32_t count);
 MUSTER_MUST_CHECK enum muster_rc muster_node_set_state(struct muster_node *node,
                                                        const struct muster_node_tensor *tensors,
                                                        size_t count);
+
+/** The blobs of the state, as many on all members, before muster_node_set_state; and again when those that were fetched
+ * are in the list, which others were shown until then. Borrows the list and the bytes until close: they are read when a
+ * joiner asks for a state that is committed, and may change where the tensors may. A blob has no name: the program
+ * gives it a tensor without elements, whose name is compared. */
+void muster_node_set_blobs(struct muster_node *node, const struct muster_node_blob *blobs,
+                           size_t count);
+/** The blobs that have come with the state (on_ready with is_restored), as many as were set; NULL: this process has
+ * kept its own. Borrowed until the next fetch. */
+const struct muster_node_blob *muster_node_fetched_blobs(const struct muster_node *node);
 
 /** Pack the names, types and sizes of the state for the others. Gives. Errors: RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_node_pack_state(const struct muster_node *node,

@@ -158,6 +158,9 @@ struct node_training {
     enum node_state state;
     struct muster_state_chunks chunks;
     bool has_chunks;
+    const struct muster_node_blob *blobs; /* of the program */
+    size_t blob_count;
+    struct muster_node_blob *fetched_blobs; /* as many, of the last fetch; NULL: none */
     struct muster_state_server *server;
     struct muster_catch_up catch_up;
     bool is_catching; /* catch_up runs: after an exclusion still until its end */

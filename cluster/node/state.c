@@ -33,6 +33,25 @@ static uint64_t own_from_step(const struct muster_node *node)
     return muster_view_find(view, &node->self, &rank) ? view->members[rank].from_step : 0;
 }
 
+static void forget_blobs(struct muster_node *node)
+{
+    node->training.chunks.blobs = node->training.blobs;
+    muster_state_blobs_free(node->env->mem, node->training.fetched_blobs,
+                            node->training.blob_count);
+    node->training.fetched_blobs = NULL;
+}
+
+/* They are shown to other joiners until the program has taken them. */
+static void take_blobs(struct muster_node *node, struct muster_catch_up *catch_up)
+{
+    forget_blobs(node);
+    if (catch_up->blobs == NULL)
+        return;
+    MUSTER_ASSERT(catch_up->blob_count == node->training.blob_count);
+    node->training.chunks.blobs = node->training.fetched_blobs = catch_up->blobs;
+    catch_up->blobs = NULL;
+}
+
 /* A later view may have excluded this process while it was fetching; the bytes are then worthless.
  * UNAVAILABLE is worth another try unless the view says that the state is lost: nobody will have it any
  * more. The heartbeat is shown at once, because the members' begin of the next step waits for it. */
@@ -43,6 +62,7 @@ static void caught_up(struct muster_catch_up *catch_up, enum muster_rc rc)
 
     MUSTER_ASSERT(node->training.is_catching);
     node->training.is_catching = false;
+    take_blobs(node, catch_up);
     if (node->is_closing) {
         muster_node_part_closed(node);
         return;
@@ -137,6 +157,7 @@ void muster_node_state_kept(struct muster_node *node)
         return; /* set_state comes back here */
     node->handover.expiry = NODE_NOT_EXPIRED;
     muster_state_server_commit(node->training.server, node->training.committed_step);
+    forget_blobs(node);
     tell_ready(node, node->training.committed_step + 1, true);
 }
 
@@ -183,6 +204,8 @@ enum muster_rc muster_node_set_state(struct muster_node *node,
         rc = muster_state_chunks_init(&node->training.chunks, node->env->mem, tensors, count);
         if (rc != MUSTER_OK)
             return rc;
+        node->training.chunks.blobs = node->training.blobs;
+        node->training.chunks.blob_count = node->training.blob_count;
         muster_state_server_set_chunks(node->training.server, &node->training.chunks);
     }
     node->training.has_chunks = true;
@@ -198,6 +221,19 @@ enum muster_rc muster_node_set_state(struct muster_node *node,
     else
         muster_node_ask_to_join(node);
     return MUSTER_OK;
+}
+
+void muster_node_set_blobs(struct muster_node *node, const struct muster_node_blob *blobs,
+                           size_t count)
+{
+    MUSTER_ASSERT(!node->training.has_chunks || count == node->training.blob_count);
+    node->training.blobs = node->training.chunks.blobs = blobs;
+    node->training.blob_count = count;
+}
+
+const struct muster_node_blob *muster_node_fetched_blobs(const struct muster_node *node)
+{
+    return node->training.fetched_blobs;
 }
 
 enum muster_rc muster_node_pack_state(const struct muster_node *node, void **ret_bytes,

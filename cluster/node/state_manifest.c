@@ -162,6 +162,13 @@ enum muster_rc muster_state_match(const struct muster_state_chunks *ours,
     return MUSTER_OK;
 }
 
+void muster_state_blobs_free(struct muster_mem *mem, struct muster_node_blob *blobs, size_t count)
+{
+    for (size_t i = 0; blobs != NULL && i < count; i++)
+        muster_mem_free(mem, (void *)(uintptr_t)blobs[i].bytes);
+    muster_mem_free(mem, blobs);
+}
+
 void muster_state_manifest_fini(struct muster_state_manifest *manifest)
 {
     if (manifest->mem == NULL)
@@ -170,5 +177,6 @@ void muster_state_manifest_fini(struct muster_state_manifest *manifest)
         muster_mem_free(manifest->mem, manifest->tensors[i].name);
     muster_mem_free(manifest->mem, manifest->tensors);
     muster_mem_free(manifest->mem, manifest->hashes);
+    muster_state_blobs_free(manifest->mem, manifest->blobs, manifest->blob_count);
     memset(manifest, 0, sizeof(*manifest));
 }

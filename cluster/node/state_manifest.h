@@ -24,6 +24,8 @@ struct muster_state_chunks {
     uint32_t chunk_count;
     uint8_t *room; /* of one chunk, to hash it; NULL: all tensors are in host memory */
     struct muster_state_hashes hashes;
+    const struct muster_node_blob *blobs; /* borrowed; their values change from step to step */
+    size_t blob_count;
 };
 
 /** Copies the list; borrows the tensors' memory and names until fini. Errors: RESOURCE_EXHAUSTED
@@ -67,6 +69,8 @@ struct muster_state_manifest {
     uint32_t chunk_count;                    /* 0 in a request */
     uint8_t (*hashes)[MUSTER_HASH128_BYTES]; /* zeros: not known */
     uint8_t root[MUSTER_HASH128_BYTES];
+    struct muster_node_blob *blobs; /* its own */
+    size_t blob_count;              /* 0 in a request, and ahead of the admission */
 };
 
 /** Hash of one chunk as it lies in memory now. False: its memory has failed. */
@@ -93,6 +97,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_state_manifest_unpack(
     struct muster_mem *mem, const void *bytes, size_t size,
     struct muster_state_manifest *ret_manifest, struct muster_error *ret_error);
 void muster_state_manifest_fini(struct muster_state_manifest *manifest);
+/** The blobs of a manifest. NULL is accepted. */
+void muster_state_blobs_free(struct muster_mem *mem, struct muster_node_blob *blobs, size_t count);
 
 /** A refusal with its text. Gives. */
 MUSTER_MUST_CHECK enum muster_rc muster_state_refusal_pack(struct muster_mem *mem,

@@ -18,6 +18,27 @@ static void tell_place(const struct muster_tensor *tensor, struct muster_board *
         message->share_end = share + 1;
 }
 
+/* Without blobs the root is that of the chunks alone. */
+static enum muster_rc root_compute(struct muster_mem *mem, const void *hashes, size_t bytes,
+                                   const struct muster_node_blob *blobs, size_t blob_count,
+                                   uint8_t ret_root[MUSTER_HASH128_BYTES])
+{
+    uint8_t(*parts)[MUSTER_HASH128_BYTES];
+
+    muster_hash128(hashes, bytes, ret_root);
+    if (blob_count == 0)
+        return MUSTER_OK;
+    parts = muster_mem_alloc_zero(mem, blob_count + 1, sizeof(*parts));
+    if (parts == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    memcpy(parts[0], ret_root, sizeof(*parts));
+    for (size_t i = 0; i < blob_count; i++)
+        muster_hash128(blobs[i].bytes, blobs[i].size, parts[i + 1]);
+    muster_hash128(parts, (blob_count + 1) * sizeof(*parts), ret_root);
+    muster_mem_free(mem, parts);
+    return MUSTER_OK;
+}
+
 enum muster_rc muster_state_manifest_pack(const struct muster_state_chunks *chunks, uint64_t step,
                                           const struct muster_state_answer *answer,
                                           void **ret_bytes, size_t *ret_size)
@@ -27,10 +48,12 @@ enum muster_rc muster_state_manifest_pack(const struct muster_state_chunks *chun
     uint8_t root[MUSTER_HASH128_BYTES];
     Mstate__Tensor *tensors = muster_mem_alloc_zero(mem, count, sizeof(*tensors));
     Mstate__Tensor **pointers = muster_mem_alloc_zero(mem, count, sizeof(*pointers));
+    size_t blob_count = answer != NULL && step != MUSTER_STATE_STABLE ? chunks->blob_count : 0;
+    ProtobufCBinaryData *blobs = muster_mem_alloc_zero(mem, blob_count, sizeof(*blobs));
     Mstate__Manifest manifest;
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
 
-    if (tensors == NULL || pointers == NULL)
+    if (tensors == NULL || pointers == NULL || blobs == NULL)
         goto done;
     mstate__manifest__init(&manifest);
     for (size_t i = 0; i < count; i++) {
@@ -45,15 +68,23 @@ enum muster_rc muster_state_manifest_pack(const struct muster_state_chunks *chun
     manifest.step = step;
     manifest.n_tensors = count;
     manifest.tensors = pointers;
+    for (size_t i = 0; i < blob_count; i++)
+        blobs[i] = (ProtobufCBinaryData){.data = (uint8_t *)(uintptr_t)chunks->blobs[i].bytes,
+                                         .len = chunks->blobs[i].size};
+    manifest.n_blobs = blob_count;
+    manifest.blobs = blobs;
     if (answer != NULL) {
         manifest.chunk_hashes.data = (uint8_t *)(uintptr_t)answer->hashes;
         manifest.chunk_hashes.len = (size_t)chunks->chunk_count * MUSTER_HASH128_BYTES;
-        muster_hash128(answer->hashes, manifest.chunk_hashes.len, root);
+        if (root_compute(mem, answer->hashes, manifest.chunk_hashes.len, chunks->blobs, blob_count,
+                         root) != MUSTER_OK)
+            goto done;
         manifest.root.data = root;
         manifest.root.len = sizeof(root);
     }
     rc = muster_proto_pack(mem, &manifest, ret_bytes, ret_size);
 done:
+    muster_mem_free(mem, blobs);
     muster_mem_free(mem, pointers);
     muster_mem_free(mem, tensors);
     return rc;
@@ -82,6 +113,29 @@ static enum muster_rc copy_tensors(struct muster_state_manifest *manifest,
     return MUSTER_OK;
 }
 
+static enum muster_rc copy_blobs(struct muster_state_manifest *manifest,
+                                 const Mstate__Manifest *message)
+{
+    if (message->n_blobs == 0)
+        return MUSTER_OK;
+    manifest->blobs =
+        muster_mem_alloc_zero(manifest->mem, message->n_blobs, sizeof(manifest->blobs[0]));
+    if (manifest->blobs == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < message->n_blobs; i++) {
+        void *bytes = muster_mem_alloc(manifest->mem, message->blobs[i].len + 1);
+
+        if (bytes == NULL)
+            return MUSTER_RESOURCE_EXHAUSTED;
+        if (message->blobs[i].len > 0)
+            memcpy(bytes, message->blobs[i].data, message->blobs[i].len);
+        manifest->blobs[i] =
+            (struct muster_node_blob){.bytes = bytes, .size = message->blobs[i].len};
+        manifest->blob_count = i + 1;
+    }
+    return MUSTER_OK;
+}
+
 /* The root is computed and not only taken: comparing roots is then comparing all hashes. */
 static enum muster_rc copy_hashes(struct muster_state_manifest *manifest,
                                   const Mstate__Manifest *message, struct muster_error *ret_error)
@@ -102,10 +156,12 @@ static enum muster_rc copy_hashes(struct muster_state_manifest *manifest,
         return MUSTER_RESOURCE_EXHAUSTED;
     if (bytes > 0)
         memcpy(manifest->hashes, message->chunk_hashes.data, bytes);
-    muster_hash128(manifest->hashes, bytes, manifest->root);
+    if (root_compute(manifest->mem, manifest->hashes, bytes, manifest->blobs, manifest->blob_count,
+                     manifest->root) != MUSTER_OK)
+        return MUSTER_RESOURCE_EXHAUSTED;
     if (memcmp(manifest->root, message->root.data, MUSTER_HASH128_BYTES) != 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "the root of a state manifest does not fit its hashes");
+                                "the root of a state manifest does not fit its hashes and blobs");
     return MUSTER_OK;
 }
 
@@ -122,6 +178,8 @@ enum muster_rc muster_state_manifest_unpack(struct muster_mem *mem, const void *
         return rc;
     manifest.step = message->step;
     rc = copy_tensors(&manifest, message);
+    if (rc == MUSTER_OK)
+        rc = copy_blobs(&manifest, message);
     if (rc == MUSTER_OK)
         rc = copy_hashes(&manifest, message, ret_error);
     muster_proto_free(message);

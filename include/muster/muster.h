@@ -51,6 +51,7 @@
 #include <muster/static_group.h>
 #include <muster/status.h>
 #include <muster/strategy.h>
+#include <muster/strategy_blob.h>
 #include <muster/strategy_checkpoint.h>
 #include <muster/strategy_exchange.h>
 #include <muster/strategy_preemption.h>

@@ -9,7 +9,6 @@ import numpy
 import muster
 
 EXIT_PREEMPTED = 42  # include/muster/strategy_preemption.h
-_LENGTH_BYTES = 8
 
 
 def _dump(value):
@@ -66,8 +65,8 @@ class Elastic:
     job begin with those of rank 0.
 
     extra: state that is not an array, by name: objects with state_dict() and load_state_dict(), generators of random
-    numbers (numpy's, random.Random), dicts. They are pickled into `blob_bytes` of the state at each commit. A member
-    loads them when it is given the state, and when a step runs again.
+    numbers (numpy's, random.Random), dicts. They are pickled into a part of the state at each commit, 8 MiB at
+    most. A member loads them when it is given the state, and when a step runs again.
 
     data: a dataset of muster.data. step.share() is this member's part of the step, and average() the mean over the
     records of all, by which the place in the data moves. steps() ends behind the last pass.
@@ -79,7 +78,7 @@ class Elastic:
     ends this member; the others go on, and `muster run` starts it again. Options are those of muster.Strategy.
     """
 
-    def __init__(self, state, *, extra=None, data=None, checkpoint=None, every=100, keep=2, blob_bytes=65536, **options):
+    def __init__(self, state, *, extra=None, data=None, checkpoint=None, every=100, keep=2, **options):
         if not isinstance(every, int) or every < 1:
             raise ValueError(f"every must be a number of steps from 1 on, got {every!r}")
         self.strategy = muster.Strategy(**options)
@@ -94,9 +93,8 @@ class Elastic:
         if data is not None:
             self.strategy.register("muster.position", data.position)
         if self._extra:
-            self._blob = numpy.zeros(blob_bytes, numpy.uint8)
+            self.strategy.register_blob("muster.extra")
             self._save()
-            self.strategy.register("muster.extra", self._blob)
         if checkpoint is not None:
             self.strategy.restore(str(checkpoint))
 
@@ -258,17 +256,10 @@ class Elastic:
     # --- what is state and not an array ---
 
     def _save(self):
-        text = _dump({name: _state_of(name, each) for name, each in self._extra.items()})
-        room = len(self._blob) - _LENGTH_BYTES
-        if len(text) > room:
-            raise ValueError(f"extra takes {len(text)} bytes, and has room for {room}: give Elastic a larger blob_bytes")
-        self._blob[:_LENGTH_BYTES] = numpy.frombuffer(len(text).to_bytes(_LENGTH_BYTES, "little"), numpy.uint8)
-        self._blob[_LENGTH_BYTES:_LENGTH_BYTES + len(text)] = numpy.frombuffer(text, numpy.uint8)
-        self._blob[_LENGTH_BYTES + len(text):] = 0
+        self.strategy.set_blob("muster.extra", _dump({name: _state_of(name, each) for name, each in self._extra.items()}))
 
     def _load(self):
-        length = int.from_bytes(self._blob[:_LENGTH_BYTES].tobytes(), "little")
-        values = pickle.loads(self._blob[_LENGTH_BYTES:_LENGTH_BYTES + length].tobytes())
+        values = pickle.loads(self.strategy.blob("muster.extra"))
         for name, value in values.items():
             _set_state(self._extra[name], value)
 

@@ -8,6 +8,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import guard
@@ -91,6 +92,13 @@ def check_device():
         output.stderr), output.stderr
 
 
+def check_compute():
+    begin = time.monotonic()
+    line, = bench("-n", "2", "--bytes", "1K", "--iters", "5", "--compute-us", "100000")
+    assert line["compute_us"] == 100000 and line["identical"], line
+    assert time.monotonic() - begin > 0.5, "each of the 5 operations comes behind 0.1 s"
+
+
 def check_usage():
     output = subprocess.run([MUSTER, "bench", "allreduce", "--bytes", "7"], capture_output=True, text=True, timeout=60)
     assert output.returncode == 2 and "--bytes must hold multiples of 4 bytes, the size of an element, got '7' in 7" in output.stderr, output.stderr
@@ -119,6 +127,7 @@ if __name__ == "__main__":
     check_limits()
     check_choices()
     check_device()
+    check_compute()
     check_forced()
     check_sizes(2, "f32", "tcp", "private")
     check_sizes(3, "u8", "tcp", "mapped")

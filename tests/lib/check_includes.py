@@ -125,7 +125,7 @@ PUBLIC = {
     "collective": "backend collective gpu static_group view",
     "cluster": "coordination_server locks registry registry_server server server_client server_def tpu_coordinator",
     "params": "params params_drain params_inspect params_server publication",
-    "training": "checkpoint dataset strategy_checkpoint strategy_exchange strategy_preemption input micro_batches replica replicas slices strategy strategy_request strategy_role",
+    "training": "checkpoint dataset strategy_checkpoint strategy_exchange strategy_preemption input micro_batches replica replicas slices strategy strategy_blob strategy_request strategy_role",
 }
 
 # Third-party headers and the files they are confined to.

@@ -33,6 +33,8 @@ RULES = [
      r"ioctl|poll|ppoll|select|pselect|epoll_\w+|eventfd|signalfd|memfd_create|shm_open|mmap|rename|unlink|mkstemp|glob",
      {NET_SOCKETS: r".*", SHARED_MEMORY: r".*", GPU_THREAD: r".*",
       "runtime/loop/loop_libevent.c": r"close|read",  # of its timerfd
+      "runtime/driver/driver_seat.c": r"poll",
+      "runtime/loop/loop_libevent_beside.c": r"epoll_ctl",
       "runtime/loop/loop_libevent_fd.c": r"close|fcntl|epoll_\w+|pipe2",
       "runtime/loop/wake_eventfd.c": r"eventfd|read|write|close",
       "runtime/system/files_system.c": r"open|read|close|glob",

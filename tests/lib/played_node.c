@@ -79,6 +79,20 @@ static void on_state_turn(struct muster_task *task)
     played.on_state();
 }
 
+void muster_node_set_blobs(struct muster_node *node, const struct muster_node_blob *blobs,
+                           size_t count)
+{
+    (void)node;
+    played.blobs = blobs;
+    played_note("blobs %zu\n", count);
+}
+
+const struct muster_node_blob *muster_node_fetched_blobs(const struct muster_node *node)
+{
+    (void)node;
+    return played.fetched_blobs;
+}
+
 enum muster_rc muster_node_set_state(struct muster_node *node,
                                      const struct muster_node_tensor *tensors, size_t count)
 {

@@ -52,7 +52,9 @@ struct played_node {
     enum muster_rc open_rc, set_state_rc, pack_rc, start_rc; /* not OK: refused so */
     unsigned refused_start; /* the operation that is refused, from 1: RESOURCE_EXHAUSTED; 0: none */
     bool are_ops_held;      /* until they are cancelled */
-    const char *match;      /* what differs from the state of another member, or NULL: nothing */
+    const struct muster_node_blob *blobs;         /* of the strategy */
+    const struct muster_node_blob *fetched_blobs; /* that come with the state, or NULL */
+    const char *match; /* what differs from the state of another member, or NULL: nothing */
 
     /* On the loop, in a later turn, and NULL by default. */
     void (*on_state)(void); /* the state has been set */

@@ -93,8 +93,42 @@ def test_parts_that_do_not_fit_are_refused(strategy, call, error, text):
         call(strategy, numpy.arange(3.0))
 
 
+def test_a_blob_has_any_size_and_counts_from_commit():
+    with muster.Strategy() as strategy:
+        strategy.register_blob("extra")
+        strategy.register("array", numpy.zeros(1))
+        assert strategy.blob("extra") == b""
+        strategy.set_blob("extra", b"first")
+        strategy.begin()
+        assert strategy.blob("extra") == b"first"
+        strategy.set_blob("extra", bytearray(100000))
+        assert strategy.blob("extra") == b"first"
+        strategy.commit()
+        strategy.begin()
+        assert strategy.blob("extra") == bytes(100000)
+        strategy.set_blob("extra", numpy.arange(4, dtype="uint8"))
+        strategy.begin()  # the step runs again
+        assert strategy.blob("extra") == bytes(100000)
+        strategy.set_blob("extra", b"")
+        strategy.commit()
+        assert strategy.blob("extra") == b""
+
+
+def test_a_blob_that_is_not_there_is_named(strategy):
+    with pytest.raises(muster.NotFound, match="no blob extra: register it before the first begin"):
+        strategy.set_blob("extra", b"")
+    with pytest.raises(muster.NotFound):
+        strategy.blob("extra")
+    with pytest.raises(TypeError):
+        strategy.set_blob("extra", "text")
+    with pytest.raises(TypeError):
+        strategy.register_blob(None)
+    with pytest.raises(muster.FailedPrecondition):
+        strategy.register_blob("late")
+
+
 def test_names_of_the_place(strategy):
-    assert (strategy.rank, strategy.size, strategy.step, strategy.task, strategy.restored) == (0, 1, 1, 0, False)
+    assert (strategy.rank, strategy.size, strategy.step, strategy.task, strategy.restored, strategy.joined) == (0, 1, 1, 0, False, 0)
     assert strategy.task_type == "worker" and strategy.view >= 1 and len(strategy.digest) == 16 and not strategy.closed
 
 

@@ -10,8 +10,8 @@ import random
 rng = numpy.random.default_rng(5)
 data = rng.standard_normal((240, 4)); target = data @ [1.0, 2.0, 3.0, 4.0]
 weights, momentum = numpy.zeros(4), numpy.zeros(4)
-order, schedule = numpy.random.default_rng(7), {"rate": 0.1}
-elastic = muster.Elastic({"weights": weights, "momentum": momentum}, extra={"order": order, "schedule": schedule, "more": random.Random(3)}, OPTIONS)
+order, schedule, notes = numpy.random.default_rng(7), {"rate": 0.1}, {}
+elastic = muster.Elastic({"weights": weights, "momentum": momentum}, extra={"order": order, "schedule": schedule, "more": random.Random(3), "notes": notes}, OPTIONS)
 gradient, = elastic.buffers([weights])
 stop = numpy.zeros(1)
 say("opened")
@@ -25,10 +25,11 @@ for step in elastic.steps(STEPS):
         weights -= schedule["rate"] * momentum
         schedule["rate"] *= 0.999
         now = step.step
+        notes[now] = "x" * (10 * now)       # 200 KB after 200 steps
     say("step", now, step.size, step.contributors, step.restored)
     if now == 30 and elastic.task in HOLD and is_first:
         wait_for("go")
-say("weights", elastic.step, *(repr(float(each)) for each in weights), schedule["rate"], order.integers(0, 1000000))
+say("weights", elastic.step, *(repr(float(each)) for each in weights), schedule["rate"], order.integers(0, 1000000), sum(map(len, notes.values())))
 elastic.close()
 """
 
@@ -72,6 +73,7 @@ def test_kills_change_no_weight(job, undisturbed, wire):
     assert len({str(words) for words in results.values()}) == 1 and len(results) >= 2, results
     step, order = results[2][0], results[2][6]
     assert (step, order) == (undisturbed[0], undisturbed[6]), "the generator of batches has gone on as without deaths"
+    assert results[2][7] == undisturbed[7] == str(5 * 200 * 201), "what has grown is with all"
     assert weights_of(results[2]) == pytest.approx(weights_of(undisturbed), rel=1e-3)
     assert "byte-identical" in run.text()
 
@@ -145,8 +147,8 @@ def test_a_job_that_is_preempted_says_so(job, tmp_path):
 def test_extra_that_is_too_large_is_told(alone):
     done = alone("""
 try:
-    muster.Elastic({}, extra={"text": {"a": "x" * 1000}}, blob_bytes=500)
-except ValueError as error:
+    muster.Elastic({}, extra={"text": {"a": "x" * (9 << 20)}})
+except muster.ResourceExhausted as error:
     print(error)
 try:
     muster.Elastic({}, extra={"text": 3})
@@ -154,4 +156,4 @@ except TypeError as error:
     print(error)
 """)
 
-    assert "larger blob_bytes" in done.stdout and "state_dict()" in done.stdout, done
+    assert "at most 8388608 bytes together" in done.stdout and "state_dict()" in done.stdout, done

@@ -213,7 +213,7 @@ static void note_result(struct rank *rank)
         result->memory_bytes > used->memory_bytes ? result->memory_bytes : used->memory_bytes;
 }
 
-/* What a program does between two steps: it keeps its processor busy, and is in no call. */
+/* As a program between two steps: it keeps its processor busy, and is in no call. */
 static void rank_compute(const struct rank *rank)
 {
     const double until_us = now_us() + (double)rank->run->settings->compute_us;

@@ -195,8 +195,8 @@ static void command_begin(const struct words *words)
 
     (void)words;
     if (puppet_is_ok(muster_strategy_begin(puppet_strategy, &step, &is_restored)))
-        printf("ok step=%" PRIu64 " restored=%d rank=%u size=%u epoch=%" PRIu64 " joined=%u\n", step,
-               is_restored, muster_strategy_rank(puppet_strategy),
+        printf("ok step=%" PRIu64 " restored=%d rank=%u size=%u epoch=%" PRIu64 " joined=%u\n",
+               step, is_restored, muster_strategy_rank(puppet_strategy),
                muster_strategy_size(puppet_strategy), muster_strategy_epoch(puppet_strategy),
                muster_strategy_joined(puppet_strategy));
 }
@@ -526,6 +526,11 @@ static const struct {
     {"change", command_change, true},
     {"get", command_get, true},
     {"begin", command_begin, true},
+    {"register_blob", puppet_register_blob, true},
+    {"set_blob", puppet_set_blob, true},
+    {"blob", puppet_blob, true},
+    {"checkpoint", puppet_checkpoint, true},
+    {"restore", puppet_restore, true},
     {"train_early", command_train_early, true},
     {"all_reduce", command_all_reduce, true},
     {"all_reduce_weighted", command_all_reduce_weighted, true},

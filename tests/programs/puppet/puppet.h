@@ -43,6 +43,13 @@ void puppet_device_get(const struct words *words);
 void puppet_device_copied(const struct words *words);
 void puppet_knob(const struct words *words);
 
+/* puppet_blob.c: blobs of the state, and checkpoints */
+void puppet_register_blob(const struct words *words);
+void puppet_set_blob(const struct words *words);
+void puppet_blob(const struct words *words);
+void puppet_checkpoint(const struct words *words);
+void puppet_restore(const struct words *words);
+
 /* puppet_split.c: groups of some members */
 void puppet_split(const struct words *words);
 void puppet_split_place(const struct words *words);

@@ -519,6 +519,60 @@ static void joiner_gets_every_byte_from_all_members(void **state)
                      WEIGHTS * sizeof(float) + BIASES * sizeof(int64_t));
 }
 
+/* One of each member, and of the joiner, which is never asked for it. */
+static void show_blobs(const struct muster_node_blob *blobs, size_t joiner_count)
+{
+    for (int i = 0; i < MEMBERS; i++) {
+        world.members[i].state.chunks.blobs = &blobs[i];
+        world.members[i].state.chunks.blob_count = 1;
+    }
+    world.joiner.chunks.blobs = blobs;
+    world.joiner.chunks.blob_count = joiner_count;
+}
+
+static void blobs_come_with_the_state(void **state)
+{
+    static const struct muster_node_blob blobs[MEMBERS] = {{"same", 4}, {"same", 4}, {"same", 4}};
+
+    (void)state;
+    show_blobs(blobs, 1);
+    commit_all(5);
+
+    start_fetch(5);
+    assert_fetched();
+
+    assert_int_equal(world.catch_up.blob_count, 1);
+    assert_int_equal(world.catch_up.blobs[0].size, 4);
+    assert_memory_equal(world.catch_up.blobs[0].bytes, "same", 4);
+    muster_state_blobs_free(world.test.env.mem, world.catch_up.blobs, 1);
+}
+
+static void members_whose_blobs_differ_are_named(void **state)
+{
+    static const struct muster_node_blob blobs[MEMBERS] = {{"same", 4}, {"same", 4}, {"sane", 4}};
+
+    (void)state;
+    show_blobs(blobs, 1);
+    commit_all(5);
+
+    start_fetch(5);
+    finish_fetch(MUSTER_DATA_LOSS);
+    assert_non_null(strstr(world.catch_up.error.text, "hold different bytes of state 5"));
+}
+
+static void another_number_of_blobs_is_told(void **state)
+{
+    static const struct muster_node_blob blobs[MEMBERS] = {{"same", 4}, {"same", 4}, {"same", 4}};
+
+    (void)state;
+    show_blobs(blobs, 0);
+    commit_all(5);
+
+    start_fetch(5);
+    finish_fetch(MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(world.catch_up.error.text, "0 blobs are registered here and 1 on"));
+}
+
 static void equal_chunks_are_not_fetched(void **state)
 {
     (void)state;
@@ -788,6 +842,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(joiner_gets_every_byte_from_all_members),
+        CASE(blobs_come_with_the_state),
+        CASE(members_whose_blobs_differ_are_named),
+        CASE(another_number_of_blobs_is_told),
         CASE(equal_chunks_are_not_fetched),
         CASE(request_waits_for_the_commit),
         CASE(death_of_a_source_is_made_up_by_the_others),

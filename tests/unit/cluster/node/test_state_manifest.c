@@ -124,6 +124,8 @@ static void sides_that_registered_other_tensors_are_told_which(void **state)
 
 static const uint8_t hashes[2][MUSTER_HASH128_BYTES] = {{1, 2, 3}, {4, 5, 6}};
 
+static const struct muster_node_blob blobs[2] = {{"a blob", 6}, {NULL, 0}};
+
 static void run_manifest(struct torture *torture, const void *data)
 {
     bool is_request = *(const bool *)data;
@@ -138,6 +140,8 @@ static void run_manifest(struct torture *torture, const void *data)
 
     muster_mem_limited_init(&mem, careful_mem(), 0);
     assert_int_equal(muster_state_chunks_init(&chunks, &mem.mem, registered, 2), MUSTER_OK);
+    chunks.blobs = blobs;
+    chunks.blob_count = 2;
     torture_arm_limited(torture, &mem);
     rc = muster_state_manifest_pack(&chunks, 7, is_request ? NULL : &answer, &bytes, &size);
     if (rc == MUSTER_OK)
@@ -148,8 +152,13 @@ static void run_manifest(struct torture *torture, const void *data)
         assert_int_equal(manifest.step, 7);
         assert_int_equal(muster_state_match(&chunks, &manifest, &error), MUSTER_OK);
         assert_int_equal(manifest.chunk_count, is_request ? 0 : 2);
-        if (!is_request)
+        assert_int_equal(manifest.blob_count, is_request ? 0 : 2);
+        if (!is_request) {
             assert_memory_equal(manifest.hashes, hashes, sizeof(hashes));
+            assert_int_equal(manifest.blobs[0].size, 6);
+            assert_memory_equal(manifest.blobs[0].bytes, "a blob", 6);
+            assert_int_equal(manifest.blobs[1].size, 0);
+        }
     }
     muster_state_manifest_fini(&manifest);
     muster_mem_free(&mem.mem, bytes);
@@ -214,6 +223,32 @@ static void a_manifest_must_fit_its_root(void **state)
                      MUSTER_INVALID_ARGUMENT);
 }
 
+static void the_root_covers_the_blobs(void **state)
+{
+    const struct muster_state_answer answer = {.hashes = hashes};
+    struct muster_state_chunks chunks;
+    struct muster_state_manifest manifest = {.mem = NULL};
+    struct muster_error error = {.text = ""};
+    void *bytes = NULL;
+    size_t size = 0;
+
+    (void)state;
+    assert_int_equal(muster_state_chunks_init(&chunks, careful_mem(), registered, 2), MUSTER_OK);
+    chunks.blobs = blobs;
+    chunks.blob_count = 2;
+    assert_int_equal(muster_state_manifest_pack(&chunks, 7, &answer, &bytes, &size), MUSTER_OK);
+    for (size_t i = 0; i + 6 <= size; i++)
+        if (memcmp((uint8_t *)bytes + i, "a blob", 6) == 0)
+            ((uint8_t *)bytes)[i] = 'A';
+
+    assert_int_equal(muster_state_manifest_unpack(careful_mem(), bytes, size, &manifest, &error),
+                     MUSTER_INVALID_ARGUMENT);
+
+    assert_non_null(strstr(error.text, "does not fit its hashes and blobs"));
+    muster_mem_free(careful_mem(), bytes);
+    muster_state_chunks_fini(&chunks);
+}
+
 /* --- Refusals --- */
 
 static void refusals_are_read_or_are_unreadable(void **state)
@@ -254,6 +289,7 @@ int main(void)
         cmocka_unit_test(sides_that_registered_other_tensors_are_told_which),
         cmocka_unit_test(manifests_are_read_as_they_were_written),
         cmocka_unit_test(a_manifest_must_fit_its_root),
+        cmocka_unit_test(the_root_covers_the_blobs),
         cmocka_unit_test(refusals_are_read_or_are_unreadable),
     };
 
