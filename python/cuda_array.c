@@ -17,9 +17,9 @@ static bool dtype_of_type(const char *text, enum muster_dtype *ret_dtype)
     static const struct {
         const char *text;
         enum muster_dtype dtype;
-    } types[] = {{"f4", MUSTER_F32}, {"f8", MUSTER_F64}, {"f2", MUSTER_F16}, {"i4", MUSTER_I32},
-                 {"i8", MUSTER_I64}, {"u4", MUSTER_U32}, {"u8", MUSTER_U64}, {"i1", MUSTER_I8},
-                 {"u1", MUSTER_U8},  {"b1", MUSTER_BOOL}};
+    } types[] = {{"f4", MUSTER_F32}, {"f8", MUSTER_F64},  {"f2", MUSTER_F16}, {"i4", MUSTER_I32},
+                 {"i8", MUSTER_I64}, {"u4", MUSTER_U32},  {"u8", MUSTER_U64}, {"i1", MUSTER_I8},
+                 {"u1", MUSTER_U8},  {"b1", MUSTER_BOOL}, {"i2", MUSTER_I16}, {"u2", MUSTER_U16}};
 
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
         if (text[0] != '\0' && text[0] != '>' && strcmp(text + 1, types[i].text) == 0) {
@@ -43,11 +43,11 @@ static bool type_read(PyObject *interface, const char *name, enum muster_dtype *
         is_known = muster_py_dtype_of_name(name, ret_dtype) &&
                    muster_dtype_bytes(*ret_dtype) == *ret_bytes;
     if (!is_known)
-        PyErr_Format(PyExc_TypeError,
-                     "elements must be f32, f64, f16, i32, i64, u32, u64, i8, u8 or bool, got "
-                     "'%s'%s%s",
-                     text != NULL ? text : "nothing", name != NULL ? " as " : "",
-                     name != NULL ? name : "");
+        PyErr_Format(
+            PyExc_TypeError,
+            "elements must be f32, f64, f16, i64, i32, i16, i8, u64, u32, u16, u8 or bool, got "
+            "'%s'%s%s",
+            text != NULL ? text : "nothing", name != NULL ? " as " : "", name != NULL ? name : "");
     return is_known;
 }
 

@@ -114,6 +114,8 @@ with muster.Strategy() as strategy:
     refused(BufferError, "contiguous in C order", lambda: strategy.all_reduce(flat))
     strategy.all_reduce_weighted(Array(numpy.zeros((4, 1, 4)), strides=(32, 5, 8)), 1)
     refused(BufferError, "must not be read-only", lambda: strategy.all_reduce(Array([1.0], data=(64, True))))
+    for kind, name in (("i2", None), ("u2", None), ("u1", "f8e4m3"), ("u2", "bf16")):
+        strategy.broadcast(Array(numpy.zeros(2, kind)), 0, name)
     refused(TypeError, "got '<c16'", lambda: strategy.all_reduce(Array(numpy.zeros(2, complex))))
     refused(TypeError, "got '<f8' as bf16", lambda: strategy.all_reduce(Array([1.0]), dtype="bf16"))
     refused(TypeError, "got '>f8'", lambda: strategy.all_reduce(Array([1.0], typestr=">f8")))
