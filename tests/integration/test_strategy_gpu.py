@@ -139,6 +139,18 @@ class Device(unittest.TestCase):
         self.sum([*members[:2], newcomer])
         self.end(*members[:2], newcomer)
 
+    def test_by_copies_in_host_memory_a_death_costs_no_step(self):
+        members = self.begun(3, "communication=RING", FAKE_CUDA_GUARDED=1)
+        self.sum(members)
+        for member in members[:2]:
+            member.tell(f"device_all_reduce {COUNT} 3")
+        members[2].kill()
+        got = [ok(member.hear()) for member in members[:2]]
+        self.assertEqual(got[0], got[1])
+        self.assertEqual(got[0]["value"], 3 * got[0]["contributors"])
+        self.sum(members[:2])
+        self.end(*members[:2])
+
     def test_a_death_on_the_device_aborts_it_first(self):
         members = self.begun(3)
         self.sum(members)
