@@ -70,6 +70,35 @@ with muster.Strategy() as strategy:
     assert summary["identical"] is True, summary
 
 
+def test_the_state_of_elastic_may_be_there(job):
+    running = start(job, """
+weights, gradient = Array(numpy.zeros(5)), Array(numpy.zeros(5))
+elastic = muster.Elastic({"weights": weights}, extra={"seen": (seen := {"steps": 0})})
+stop = numpy.zeros(1)
+for step in elastic.steps(1_000_000):
+    number = step.step
+    with step:
+        stop[0] = os.path.exists("stop")
+        elastic.strategy.all_reduce(stop, "max")
+        gradient.set(numpy.full(5, 2.0))
+        elastic.strategy.all_reduce_weighted(gradient, 1 + step.rank)
+        weights.set(weights.get() + gradient.get())
+        seen["steps"] += 1
+    if elastic.step == number:  # else it runs again
+        say("step", number, elastic.restored)
+        if stop[0] > 0:
+            break
+assert (weights.get() == 2 * seen["steps"]).all(), (weights.get(), seen)
+elastic.close()
+""", 2)
+    running.wait_step(3)
+    running.kill(1)
+    running.wait_until(lambda: any(words[2] == "True" for _, _, words in running.said(1)), "the rejoin")
+    running.stop()
+    summary = running.end()
+    assert summary["identical"] is True, summary
+
+
 def test_operations_and_requests_take_them(job):
     running = start(job, """
 def each(*values):
