@@ -285,7 +285,8 @@ enum muster_rc muster_request_start(struct muster_request *request,
         if (rc != MUSTER_OK)
             return rc;
     }
-    strategy->request_calls = &request_calls;
+    if (strategy->request_calls == NULL) /* the loop reads it as soon as there is a request */
+        strategy->request_calls = &request_calls;
     return is_reduction(request->kind) ? muster_strategy_call_reduction(strategy, request)
                                        : muster_strategy_call_exchange(strategy, request);
 }
