@@ -86,7 +86,7 @@ static enum muster_rc try_start(unsigned i, bool is_out, uint8_t *device)
                                         on_done);
 }
 
-static void start(unsigned i, bool is_out, uint8_t *device)
+static void start_one(unsigned i, bool is_out, uint8_t *device)
 {
     assert_int_equal(try_start(i, is_out, device), MUSTER_OK);
 }
@@ -104,10 +104,10 @@ static void await_done(unsigned count)
 static void bytes_go_in_and_come_out(void **state)
 {
     (void)state;
-    start(0, false, stand.device);
+    start_one(0, false, stand.device);
     assert_int_equal(stand.done_count, 0); /* never within start */
     await_done(1);
-    start(1, true, stand.device);
+    start_one(1, true, stand.device);
     await_done(2);
     assert_memory_equal(stand.out, stand.in, BYTES);
     assert_int_equal(stand.done[1].rc, MUSTER_OK);
@@ -124,8 +124,8 @@ static void only_copies_out_are_behind_the_programs_stream(void **state)
     assert_int_equal(muster_cuda_copy_in(stand.cuda, stand.device, stand.in, BYTES, NULL, &error),
                      MUSTER_OK);
     muster_cuda_leave(stand.cuda, NULL);
-    start(0, true, stand.device);
-    start(1, false, stand.other);
+    start_one(0, true, stand.device);
+    start_one(1, false, stand.other);
     await_done(1);
     assert_ptr_equal(stand.done[0].transfer, &stand.transfers[1]);
     stand.knobs.cuda_set("lazy", 0);
@@ -137,7 +137,7 @@ static void a_lost_callback_is_found(void **state)
 {
     (void)state;
     stand.knobs.cuda_set("lost_callbacks", 1);
-    start(0, false, stand.device);
+    start_one(0, false, stand.device);
     await_done(1);
     assert_int_equal(stand.done[0].rc, MUSTER_OK);
 }
@@ -163,8 +163,8 @@ static void a_failure_at_the_start_is_returned_and_kept(void **state)
 static void stop_waits_and_calls_nobody(void **state)
 {
     (void)state;
-    start(0, false, stand.device);
-    start(1, false, stand.other);
+    start_one(0, false, stand.device);
+    start_one(1, false, stand.other);
     muster_device_transfer_stop(&stand.transfers[0], stand.memory);
     await_done(1);
     assert_ptr_equal(stand.done[0].transfer, &stand.transfers[1]);
@@ -174,8 +174,8 @@ static void drain_calls_all(void **state)
 {
     (void)state;
     muster_device_transfers_drain(NULL);
-    start(0, false, stand.device);
-    start(1, true, stand.other);
+    start_one(0, false, stand.device);
+    start_one(1, true, stand.other);
     muster_device_transfers_drain(stand.memory);
     assert_int_equal(stand.done_count, 2);
     test_env_turn(&stand.test.env, 3);
