@@ -25,6 +25,16 @@ static uint32_t table_width(const void *data, uint32_t number)
 
 /* --- OPEN, TABLE --- */
 
+/* The generation of the newest process that has opened the source here; 0: none has. */
+static uint32_t generation_of(const struct muster_params_region *region,
+                              const struct muster_incarnation *id)
+{
+    uint64_t slot;
+    const struct muster_params_source *source = muster_params_source_find(region, id, &slot);
+
+    return source != NULL ? (uint32_t)source->generation : 0;
+}
+
 /* A source gets its generation from the server of its home shard, and shows it to all others. */
 static enum muster_rc source_open(struct muster_params_client *client,
                                   const struct muster_frame_header *header,
@@ -40,6 +50,7 @@ static enum muster_rc source_open(struct muster_params_client *client,
                                                 .home_is_elsewhere = !muster_params_server_leads(
                                                     server, home, server->map->epoch),
                                                 .is_named = open->name[0] != '\0'};
+    uint32_t before = generation_of(server->region, &open->source);
     enum muster_rc rc;
 
     if (client->is_open)
@@ -49,21 +60,24 @@ static enum muster_rc source_open(struct muster_params_client *client,
         rc = muster_params_server_source_join(server, &opener, &client->slot, ret_error);
     else
         rc = muster_params_server_source_open(server, &opener, &client->slot, ret_error);
-    if (rc == MUSTER_OK && open->generation == 0 &&
+    if (rc == MUSTER_OK &&
+        (open->generation == 0 || generation_of(server->region, &open->source) != before) &&
         muster_params_source_forward(server, client->slot) != MUSTER_OK)
         rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                               "no memory to tell other servers of the source");
     return rc;
 }
 
-/* All servers that may lead the home shard after this one learn the generation before it is answered. */
+/* All servers that may lead one of this server's shards after it learn the generation before it is answered: they
+ * would take pushes of an older process. */
 static bool opened_answer(struct muster_params_client *client,
-                          const struct muster_frame_header *header, uint32_t home)
+                          const struct muster_frame_header *header)
 {
     struct muster_params_server *server = client->server;
     const struct muster_params_source *source =
         muster_params_source_at(server->region, client->slot);
-    struct muster_params_waiting *waiting = muster_params_waiting_new(client, header, 1);
+    uint32_t shard_count = server->region->head->shard_count;
+    struct muster_params_waiting *waiting = muster_params_waiting_new(client, header, shard_count);
 
     if (waiting == NULL)
         return false;
@@ -81,14 +95,17 @@ static bool opened_answer(struct muster_params_client *client,
     muster_params_opened_pack(
         &(struct muster_params_opened){.slot = client->slot,
                                        .generation = client->generation,
-                                       .shard_count = server->region->head->shard_count,
+                                       .shard_count = shard_count,
                                        .lease_s =
                                            (uint32_t)(server->source_lease_ns / MUSTER_NS_PER_S),
                                        .sequence =
                                            muster_params_source_sequence(server->region, source)},
         waiting->answer->payload);
     waiting->answer->frame.header.payload_bytes = MUSTER_PARAMS_OPENED_BYTES;
-    muster_params_waiting_add(waiting, home);
+    for (uint32_t shard = 0; shard < shard_count; shard++) {
+        if (muster_params_server_leads(server, shard, server->map->epoch))
+            muster_params_waiting_add(waiting, shard);
+    }
     waiting->held.number = server->record_count;
     return muster_params_waiting_start(waiting);
 }
@@ -110,7 +127,7 @@ bool muster_params_handle_open(struct muster_params_client *client,
     if (source_open(client, header, &open, &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
     memcpy(client->name, open.name, sizeof(client->name));
-    return opened_answer(client, header, home);
+    return opened_answer(client, header);
 }
 
 bool muster_params_handle_table(struct muster_params_client *client,

@@ -446,7 +446,7 @@ static void a_server_that_learns_shards_is_not_drained_before_they_are_taken_fro
     params_copies_close(&scene);
 }
 
-/* --- A home that moves --- */
+/* --- Sources are opened --- */
 
 static bool is_held(void *data)
 {
@@ -465,8 +465,74 @@ static void home_lead(struct params_copies *scene, uint32_t home, uint32_t membe
     map->epoch++;
     shard->since = map->epoch;
     shard->copies[0] = (uint16_t)scene->job.members[member].server->place;
-    shard->copy_count = 1;
+    for (uint32_t i = 0; i < map->shard_count; i++)
+        map->shards[i].copy_count = 1;
     muster_params_server_set_map(server, map);
+}
+
+/* The shard has no copies: the map of its own server says so. */
+static void shard_single(struct params_copies *scene, uint32_t shard)
+{
+    struct muster_params_server *server = scene->job.members[0].server;
+    struct muster_params_map *map = muster_params_map_new(server->env->mem);
+
+    *map = *server->map;
+    map->epoch++;
+    map->shards[shard].copy_count = 1;
+    muster_params_server_set_map(server, map);
+}
+
+static bool is_known_at_both(const struct params_copies *scene, const struct muster_incarnation *id)
+{
+    uint64_t slot;
+
+    for (uint32_t i = 0; i < 2; i++) {
+        if (muster_params_source_find(scene->job.members[i].server->region, id, &slot) == NULL)
+            return false;
+    }
+    return true;
+}
+
+/* A server that takes over another shard of this one must refuse older processes of the source, too. */
+static void a_source_is_open_when_all_that_may_lead_a_shard_know_it(void **state)
+{
+    static const struct {
+        uint16_t flags;
+        uint64_t generation;
+    } rows[] = {{0, 0}, {MUSTER_PARAMS_OPEN_JOIN, 3}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_params_open open = {.generation = rows[i].generation, .process = 7};
+        const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
+                                                   .type = MUSTER_PARAMS_OPEN,
+                                                   .flags = rows[i].flags,
+                                                   .payload_bytes = MUSTER_PARAMS_OPEN_BYTES};
+        struct muster_peer_hello hello = params_peer_hello();
+        uint8_t bytes[MUSTER_PARAMS_OPEN_BYTES];
+        struct params_peer peer = {.discards = false};
+        struct params_copies scene;
+        uint32_t home;
+
+        params_copies_open(&scene, 2, 2);
+        home = params_copies_shard_led(&scene, 0);
+        while (muster_params_source_home(&open.source, PARAMS_CALLER_SHARDS) != home)
+            open.source.bytes[0]++;
+        muster_params_open_pack(&open, bytes);
+        params_peer_open(&peer, scene.job.env, scene.job.members[0].address, &hello);
+        shard_single(&scene, home);
+        params_copies_pause(&scene, true);
+        params_peer_send(&peer, &header, bytes);
+        test_env_run_until(scene.job.env, is_held, &scene);
+
+        assert_int_equal(peer.count, 0);
+        params_copies_pause(&scene, false);
+        params_peer_await(&peer, 1);
+        assert_int_equal(peer.headers[0].type, MUSTER_PARAMS_OPENED);
+        assert_true(is_known_at_both(&scene, &open.source));
+        params_peer_close(&peer);
+        params_copies_close(&scene);
+    }
 }
 
 static void a_source_whose_home_moves_is_named_again_over_the_same_link(void **state)
@@ -519,6 +585,7 @@ int main(void)
         cmocka_unit_test(a_server_that_comes_expects_the_clients_of_its_teacher),
         cmocka_unit_test(a_shard_that_moves_takes_its_rows_along),
         cmocka_unit_test(a_server_that_learns_shards_is_not_drained_before_they_are_taken_from_it),
+        cmocka_unit_test(a_source_is_open_when_all_that_may_lead_a_shard_know_it),
         cmocka_unit_test(a_source_whose_home_moves_is_named_again_over_the_same_link),
     };
 
