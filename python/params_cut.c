@@ -14,17 +14,14 @@ static bool is_never(void *data)
     return false;
 }
 
-/* Within a call. A cut is refused at once while no server leads a shard. The wait may last longer, but the next
- * attempt needs a deadline to come. */
-static void pause_wait(const struct muster_py_runtime *runtime, uint64_t *deadline_ns)
+/* Within a call. A cut is refused at once while no server leads a shard. */
+static void pause_wait(const struct muster_py_runtime *runtime)
 {
     struct muster_loop *loop = runtime->env->loop;
     enum muster_rc rc = muster_runtime_wait(runtime->runtime, is_never, NULL,
                                             muster_loop_after_ns(loop, AGAIN_PAUSE_NS));
 
     MUSTER_ASSERT(rc == MUSTER_DEADLINE_EXCEEDED);
-    if (*deadline_ns <= muster_loop_now_ns(loop))
-        *deadline_ns = muster_loop_after_ns(loop, 1);
 }
 
 /* Within a call. The reasons of UNAVAILABLE pass soon: a server has died, a client has come. */
@@ -32,19 +29,23 @@ static enum muster_rc cut_wait(struct muster_py_params *self, struct muster_para
                                const char *folder, uint64_t clock, uint64_t deadline_ns,
                                struct muster_params_cut *ret_cut)
 {
-    bool is_again = false;
+    struct muster_error last = {.rc = MUSTER_OK};
     enum muster_rc rc;
 
     do {
-        if (is_again)
-            pause_wait(&self->runtime, &deadline_ns);
-        is_again = true;
+        if (last.rc != MUSTER_OK)
+            pause_wait(&self->runtime);
         *op = (struct muster_params_op){.data = self};
         muster_py_runtime_expect(&self->runtime);
         rc = muster_params_cut_at_start(op, self->params, folder, clock, ret_cut, deadline_ns,
                                         muster_py_params_on_done);
+        if (last.rc != MUSTER_OK && rc == MUSTER_INVALID_ARGUMENT) { /* the deadline has passed */
+            op->error = last;
+            return last.rc;
+        }
         if (rc == MUSTER_OK)
             rc = muster_py_runtime_wait(&self->runtime, cancel_op, op);
+        last = op->error;
     } while (rc == MUSTER_UNAVAILABLE &&
              deadline_ns > muster_loop_after_ns(self->runtime.env->loop, AGAIN_PAUSE_NS));
     return rc;

@@ -267,17 +267,14 @@ static bool is_never(void *data)
     return false;
 }
 
-/* In the seat. A cut is refused at once while no server leads a shard. The wait may last longer, but the next
- * attempt needs a deadline to come. */
-static void pause_wait(const struct muster_params *params, uint64_t *deadline_ns)
+/* In the seat. A cut is refused at once while no server leads a shard. */
+static void pause_wait(const struct muster_params *params)
 {
     struct muster_loop *loop = params->env->loop;
     enum muster_rc rc = muster_runtime_wait(params->runtime, is_never, NULL,
                                             muster_loop_after_ns(loop, AGAIN_PAUSE_NS));
 
     MUSTER_ASSERT(rc == MUSTER_DEADLINE_EXCEEDED);
-    if (*deadline_ns <= muster_loop_now_ns(loop))
-        *deadline_ns = muster_loop_after_ns(loop, 1);
 }
 
 /* The reasons of UNAVAILABLE pass soon: a server has died, a client has come. */
@@ -297,9 +294,13 @@ enum muster_rc muster_params_cut_at(struct muster_params *params, const char *fo
         if (rc != MUSTER_OK)
             return rc;
         if (is_again)
-            pause_wait(params, &deadline_ns);
-        is_again = true;
+            pause_wait(params);
         rc = muster_params_cut_at_start(&op, params, folder, clock, ret_cut, deadline_ns, on_done);
+        if (is_again && rc == MUSTER_INVALID_ARGUMENT) { /* the deadline has passed */
+            muster_runtime_leave(params->runtime);
+            return MUSTER_UNAVAILABLE;
+        }
+        is_again = true;
         rc = op_wait(&op, params->runtime, rc, ret_error);
     } while (rc == MUSTER_UNAVAILABLE &&
              deadline_ns > muster_loop_after_ns(params->env->loop, AGAIN_PAUSE_NS));
