@@ -192,7 +192,7 @@ MUSTER_API void muster_params_close(struct muster_params *params, uint64_t deadl
 /** One operation. Caller's memory until done. */
 struct muster_params_op {
     void *data;
-    struct muster_error error; /* at done, unless OK */
+    struct muster_error error; /* at done, unless OK; and why a start was refused for its arguments */
     /* private */
     struct muster_params *params;
     muster_params_op_fn *done;

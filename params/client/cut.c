@@ -452,10 +452,18 @@ enum muster_rc muster_params_cut_at_start(struct muster_params_op *op, struct mu
     struct muster_params_cutting *cutting;
     enum muster_rc rc;
 
-    if (folder[0] == '\0' || strlen(folder) > MUSTER_PARAMS_FOLDER_BYTES_MAX || clock == UINT64_MAX)
-        return MUSTER_INVALID_ARGUMENT;
+    if (folder == NULL || folder[0] == '\0' || strlen(folder) > MUSTER_PARAMS_FOLDER_BYTES_MAX)
+        return muster_error_set(&op->error, MUSTER_INVALID_ARGUMENT,
+                                "the folder of a cut must have 1 to %u bytes, got %s",
+                                MUSTER_PARAMS_FOLDER_BYTES_MAX,
+                                folder == NULL || folder[0] == '\0' ? "none" : "more");
+    if (clock == UINT64_MAX)
+        return muster_error_set(&op->error, MUSTER_INVALID_ARGUMENT,
+                                "the clock of a cut must not be that of sources that are done");
     if (params->cutting != NULL || !params->is_ready)
-        return MUSTER_FAILED_PRECONDITION;
+        return muster_error_set(&op->error, MUSTER_FAILED_PRECONDITION, "%s",
+                                params->cutting != NULL ? "this client makes another cut already"
+                                                        : "this client is not connected yet");
     cutting = cutting_new(params, folder);
     if (cutting == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;

@@ -101,17 +101,32 @@ enum muster_rc muster_params_tick_start(struct muster_params_op *op, struct must
     return muster_params_tick_weighted_start(op, params, clock, 1, deadline_ns, done);
 }
 
+static enum muster_rc tick_check(const struct muster_params *params, uint64_t clock, double weight,
+                                 struct muster_error *ret_error)
+{
+    if (params->options.clock_sources == 0)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "a client that ticks must be opened with clock_sources, got 0");
+    if (clock < params->ticked)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "clocks must rise: this source has ticked %llu, got %llu",
+                                (unsigned long long)params->ticked, (unsigned long long)clock);
+    if (!isfinite(weight) || weight < 0)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the weight of a tick must be 0 or more and finite, got %g",
+                                weight);
+    return MUSTER_OK;
+}
+
 enum muster_rc muster_params_tick_weighted_start(struct muster_params_op *op,
                                                  struct muster_params *params, uint64_t clock,
                                                  double weight, uint64_t deadline_ns,
                                                  muster_params_op_fn *done)
 {
-    enum muster_rc rc;
+    enum muster_rc rc = tick_check(params, clock, weight, &op->error);
 
-    if (params->options.clock_sources == 0 || clock < params->ticked || !isfinite(weight) ||
-        weight < 0)
-        return MUSTER_INVALID_ARGUMENT;
-    rc = muster_params_op_begin(op, params, deadline_ns, done);
+    if (rc == MUSTER_OK)
+        rc = muster_params_op_begin(op, params, deadline_ns, done);
     if (rc != MUSTER_OK)
         return rc;
     op->clock = params->ticked = clock;

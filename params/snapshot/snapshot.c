@@ -56,10 +56,17 @@ static enum muster_rc file_read(const struct muster_params_snapshot *snapshot, c
                                 size_t limit, char **ret_bytes, size_t *ret_size,
                                 struct muster_error *ret_error)
 {
-    enum muster_rc rc =
-        muster_files_read(snapshot->files, snapshot->mem, path, limit, ret_bytes, ret_size);
+    enum muster_rc rc;
+    int sys;
 
-    return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "cannot read %s", path);
+    errno = 0; /* other files than the system's leave no reason */
+    rc = muster_files_read(snapshot->files, snapshot->mem, path, limit, ret_bytes, ret_size);
+    sys = errno;
+    if (rc == MUSTER_OK)
+        return rc;
+    return sys != 0 ? muster_error_set_sys(ret_error, rc, sys, "cannot read %.200s", path)
+                    : muster_error_set(ret_error, rc, "cannot read %.200s: %s", path,
+                                       muster_rc_text(rc));
 }
 
 enum muster_rc muster_params_snapshot_write(const struct muster_params_snapshot *snapshot,

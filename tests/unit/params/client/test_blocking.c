@@ -161,6 +161,7 @@ static void errors_come_as_values_with_their_texts(void **state)
     struct scene scene;
     struct muster_params *params = NULL;
     struct muster_params_table *table;
+    struct muster_params_cut cut;
 
     (void)state;
     scene_open(&scene);
@@ -184,6 +185,22 @@ static void errors_come_as_values_with_their_texts(void **state)
                                         TIMEOUT_NS, &scene.error),
                      MUSTER_INVALID_ARGUMENT);
     assert_int_equal(scene.error.rc, MUSTER_INVALID_ARGUMENT);
+    assert_string_equal(scene.error.text,
+                        "rows of table counters must be at least one, with keys and values, got 0");
+    assert_int_equal(muster_params_pull(table, &(struct muster_params_rows){&key, NULL, 1},
+                                        TIMEOUT_NS, &scene.error),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(scene.error.text, "without values"));
+    assert_int_equal(muster_params_push_pull(table, &(struct muster_params_rows){&key, values, 1},
+                                             NULL, TIMEOUT_NS, &scene.error),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(scene.error.text, "ret_values"));
+    assert_int_equal(muster_params_tick(params, 1, 1, TIMEOUT_NS, &scene.error),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(scene.error.text, "clock_sources"));
+    assert_int_equal(muster_params_cut(params, NULL, &cut, TIMEOUT_NS, &scene.error),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(scene.error.text, "folder"));
     assert_rc_ok(muster_params_disconnect(params, TIMEOUT_NS, &scene.error), &scene);
     scene_close(&scene);
 }
