@@ -142,7 +142,10 @@ class Serve(ParamsCluster):
             self.assertIn(line, text)
 
     def test_wrong_options_are_refused(self):
-        for words, text in ((["--shards", "100"], "power of two"), (["--memory-max", "1M"], "--memory-max"), (["--listen", "nonsense"], "--listen")):
+        for words, text in ((["--cut-keep", "2"], "need --cut-dir DIR"), (["--tls-client-ca", "x"], "got --tls-client-ca alone"),
+                            (["--restore", "/nowhere"], "cannot read /nowhere/manifest: No such file or directory"),
+                            (["--authorization", __file__], f"--authorization {__file__}: bad JSON"),
+                            (["--shards", "100"], "power of two"), (["--memory-max", "1M"], "--memory-max"), (["--listen", "nonsense"], "--listen")):
             done = subprocess.run([MUSTER, "params", "serve", *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
             self.assertNotEqual(done.returncode, 0, words)
             self.assertIn(text, done.stderr)

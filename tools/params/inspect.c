@@ -35,7 +35,7 @@ static const struct muster_option rows[] = {
     {.name = "interval",
      .kind = MUSTER_OPTION_DURATION,
      .offset = offsetof(struct inspect_settings, interval_ns),
-     .fallback = "200ms",
+     .fallback = "0.2",
      .unit = "s",
      .help = "Time between two questions, for rows per second; 0: no second one."},
     PARAMS_TLS_ROWS(struct inspect_settings),

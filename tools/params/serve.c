@@ -14,6 +14,12 @@
 #include "params/cutter.h"
 #include "params/servers.h"
 
+/* Without --cut-dir they must stay as they are. */
+#define CUT_EVERY_S_TEXT "300"
+#define CUT_EVERY_NS     (300 * MUSTER_NS_PER_S)
+#define CUT_KEEP_TEXT    "3"
+#define CUT_KEEP         3u
+
 static const struct muster_option rows[] = {
     {.name = "listen",
      .letter = 'l',
@@ -149,14 +155,14 @@ static const struct muster_option rows[] = {
     {.name = "cut-every",
      .kind = MUSTER_OPTION_DURATION,
      .offset = offsetof(struct params_seat_settings, cut_every_ns),
-     .fallback = "300",
+     .fallback = CUT_EVERY_S_TEXT,
      .unit = "s",
      .min = 10 * MUSTER_NS_PER_MS,
      .help = "Time from one cut to the next. One that fails is told of, and the next one comes."},
     {.name = "cut-keep",
      .kind = MUSTER_OPTION_NUMBER,
      .offset = offsetof(struct params_seat_settings, cut_keep),
-     .fallback = "3",
+     .fallback = CUT_KEEP_TEXT,
      .min = 1,
      .max = 64,
      .help = "The newest cuts that are not deleted."},
@@ -251,8 +257,13 @@ static bool cut_check(const struct params_seat_settings *settings, int *ret_exit
                                    "--force-new needs --restore and --registry");
         return false;
     }
-    if (settings->cut_folder == NULL)
-        return true;
+    if (settings->cut_folder == NULL) {
+        if (settings->cut_every_ns == CUT_EVERY_NS && settings->cut_keep == CUT_KEEP)
+            return true;
+        *ret_exit = command_refuse(params_serve_options.command,
+                                   "--cut-every and --cut-keep need --cut-dir DIR");
+        return false;
+    }
     if (access(settings->cut_folder, W_OK | X_OK) == 0)
         return true;
     *ret_exit = command_refuse(params_serve_options.command, "--cut-dir: the folder %s: %s",

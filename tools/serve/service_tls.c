@@ -15,7 +15,8 @@ bool service_tls_check(const char *command, const struct service_tls_settings *s
         (settings->client_ca == NULL || settings->cert != NULL))
         return true;
     *ret_exit = command_refuse(
-        command, "--tls-cert and --tls-key must both be given for TLS, got one of them");
+        command, "--tls-cert and --tls-key must both be given for TLS, got %s",
+        settings->cert == NULL && settings->key == NULL ? "--tls-client-ca alone" : "one of them");
     return false;
 }
 
@@ -39,6 +40,7 @@ enum muster_rc service_authorization_new(struct muster_env *env,
                                          struct muster_authorization **ret_authorization,
                                          struct muster_error *ret_error)
 {
+    struct muster_error error;
     char *text = NULL;
     size_t bytes = 0;
     enum muster_rc rc;
@@ -50,7 +52,9 @@ enum muster_rc service_authorization_new(struct muster_env *env,
     if (rc != MUSTER_OK)
         return muster_error_set(ret_error, rc, "--authorization %.150s cannot be read: %s",
                                 settings->authorization, muster_rc_text(rc));
-    rc = muster_authorization_parse(env, text, ret_authorization, ret_error);
+    rc = muster_authorization_parse(env, text, ret_authorization, &error);
     muster_mem_free(env->mem, text);
-    return rc;
+    return rc == MUSTER_OK ? rc
+                           : muster_error_set(ret_error, rc, "--authorization %.100s: %s",
+                                              settings->authorization, error.text);
 }
