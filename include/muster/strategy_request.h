@@ -72,7 +72,8 @@ struct muster_request {
  *
  * Tensors in device memory are copied to the host's behind what the program's stream holds now, which start does not
  * wait for, and what the operation has written is copied back. The requests and calls behind it begin when its own
- * operation has: in the same order on all members. Memory that cannot be pinned makes start wait for the stream.
+ * operation has: in the same order on all members. Memory that cannot be pinned makes start wait for the stream. A
+ * blocking call of the same operation goes through NCCL, unless communication is RING: all members take the same form.
  *
  * Owns:    borrows request until it has been completed, and the memory of its tensors until it has ended
  *          (muster_request_has_ended); of tensors in device memory until it has been completed.
