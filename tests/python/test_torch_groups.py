@@ -124,27 +124,35 @@ say("done")
 
 def test_a_death_ends_the_operations_of_its_group_alone(job):
     run = job(BEGIN + """
-pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
-mine = pairs[rank // 2]
-x = torch.ones(1)
-dist.all_reduce(x, group=mine)
+three, pair = dist.new_group([0, 1, 2]), dist.new_group([2, 3])
+x = torch.ones(100000)
+if rank < 3:
+    dist.all_reduce(x, group=three)
 dist.barrier()
 if rank == 1:
     os.kill(os.getpid(), 9)
-try:
+if rank < 3:
+    try:
+        while True:
+            dist.all_reduce(torch.ones(100000), group=three)
+    except muster.Aborted:
+        say("aborted")
+if rank > 1:
     for i in range(20):
-        dist.all_reduce(x, group=mine)
+        dist.all_reduce(x := torch.ones(1), group=pair)
     say("end", x.item())
-except muster.Aborted:
-    say("aborted")
 dist.all_reduce(y := torch.ones(1))
 say("others", y.item())
+dist.destroy_process_group()
+say("closed")
 """, 4, "--max-restarts", "0")
 
     run.child.wait(120)
     ends = {task: words for task, _, words in run.said() if words[0] in ("end", "aborted")}
-    assert ends == {0: ["aborted"], 2: ["end", str(2.0**21)], 3: ["end", str(2.0**21)]}, (ends, run.text())
+    assert ends == {0: ["aborted"], 2: ["end", "2.0"], 3: ["end", "2.0"]}, (ends, run.text())
+    assert ["aborted"] in [words for _, _, words in run.said(2)]
     assert {task: words[1] for task, _, words in run.said() if words[0] == "others"} == {0: "3.0", 2: "3.0", 3: "3.0"}
+    assert {task for task, _, words in run.said() if words[0] == "closed"} == {0, 2, 3}, run.text()
 
 
 def test_a_group_is_reconfigured_without_the_dead_and_with_who_comes_back(job):

@@ -41,7 +41,7 @@ class Sending:
         """The last part first: the receiver, which asks for them in their order, finds each given up."""
         for each in reversed(self.requests):
             each.cancel()
-        self.mail.let_go(self)
+        self.mail.give_up(self)
 
 
 class Receiving:
@@ -73,6 +73,7 @@ class Mail:
     def __init__(self, strategy):
         self.strategy = strategy
         self._sendings = []  # nobody may have waited for them
+        self._given_up = []  # requests that were cancelled
         self._awaited = {}  # rank: receives in the order in which they were asked for
         self._kept = {}  # rank: (key, bytes) that nobody has asked for
         self._reading = {}  # rank: _Reading
@@ -111,6 +112,11 @@ class Mail:
         if sending in self._sendings:
             self._sendings.remove(sending)
 
+    def give_up(self, sending):
+        """Its requests still have to end before commit."""
+        self.let_go(sending)
+        self._given_up = [each for each in self._given_up + sending.requests if not each.done]
+
     def requests_of(self, rank):
         return [self._reading[rank].request] if rank in self._reading else []
 
@@ -119,7 +125,8 @@ class Mail:
         receivings = [self.receive(rank, key, array) for rank, array in incoming.items()]
         sendings = []
         try:
-            sendings += [self.send(rank, key, array) for rank, array in outgoing.items()]
+            for rank, array in outgoing.items():
+                sendings.append(self.send(rank, key, array))
             for each in receivings + sendings:
                 each.wait()
         except BaseException:
@@ -161,13 +168,16 @@ class Mail:
         """What is sent is received; a receive that nobody has waited for is given up."""
         while self._sendings:
             self._sendings[0].wait()
-        for each in self._reading.values():
-            each.request.cancel()
+        reading = [each.request for each in self._reading.values()]
+        self._reading.clear()
+        for each in reading:
+            each.cancel()
+        for each in reading + self._given_up:
             try:
-                each.request.wait()
+                each.wait()
             except muster.Error:
                 pass
-        self._reading.clear()
+        self.strategy.poll()  # completes what has ended by itself
 
     # --- what comes from a rank ---
 
