@@ -54,7 +54,7 @@ PLACES = {
     "python": ".c .h CMakeLists.txt README.md pyproject.toml",
     "python/muster/**": ".py .pyi py.typed",
     "tools/**": ".c .h README.md",
-    "tools": "CMakeLists.txt README.md install-dependencies quickstart test",
+    "tools": "CMakeLists.txt README.md install-dependencies quickstart test wheel",
     "tools/run/report": ".c .h README.md page.html",
     "tools/protoc_gen_muster": ".c .h .proto README.md",
 }
