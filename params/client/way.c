@@ -365,7 +365,12 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
 
 static void on_down(struct muster_peer_link *link, const struct muster_error *error)
 {
-    way_end(muster_peer_link_data(link), error);
+    struct muster_params_way *way = muster_peer_link_data(link);
+    struct muster_error named = *error;
+
+    if (strstr(error->text, way->server) == NULL) /* a program may know several servers */
+        snprintf(named.text, sizeof(named.text), "server %.80s: %.150s", way->server, error->text);
+    way_end(way, &named);
 }
 
 static const struct muster_peer_link_events link_events = {.on_ready = on_ready,

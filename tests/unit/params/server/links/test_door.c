@@ -193,7 +193,8 @@ static void clients_without_a_right_certificate_are_refused(void **state)
         client_start(&scene, row->has_tls, row->cert);
         test_env_run_until(&scene.client_env, is_refused, &wait);
         if (scene.is_opened != (row->rc != MUSTER_OK) || scene.rc != row->rc ||
-            strstr(muster_params_error(scene.params)->text, row->client_text) == NULL)
+            strstr(muster_params_error(scene.params)->text, row->client_text) == NULL ||
+            strstr(muster_params_error(scene.params)->text, scene.stand.address) == NULL)
             fail_msg("%s: the client says: %s", row->name, muster_params_error(scene.params)->text);
         if (row->server_text != NULL && strstr(scene.refusals.reason, row->server_text) == NULL)
             fail_msg("%s: the server says: %s", row->name, scene.refusals.reason);
