@@ -135,7 +135,7 @@ class Faults(ParamsCluster):
         process = self.start(*inside, MUSTER, "params", "serve", "--listen", "127.0.0.1:0", "--memory-max", "64M", "--job", "j")
         address = process.stdout.readline().split()[1]
         ledger = self.client("params_ledger", address, 0, 20000)
-        cut = (*inside, MUSTER, "params", "cut", "--server", address, "--job", "j", "--timeout", "2", folder)
+        cut = (*inside, MUSTER, "params", "cut", "--server", address, "--job", "j", "--timeout", str(PATIENCE_S), folder)
 
         filled = subprocess.run([*inside, "dd", "if=/dev/zero", f"of={folder}/filler", "bs=1k"], capture_output=True, text=True, check=False)
         self.assertIn("No space left", filled.stderr)
