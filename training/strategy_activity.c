@@ -86,7 +86,7 @@ static void log_wait(struct muster_strategy *strategy, const char *text, bool is
     muster_trace_emit(strategy->env, "begin_waits", strategy->next_step, now_ns - since_ns, 0);
     if (is_logged)
         return;
-    MUSTER_LOG(strategy->env, WARN, "begin_waits", "for",
+    MUSTER_LOG(strategy->env, WARN, "begin_waits", "waits_for",
                text[0] != '\0' ? text : "the other members", "seconds",
                (now_ns - since_ns) / MUSTER_NS_PER_S);
 }

@@ -403,10 +403,10 @@ enum muster_rc muster_strategy_save_if_due(struct muster_strategy *strategy)
         return strategy->error.rc;
     if (rc == MUSTER_FAILED_PRECONDITION) /* the one before takes longer than it may */
         MUSTER_LOG(strategy->env, INFO, "checkpoint_left_out", "step", strategy->committed_step,
-                   "why", strategy->error.text);
+                   "reason", strategy->error.text);
     else if (rc != MUSTER_OK)
         MUSTER_LOG(strategy->env, WARN, "checkpoint_not_begun", "step", strategy->committed_step,
-                   "why", strategy->error.text);
+                   "reason", strategy->error.text);
     return MUSTER_OK;
 }
 
@@ -491,7 +491,7 @@ enum muster_rc muster_strategy_save_last(struct muster_strategy *strategy,
                      "%s",
                      (unsigned long long)last->step, last->text);
     MUSTER_LOG(strategy->env, ERROR, "last_checkpoint_failed", "step", last->step, "folder",
-               folder != NULL ? folder : "", "why", last->text);
+               folder != NULL ? folder : "", "reason", last->text);
     muster_report_unsaved(strategy->report, last->step, last->text);
     return last->rc;
 }

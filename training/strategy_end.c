@@ -86,7 +86,7 @@ static void strategy_abandon(struct muster_strategy *strategy, const char *text)
 {
     muster_report_abandoned(strategy->report, strategy->step, text);
     muster_error_set(&strategy->error, MUSTER_CANCELLED, "abandoned: %s", text);
-    MUSTER_LOG(strategy->env, WARN, "abandoned", "step", strategy->step, "why", text);
+    MUSTER_LOG(strategy->env, WARN, "abandoned", "step", strategy->step, "reason", text);
     leave_at_once(strategy);
     muster_strategy_move(strategy, MUSTER_STRATEGY_FAILED);
     muster_trace_emit(strategy->env, "abandoned", strategy->step, strategy->epoch, 0);
@@ -371,7 +371,7 @@ enum muster_rc muster_strategy_close_checked(struct muster_strategy *strategy,
     if (strategy->runtime != NULL && muster_strategy_enter(strategy, "close") != MUSTER_OK) {
         const struct muster_error *refused = muster_strategy_error(strategy);
 
-        MUSTER_LOG(strategy->env, ERROR, "close_refused", "why", refused->text);
+        MUSTER_LOG(strategy->env, ERROR, "close_refused", "reason", refused->text);
         return muster_error_set(ret_error, refused->rc, "%s", refused->text);
     }
     rc = close_in_seat(strategy, &completed, ret_error);

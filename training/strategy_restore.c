@@ -207,7 +207,7 @@ static void candidates_find(struct restoring *restoring)
                                                &entries, &count, &error);
 
     if (rc != MUSTER_OK && rc != MUSTER_NOT_FOUND) /* the first life makes the folder */
-        MUSTER_LOG(strategy->env, WARN, "checkpoints_not_listed", "why", error.text);
+        MUSTER_LOG(strategy->env, WARN, "checkpoints_not_listed", "reason", error.text);
     for (size_t i = 0; i < count; i++) {
         char name[MUSTER_CHECKPOINT_NAME_BYTES];
 
@@ -314,7 +314,7 @@ static enum muster_rc verdicts_compare(struct restoring *restoring)
 
         (void)muster_checkpoint_name_format(&restoring->name, name);
         if (restoring->verdict != VERDICT_WHOLE)
-            MUSTER_LOG(strategy->env, WARN, "checkpoint_refused", "name", name, "why",
+            MUSTER_LOG(strategy->env, WARN, "checkpoint_refused", "name", name, "reason",
                        restoring->error.text);
         else if (worst != VERDICT_WHOLE)
             muster_error_set(&restoring->error, MUSTER_DATA_LOSS,

@@ -69,7 +69,8 @@ static void saving_end(struct muster_strategy *strategy, enum muster_rc rc, cons
     (void)snprintf(result->text, sizeof(result->text), "%s", rc != MUSTER_OK ? text : "");
     if (rc != MUSTER_OK) {
         saving->failed_id = saving->checkpoint->name.id;
-        MUSTER_LOG(strategy->env, WARN, "checkpoint_abandoned", "step", result->step, "why", text);
+        MUSTER_LOG(strategy->env, WARN, "checkpoint_abandoned", "step", result->step, "reason",
+                   text);
     } else {
         MUSTER_LOG(strategy->env, INFO, "checkpoint_saved", "step", result->step, "ms",
                    result->duration_ns / MUSTER_NS_PER_MS, "copied", result->copied_bytes, "new",
@@ -229,7 +230,7 @@ static void on_looked(void *data, enum muster_rc rc)
         saving_end(strategy, rc, look->error.text);
     } else if (look->is_whole) {
         if (look->error.text[0] != '\0')
-            MUSTER_LOG(strategy->env, WARN, "checkpoints_not_deleted", "why", look->error.text);
+            MUSTER_LOG(strategy->env, WARN, "checkpoints_not_deleted", "reason", look->error.text);
         saving_end(strategy, MUSTER_OK, "");
     } else if (look->lost < saving->checkpoint->shard_count) {
         gone_format(saving, look->lost, text);

@@ -65,7 +65,7 @@ static void trace_write(struct muster_strategy *strategy, const char *error)
 
     if (rc != MUSTER_OK)
         MUSTER_LOG(strategy->env, WARN, "trace_not_written", "file",
-                   muster_recorder_path(strategy->recorder), "why", strerror(errno));
+                   muster_recorder_path(strategy->recorder), "reason", strerror(errno));
     else if (error != NULL)
         MUSTER_LOG(strategy->env, WARN, "trace_written", "file",
                    muster_recorder_path(strategy->recorder));

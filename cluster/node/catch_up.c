@@ -290,8 +290,8 @@ static void log_wait(struct fetch *fetch)
 
         if (!is_pending(source) && source->open_count == 0)
             continue;
-        MUSTER_LOG(fetch->env, WARN, "catch_up_waits", "for", source->name, "state", fetch->step,
-                   "why", why_not(source));
+        MUSTER_LOG(fetch->env, WARN, "catch_up_waits", "waits_for", source->name, "state",
+                   fetch->step, "reason", why_not(source));
         return;
     }
 }

@@ -120,7 +120,8 @@ bool muster_fetch_can_read(const struct fetch *fetch)
 
 static void give_up_reading(struct fetch_source *source, const char *why)
 {
-    MUSTER_LOG(source->fetch->env, DEBUG, "state_not_readable", "source", source->name, "why", why);
+    MUSTER_LOG(source->fetch->env, DEBUG, "state_not_readable", "source", source->name, "reason",
+               why);
     source->is_unreadable = true;
 }
 

@@ -61,7 +61,7 @@ static void source_move(struct fetch_source *source, enum fetch_source_state to,
 {
     MUSTER_ASSERT((moves[source->state] >> to & 1u) != 0);
     MUSTER_LOG(source->fetch->env, DEBUG, "state_source_moved", "source", source->name, "from",
-               state_name(source->state), "to", state_name(to), "why", why);
+               state_name(source->state), "to", state_name(to), "reason", why);
     source->state = to;
 }
 

@@ -69,6 +69,6 @@ void muster_node_preempt(struct muster_node *node, const char *cause)
         return;
     (void)snprintf(node->preempt.cause, sizeof(node->preempt.cause), "%s",
                    cause != NULL && cause[0] != '\0' ? cause : "asked for");
-    MUSTER_LOG(node->env, WARN, "preempted", "why", node->preempt.cause);
+    MUSTER_LOG(node->env, WARN, "preempted", "reason", node->preempt.cause);
     muster_node_check_preemption(node);
 }

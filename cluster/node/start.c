@@ -31,7 +31,7 @@ void muster_node_log_wait(struct muster_node *node)
         return;
     node->blocked.due_ns = now_ns + CHANGE_REPEAT_NS;
     MUSTER_LOG(node->env, WARN, "view_change_blocked", "job", node->job, "view",
-               node->blocked.epoch, "for", what, "seconds",
+               node->blocked.epoch, "waits_for", what, "seconds",
                (now_ns - node->blocked.since_ns) / MUSTER_NS_PER_S);
 }
 
@@ -119,7 +119,7 @@ void muster_node_on_start_timer(struct muster_timer *timer)
         return;
     }
     MUSTER_LOG(node->env, WARN, "start_blocked", "job", node->job, "registry",
-               node->registry.endpoints, "for", what, "seconds",
+               node->registry.endpoints, "waits_for", what, "seconds",
                (now_ns - (node->start.deadline_ns - node->start.timeout_ns)) / MUSTER_NS_PER_S);
     muster_timer_start(timer, node->env->loop,
                        again_ns < node->start.deadline_ns ? again_ns : node->start.deadline_ns);

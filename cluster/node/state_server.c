@@ -426,7 +426,7 @@ static void on_down(struct muster_peer_link *link, const struct muster_error *er
 {
     struct client *client = muster_peer_link_data(link);
 
-    MUSTER_LOG(client->server->env, DEBUG, "state_link_down", "why", error->text);
+    MUSTER_LOG(client->server->env, DEBUG, "state_link_down", "reason", error->text);
     free_client(client);
 }
 

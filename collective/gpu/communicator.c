@@ -90,7 +90,7 @@ static void set_failed(struct muster_gpu_communicator *comm, const struct muster
     muster_timer_stop(&comm->timer);
     comm->error = *why;
     muster_gpu_communicator_move(comm, MUSTER_GPU_FAILED);
-    MUSTER_LOG(comm->device->env, WARN, "gpu_communicator_failed", "name", comm->name, "why",
+    MUSTER_LOG(comm->device->env, WARN, "gpu_communicator_failed", "name", comm->name, "reason",
                why->text);
 }
 

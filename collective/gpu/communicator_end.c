@@ -102,7 +102,7 @@ static void on_ended(struct muster_gpu_request *request)
         return;
     }
     if (comm->answer.rc != MUSTER_OK)
-        MUSTER_LOG(comm->device->env, WARN, "gpu_communicator_end", "name", comm->name, "why",
+        MUSTER_LOG(comm->device->env, WARN, "gpu_communicator_end", "name", comm->name, "reason",
                    comm->answer.text);
     set_gone(comm);
 }

@@ -15,7 +15,7 @@ bool muster_device_pin(struct muster_device_memory *memory, void *host, size_t b
 
     muster_cuda_leave(memory->cuda, before);
     if (rc != MUSTER_OK)
-        MUSTER_LOG(memory->env, WARN, "memory_not_pinned", "bytes", (uint64_t)bytes, "why",
+        MUSTER_LOG(memory->env, WARN, "memory_not_pinned", "bytes", (uint64_t)bytes, "reason",
                    error.text);
     return rc == MUSTER_OK;
 }

@@ -283,7 +283,7 @@ void muster_gpu_op_agree(struct muster_gpu_op *op)
 static enum muster_rc refuse_call(struct muster_group *group, const struct muster_device_call *call,
                                   const struct muster_error *error)
 {
-    MUSTER_LOG(group->env, ERROR, "op_refused", "op", muster_device_kind_name(call->kind), "why",
+    MUSTER_LOG(group->env, ERROR, "op_refused", "op", muster_device_kind_name(call->kind), "reason",
                error->text);
     return error->rc;
 }

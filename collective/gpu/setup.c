@@ -53,7 +53,7 @@ static void end_setup(struct muster_gpu_setup *setup, const struct muster_error 
     if (why->rc != MUSTER_OK) {
         muster_gpu_communicator_release(comm, false);
         comm = NULL;
-        MUSTER_LOG(group->backend->env, ERROR, "gpu_setup_failed", "why", why->text);
+        MUSTER_LOG(group->backend->env, ERROR, "gpu_setup_failed", "reason", why->text);
     }
     muster_gpu_group_set_up(group, comm, why);
     (void)muster_gpu_setup_is_dropped(setup);
@@ -220,8 +220,8 @@ static uint32_t find_failure(const struct muster_gpu_setup *setup, struct muster
 static void try_again(struct muster_gpu_setup *setup, const struct muster_error *why)
 {
     setup->backend->counters.failed_count++;
-    MUSTER_LOG(setup->backend->env, WARN, "gpu_setup_again", "attempt", setup->attempt + 1, "why",
-               why->text);
+    MUSTER_LOG(setup->backend->env, WARN, "gpu_setup_again", "attempt", setup->attempt + 1,
+               "reason", why->text);
     if (setup->attempt + 1 >= setup->backend->options.attempt_max) {
         end_setup(setup, why);
         return;

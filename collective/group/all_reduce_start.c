@@ -13,7 +13,7 @@ static bool is_float(enum muster_dtype dtype)
 
 static enum muster_rc refuse_call(const struct muster_group *group, const char *why)
 {
-    MUSTER_LOG(group->env, ERROR, "op_refused", "op", "all_reduce", "why", why);
+    MUSTER_LOG(group->env, ERROR, "op_refused", "op", "all_reduce", "reason", why);
     return MUSTER_INVALID_ARGUMENT;
 }
 

@@ -28,7 +28,7 @@ enum muster_rc muster_backend_start(struct muster_op *op, struct muster_group *g
 
     if (rc == MUSTER_OK)
         return backend->ops->start(backend, op, group, call, done);
-    MUSTER_LOG(group->env, ERROR, "op_refused", "op", muster_device_kind_name(call->kind), "why",
+    MUSTER_LOG(group->env, ERROR, "op_refused", "op", muster_device_kind_name(call->kind), "reason",
                error.text);
     return rc;
 }

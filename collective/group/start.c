@@ -27,7 +27,7 @@ bool muster_group_has_meaning(const struct muster_group *group, const struct mus
 
     if (muster_reduction_check(call->dtype, call->reduction, &error) == MUSTER_OK)
         return true;
-    MUSTER_LOG(group->env, ERROR, "op_refused", "op", muster_op_kind_name(call->kind), "why",
+    MUSTER_LOG(group->env, ERROR, "op_refused", "op", muster_op_kind_name(call->kind), "reason",
                error.text);
     return false;
 }

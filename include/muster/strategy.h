@@ -280,7 +280,7 @@ MUSTER_API void muster_strategy_close(struct muster_strategy *strategy);
  * Errors:  those of the checkpoint that is begun here (RESOURCE_EXHAUSTED: the disk is full; ABORTED: another
  *          member could not write), or of the last one before, if none is needed here; FAILED_PRECONDITION (another
  *          thread is in a call: nothing is closed). ret_error (may be NULL) names the step, the reason and the
- *          remedy. OK behind a failure of the program's own, where nothing is saved.
+ *          remedy. OK after a failure of the program's own, where nothing is saved.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_close_checked(
     struct muster_strategy *strategy, struct muster_error *ret_error);
@@ -311,7 +311,7 @@ struct muster_strategy_split;
  * decides the operations of all groups of all splits: what can be finished is, the rest runs again or
  * ends ABORTED, in each group alike on all its members. Groups do not wait for each other.
  *
- * All members make the same splits in the same order. One that is made behind the first begin is there from then on:
+ * All members make the same splits in the same order. One that is made after the first begin is there from then on:
  * nothing is exchanged, and operations on it wait for members that have not made it yet. A program that is started
  * again makes all splits that the others have made, before it calls an operation on one.
  *

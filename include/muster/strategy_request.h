@@ -70,8 +70,8 @@ struct muster_request {
  * commit is refused while a request of the step has not been completed. begin waits for the end of those that are
  * open, and each is completed afterwards as it ended.
  *
- * Tensors in device memory are copied to the host's behind what the program's stream holds now, which start does not
- * wait for, and what the operation has written is copied back. The requests and calls behind it begin when its own
+ * Tensors in device memory are copied to the host's after what the program's stream holds now, which start does not
+ * wait for, and what the operation has written is copied back. The requests and calls after it begin when its own
  * operation has: in the same order on all members. Memory that cannot be pinned makes start wait for the stream. A
  * blocking call of the same operation goes through NCCL, unless communication is RING: all members take the same form.
  *

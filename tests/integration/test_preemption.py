@@ -525,10 +525,10 @@ class Google(Preemption):
         self.goes_on(step, *words)
 
     def test_a_maintenance_that_ends_the_machine_stops_the_job(self):
-        self.stop("instance/maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE", 'why=TERMINATE_ON_HOST_MAINTENANCE')
+        self.stop("instance/maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE", 'reason=TERMINATE_ON_HOST_MAINTENANCE')
 
     def test_the_end_of_a_spot_machine_stops_the_job(self):
-        self.stop("instance/preempted", "TRUE", 'why=PREEMPTED')
+        self.stop("instance/preempted", "TRUE", 'reason=PREEMPTED')
 
     def test_a_machine_without_such_a_server_trains_on(self):
         run = self.start("-n", "2", "--checkpoint-dir", self.checkpoints, MUSTER_PREEMPTION="gce", GCE_METADATA_HOST="127.0.0.1:1")

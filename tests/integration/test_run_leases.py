@@ -65,7 +65,7 @@ class Leases(LauncherCase, unittest.TestCase):
             member.kill()
         waiting = self.launch(host="here")
         # The second one may have made a view without the first one before it was killed, too.
-        waiting.hear(r"start_blocked .*for=\"(worker:0 at .* \(pid \d+\), )?worker:1 at .*: members of the last view .*--force-new")
+        waiting.hear(r"start_blocked .*waits_for=\"(worker:0 at .* \(pid \d+\), )?worker:1 at .*: members of the last view .*--force-new")
         waiting.kill()
         while True:  # their leases have some seconds left
             anew = self.launch(0, "--force-new", host="here")

@@ -105,7 +105,7 @@ class Waits(Case):
             twin.ok("open")
             twin.ok("register total 8 1")
             twin.tell("begin")
-        words = 'for="tasks that are not registered: worker:1; worker:0 at 127.0.0.1:{} (pid {}) has the task of this process, too: give each its own"'
+        words = 'waits_for="tasks that are not registered: worker:1; worker:0 at 127.0.0.1:{} (pid {}) has the task of this process, too: give each its own"'
         words = re.compile(re.escape(words).replace(r"\{\}", r"\d+"))
         for twin in twins:
             while not any(words.search(line) for line in twin.errors):
@@ -119,7 +119,7 @@ class Waits(Case):
         first.ok("open")
         first.ok("register total 8 1")
         first.tell("begin")
-        words = re.compile(rf'start_blocked job=late registry={re.escape(self.job.address)} for="tasks that are not registered: worker:1" seconds=(\d+)')
+        words = re.compile(rf'start_blocked job=late registry={re.escape(self.job.address)} waits_for="tasks that are not registered: worker:1" seconds=(\d+)')
         while not any(words.search(line) for line in first.errors):
             self.assertFalse(first.has_answered())
             time.sleep(0.02)

@@ -24,8 +24,8 @@ static void tell_wire(struct muster_group *group, const char *wire, const char *
     va_start(args, fmt);
     vsnprintf(group->wire_reason, sizeof(group->wire_reason), fmt, args);
     va_end(args);
-    MUSTER_LOG(group->env, INFO, "collective_wire", "view", group->view->epoch, "wire", wire, "why",
-               group->wire_reason);
+    MUSTER_LOG(group->env, INFO, "collective_wire", "view", group->view->epoch, "wire", wire,
+               "reason", group->wire_reason);
 }
 
 static const char *ineligible_reason(const struct muster_view *view)

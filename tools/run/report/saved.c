@@ -68,7 +68,7 @@ static void tell_lost(struct run *run, const struct run_task *task)
     run_log_report(run, "not_saved",
                    RUN_FIELDS(MUSTER_FIELD("step", task->unsaved_step),
                               MUSTER_FIELD("saved_step", step), MUSTER_FIELD("task", task->name),
-                              MUSTER_FIELD("why", task->unsaved),
+                              MUSTER_FIELD("reason", task->unsaved),
                               MUSTER_FIELD("exit_code", run->exit_code)),
                    text);
 }
@@ -109,7 +109,7 @@ struct muster_json *run_saved_json(struct run *run, const struct run_outcome *ou
     object = muster_json_object_new();
     if (muster_json_set(object, "step", muster_json_integer_new((int64_t)task->unsaved_step)) &&
         muster_json_set(object, "task", muster_json_text_new(task->name)) &&
-        muster_json_set(object, "why", muster_json_text_new(task->unsaved)))
+        muster_json_set(object, "reason", muster_json_text_new(task->unsaved)))
         return object;
     muster_json_free(object);
     return NULL;

@@ -12,7 +12,7 @@ struct muster_json;
 const struct run_task *run_saved_find_lost(struct run *run, const struct run_outcome *outcome);
 /** Tell whether the last step is saved, and if a checkpoint failed, the way out. */
 void run_saved_tell(struct run *run, const struct run_outcome *outcome);
-/** {"step": 12, "task": "worker:1", "why": "…"}, or null. Gives; NULL: no memory. */
+/** {"step": 12, "task": "worker:1", "reason": "…"}, or null. Gives; NULL: no memory. */
 struct muster_json *run_saved_json(struct run *run, const struct run_outcome *outcome);
 
 #endif

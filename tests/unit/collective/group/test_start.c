@@ -74,7 +74,7 @@ static void log_write(struct muster_log *log, enum muster_log_level level, uint6
     ours->level = level;
     snprintf(ours->event, sizeof(ours->event), "%s", event);
     for (size_t i = 0; i < count; i++)
-        if (strcmp(fields[i].name, "why") == 0)
+        if (strcmp(fields[i].name, "reason") == 0)
             snprintf(ours->why, sizeof(ours->why), "%s", fields[i].text);
 }
 

@@ -125,7 +125,7 @@ static void count_wires(struct muster_log *log, enum muster_log_level level, uin
     assert_int_equal(level, MUSTER_LOG_INFO);
     counting->told_count++;
     for (size_t i = 0; i < count; i++)
-        if (strcmp(fields[i].name, "why") == 0)
+        if (strcmp(fields[i].name, "reason") == 0)
             snprintf(counting->why, sizeof(counting->why), "%s", fields[i].text);
 }
 

@@ -302,7 +302,7 @@ static void a_run_that_saved_nothing_says_so(void **state)
 static void a_last_checkpoint_that_failed_is_told_with_the_way_out(void **state)
 {
     static const char *const rows[][2] = {
-        {"not_saved", "{\"step\":7,\"task\":\"worker:1\",\"why\":\"No space left\"}"}};
+        {"not_saved", "{\"step\":7,\"task\":\"worker:1\",\"reason\":\"No space left\"}"}};
     struct scene *scene = *state;
     struct run_outcome outcome;
 
