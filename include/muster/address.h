@@ -51,7 +51,7 @@ struct muster_endpoint {
     uint16_t port;
 };
 /** The part of an error's text that is new to those who name the endpoints themselves ("HOST:PORT,…",
- * with or without schemes): what stands behind "connect to HOST:PORT: ", where that is one of them, else
+ * with or without schemes): what follows "connect to HOST:PORT: ", where that is one of them, else
  * all of text. Borrowed from text. */
 MUSTER_API const char *muster_endpoint_cause(const char *text, const char *endpoints);
 /** default_port 0: the port is required. INVALID_ARGUMENT names what is wrong with the text. */

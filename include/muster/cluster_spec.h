@@ -101,7 +101,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_cluster_spec_unpack(
     struct muster_error *ret_error);
 
 /**
- * What reading both wire forms one behind the other gives (protobuf's merge): the jobs of `first`,
+ * What reading both wire forms one after the other gives (protobuf's merge): the jobs of `first`,
  * then those of `second`; of a job in both, the one of `second` counts as a whole. Gives a
  * reference.
  */

@@ -114,7 +114,7 @@ MUSTER_API uint64_t muster_dataset_record_count(const struct muster_dataset *dat
  * stream of its own (OFF, FILE, HINT), else (DATA) piece worker + num_workers * replica of each global batch by
  * muster_batch_cut. A count of 0 is a replica without records in the last global batch of an epoch.
  *
- * Errors:  OUT_OF_RANGE (behind the last epoch), DATA_LOSS (a record is damaged or its file has changed; the
+ * Errors:  OUT_OF_RANGE (after the last epoch), DATA_LOSS (a record is damaged or its file has changed; the
  *          text names file and byte), FAILED_PRECONDITION (the position is another dataset's), what
  *          options->read returns, RESOURCE_EXHAUSTED, others of the system. The position is as before.
  */
@@ -128,7 +128,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_dataset_next(
  * Owns:    fields point into row or text, which has room for row->size bytes.
  * Units:   delimiter is ',' mostly; not a quote.
  * Errors:  INVALID_ARGUMENT (more fields than fields_max; a quote within a field that does not begin with one, or
- *          something behind the closing one): the text names the column, from 1.
+ *          something after the closing one): the text names the column, from 1.
  * Source:  RFC 4180 2.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_dataset_row_parse(
@@ -146,7 +146,7 @@ MUSTER_API uint64_t muster_dataset_epoch(const struct muster_dataset *dataset);
  * All members have the same position: it is a tensor that is registered with the strategy. The step's records are
  * the next `batch` ones that are not used yet, and each member takes the part of its rank. The position moves by
  * what the members say that they have used, in the same operation that sums their gradients: the claims, a few
- * numbers behind the gradient, come out with exactly those records whose gradients are in the sum. What nobody
+ * numbers after the gradient, come out with exactly those records whose gradients are in the sum. What nobody
  * claims, because its member died and the sum was made without it (RETRY), stays in the position as not used, and
  * comes first in the next step.
  *
@@ -168,7 +168,7 @@ MUSTER_API uint64_t muster_dataset_epoch(const struct muster_dataset *dataset);
  * Two members may begin a step under different views, and their parts overlap then. The claims show that, to all
  * members alike: apply_claims returns ABORTED, the step changes nothing, and its records come again. */
 
-/** Values of type F32 that claims take, behind a gradient of type F32 in one tensor. */
+/** Values of type F32 that claims take, after a gradient of type F32 in one tensor. */
 #define MUSTER_DATASET_CLAIMS(batch) (1u + ((batch) + 15u) / 16u)
 
 /**
@@ -221,9 +221,9 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_dataset_share(
     const struct muster_dataset *dataset, uint32_t share, struct muster_dataset_batch *ret_batch,
     struct muster_error *ret_error);
 /**
- * Move the position behind the step, whose records the members have all used. Call it between the sum and commit.
+ * Move the position after the step, whose records the members have all used. Call it between the sum and commit.
  *
- * Errors:  FAILED_PRECONDITION (the position is another dataset's), OUT_OF_RANGE (behind the last epoch). The
+ * Errors:  FAILED_PRECONDITION (the position is another dataset's), OUT_OF_RANGE (after the last epoch). The
  *          position is as before.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_dataset_complete_step(

@@ -19,7 +19,7 @@ struct muster_gpu_options {
     uint64_t abort_timeout_ns; /* then a communicator is given up; 0: 10 s */
     uint32_t attempt_max;      /* to make one, per view and cause; 0: 3, at most 4 */
     /* A user's stream also waits, on the device, for its operations that have been issued: for who
-     * puts work behind them before done. A communicator that does not end holds it up for ever. */
+     * puts work after them before done. A communicator that does not end holds it up for ever. */
     bool is_stream_joined;
     uint32_t lane; /* of its agreements with the other members, and the next one of its own; the
                       same on all; 0: 14 */

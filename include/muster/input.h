@@ -106,7 +106,7 @@ struct muster_input_stage {
     enum muster_input_stage_kind kind;
     uint64_t size;
 };
-/** The batch size behind the last stage, -1: not known. INVALID_ARGUMENT: the elements are not batched.
+/** The batch size after the last stage, -1: not known. INVALID_ARGUMENT: the elements are not batched.
  * Source: tf.data's compute_batch_size, with its errors. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_input_batch_size(
     const struct muster_input_stage *stages, size_t count, int64_t *ret_size,

@@ -25,7 +25,7 @@ enum muster_json_kind {
 #define MUSTER_JSON_DEPTH_MAX 64u
 
 /**
- * Parse a whole text: any value at the top, blanks around it, nothing else behind it. Of a repeated
+ * Parse a whole text: any value at the top, blanks around it, nothing else after it. Of a repeated
  * name the last value counts. Memory is jansson's (the C library's heap), bounded by a small
  * multiple of `size`.
  *

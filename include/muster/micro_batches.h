@@ -4,7 +4,7 @@
  * tensor for each slot, and more slots when there are fewer members. The tensors are summed by a tree over the slots:
  * which values are added, and in which order, follows from slot_count alone. So the sum has the same bits with 1 member
  * and with 7, and a job with deaths and joins ends bit by bit as one without. The program decides what is summed:
- * gradients, for example, and behind them the loss and the number of examples.
+ * gradients, for example, and after them the loss and the number of examples.
  *
  *     muster_micro_batches_open(strategy, &options, &micro, &error);      before the first begin
  *     for (;;) {

@@ -62,7 +62,7 @@ struct muster_options {
 /**
  * Fill *settings: defaults, then environment variables, then argv[1..argc), where the last of two
  * counts. "--" ends the options. A value that begins with "--" must be written --name=--value.
- * Arguments that are not options are moved behind the others; they are argv[*ret_rest..argc), in
+ * Arguments that are not options are moved after the others; they are argv[*ret_rest..argc), in
  * their order.
  *
  * Owns:    settings borrows text from argv, vars and the table.

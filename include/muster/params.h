@@ -256,7 +256,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_push_start(
     const struct muster_params_rows *rows, uint64_t deadline_ns, muster_params_op_fn *done);
 /**
  * Fetch rows into rows->values. A key without a row has its initial values, and gets no row. Pulls
- * of one loop turn travel together, behind the pushes to their table that were started before them.
+ * of one loop turn travel together, after the pushes to their table that were started before them.
  *
  * Owns:    borrows op, keys and values until done.
  * Errors:  returned INVALID_ARGUMENT, FAILED_PRECONDITION (closing); by done UNAVAILABLE,
@@ -276,8 +276,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_pull_after_start(
     const struct muster_params_rows *rows, uint64_t min_clock, uint64_t deadline_ns,
     muster_params_op_fn *done);
 /**
- * Push, and get the rows as they are behind it, in the order of the keys. Where a message is sent again
- * after a loss, the values are those behind its repetition: others may have pushed meanwhile.
+ * Push, and get the rows as they are after it, in the order of the keys. Where a message is sent again
+ * after a loss, the values are those after its repetition: others may have pushed meanwhile.
  *
  * Owns:    borrows op, keys, values and ret_values until done; ret_values may be rows->values.
  * Errors:  those of muster_params_push_start; returned INVALID_ARGUMENT also for a table by round. With
@@ -339,7 +339,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_tick_weighted_start(
     struct muster_params_op *op, struct muster_params *params, uint64_t clock, double weight,
     uint64_t deadline_ns, muster_params_op_fn *done);
 /** The open round of a table by round, as far as this client knows. A source whose push ended OUT_OF_RANGE
- * goes on there: it ticks this clock, and pushes. With is_round_carried a source that was late ticks the clock behind
+ * goes on there: it ticks this clock, and pushes. With is_round_carried a source that was late ticks the clock after
  * it to complete it: what it has pushed counts then. */
 MUSTER_API uint64_t muster_params_table_round(const struct muster_params_table *table);
 /** The contents of a cut. */
@@ -377,7 +377,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_cut_start(
  * is begun again until the deadline, and the sources go on waiting. 0: the same as muster_params_cut_start.
  *
  * Errors:  those of muster_params_cut_start; returned INVALID_ARGUMENT (UINT64_MAX); by done OUT_OF_RANGE (a
- *          source has gone on behind this clock: name a later one), FAILED_PRECONDITION (no source ticks).
+ *          source has gone on after this clock: name a later one), FAILED_PRECONDITION (no source ticks).
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_cut_at_start(
     struct muster_params_op *op, struct muster_params *params, const char *folder, uint64_t clock,

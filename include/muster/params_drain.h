@@ -19,7 +19,7 @@ struct muster_params_drain {
 };
 
 /**
- * Ask the server behind channel (channel.h: "HOST:PORT", and TLS) to drain. OK: the other servers of its
+ * Ask the server at the other end of channel (channel.h: "HOST:PORT", and TLS) to drain. OK: the other servers of its
  * job have all of its shards, and it ends.
  *
  * Units:   deadline_ns is loop time, absolute.

@@ -109,7 +109,7 @@ struct muster_params_inspect {
 };
 
 /**
- * Ask the server behind channel (channel.h: "HOST:PORT", and TLS).
+ * Ask the server at the other end of channel (channel.h: "HOST:PORT", and TLS).
  *
  * Owns:    borrows inspect until done, env and channel too; options during the call.
  * Errors:  returned RESOURCE_EXHAUSTED, and as muster_call_start; by done NOT_FOUND (no such table),

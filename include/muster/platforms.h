@@ -55,7 +55,7 @@ enum muster_kubernetes_address {
     MUSTER_KUBERNETES_POD_IP,
 };
 
-/** One job and the label selectors of its pods; pods of several stand one behind the other. */
+/** One job and the label selectors of its pods; pods of several stand one after the other. */
 struct muster_kubernetes_job {
     const char *name;
     const char *const *selectors; /* "job-name=a", "app=t,role in (a,b)" */
@@ -185,7 +185,7 @@ struct muster_union_resolver_options {
 /**
  * Every cluster question goes to all members at once; their jobs are joined.
  *
- * The tasks of a job that several members have stand one behind the other, in the order of the
+ * The tasks of a job that several members have stand one after the other, in the order of the
  * members. If one member gives the job by index, all do, and an index given twice is an error. What
  * the union itself does not know (task, rpc_layer, master, accelerators) the first member answers.
  *

@@ -155,7 +155,7 @@ struct muster_resolver {
 /* Opening. */
 
 /**
- * A resolver by scheme, with its options behind the colon: "static:worker=a:1,b:1;ps=c:1",
+ * A resolver by scheme, with its options after the colon: "static:worker=a:1,b:1;ps=c:1",
  * "tf_config:", "slurm:port_base=8888&gpus_per_task=1" (docs/resolvers.md lists them all); "auto:"
  * takes the first platform that left its mark in the environment.
  *
@@ -166,14 +166,14 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_resolver_open(
     struct muster_env *env, const char *uri, const struct muster_resolver_options *options,
     struct muster_resolver **ret_resolver, struct muster_error *ret_error);
 
-/** Whether there is a resolver of this scheme; what is behind the colon is not looked at.
+/** Whether there is a resolver of this scheme; what is after the colon is not looked at.
  * INVALID_ARGUMENT names those that exist. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_resolver_uri_check(
     const char *uri, struct muster_error *ret_error);
 
 /**
  * How a user names the task of this process to a resolver that does not know it, for error texts: "as
- * in static:worker=a:1?task_type=worker&task_id=0"; of a long URI only what belongs behind it. The
+ * in static:worker=a:1?task_type=worker&task_id=0"; of a long URI only what belongs after it. The
  * task named is the first of spec that trains (chief, master or worker), else the first of all.
  *
  * Units:   bytes: the size of ret_text; 220 have room for every such text but of the longest names.

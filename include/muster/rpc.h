@@ -38,7 +38,7 @@ struct muster_bytes {
 /** One metadata entry; "-bin" names carry raw bytes (base64 is done inside). Lower-case names. */
 struct muster_metadata_entry {
     const char *name;
-    const void *value; /* received ones have a NUL behind value_bytes */
+    const void *value; /* received ones have a NUL after value_bytes */
     size_t value_bytes;
 };
 struct muster_metadata {
@@ -321,7 +321,7 @@ MUSTER_API void muster_rpc_set_compression(struct muster_rpc *rpc,
 MUSTER_API enum muster_compression muster_rpc_compression(const struct muster_rpc *rpc);
 MUSTER_API void muster_rpc_set_compressing(struct muster_rpc *rpc, bool is_compressing);
 MUSTER_API bool muster_rpc_is_compressed(const struct muster_rpc *rpc);
-/** As muster_call_pause and muster_call_resume: on_message waits, and on_half_close behind it; on_end
+/** As muster_call_pause and muster_call_resume: on_message waits, and on_half_close after it; on_end
  * does not wait. From any callback, also on_start. */
 MUSTER_API void muster_rpc_pause(struct muster_rpc *rpc);
 MUSTER_API void muster_rpc_resume(struct muster_rpc *rpc);
@@ -387,7 +387,7 @@ struct muster_interceptor {
     void *data; /* the owner's */
     /* A client's call before anything is sent, a server's before its method sees it. Other than
      * OK: the call ends with that status and the error's text; of the interceptors before this one
-     * on_end runs, of this one and those behind it nothing more. */
+     * on_end runs, of this one and those after it nothing more. */
     enum muster_rc (*on_start)(struct muster_intercepted *call, struct muster_error *ret_error);
     /* A message is queued (client: of the request; server: of the response), or is shown next. */
     void (*on_send)(struct muster_intercepted *call,
@@ -473,7 +473,7 @@ struct muster_rpc_metrics;
  * Units:    seconds, from the turn of the loop in which a call came or began; bytes of messages as they are
  *           on the wire, without gRPC's and HTTP/2's framing.
  * Bounds:   methods that a server has not are "other". 512 pairs of method and target, 128 servers
- *           and targets have series of their own; what comes behind them is "other".
+ *           and targets have series of their own; what comes after them is "other".
  * Owns:     gives; borrows env until closed.
  * Errors:   FAILED_PRECONDITION (env->metrics is NULL), RESOURCE_EXHAUSTED.
  * Source:   gRFC A66 (names, labels, buckets), gRFC A14 (counters of sockets).

@@ -267,7 +267,7 @@ MUSTER_API void muster_strategy_report_result(struct muster_strategy *strategy, 
  * Behind begin, without any operation since (a loop that leaves when begin says a step beyond its last),
  * the exit code says whether the work is done: 0, or the launcher starts it again.
  *
- * In the middle of a step (an operation was called since begin, and no commit), or behind an operation
+ * In the middle of a step (an operation was called since begin, and no commit), or after an operation
  * that failed, it is a failure, as muster_strategy_abandon: a program that closes on its way out of an
  * error needs nothing else.
  */
@@ -292,7 +292,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_close_checked(
  *
  * A program that ends without close (exit, return from main, an exception) does this by itself if it is
  * in the middle of a step, and else leaves as one that is not done: `muster run` names who does so
- * with exit code 0 behind begin, or before the others have done their steps. Not at _exit and at
+ * with exit code 0 after begin, or before the others have done their steps. Not at _exit and at
  * signals: those tell the others as soon as the system has taken the process down.
  */
 MUSTER_API void muster_strategy_abandon(struct muster_strategy *strategy, const char *text);

@@ -88,7 +88,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_checkpoint_wait(
 
 /**
  * A new job begins with the newest whole checkpoint of the folder, before the first begin; without a manifest in the
- * folder, or without the folder, it begins with its tensors as they are. begin then returns the step behind the
+ * folder, or without the folder, it begins with its tensors as they are. begin then returns the step after the
  * checkpoint's, and *ret_is_restored. Call it on all members. Half-written and damaged ones are named in the log. What
  * ends begin: DATA_LOSS (there are manifests, and nothing is whole), INVALID_ARGUMENT (the newest has other tensors:
  * the text names the first that differs). Copies folder. FAILED_PRECONDITION (after begin), RESOURCE_EXHAUSTED.

@@ -74,7 +74,7 @@ struct muster_stream {
 };
 
 /**
- * Queue iov behind earlier writes; everything queued in one turn leaves in one system call
+ * Queue iov after earlier writes; everything queued in one turn leaves in one system call
  * where possible.
  *
  * Owns:    borrows write, the iovec array and its bytes until done.
