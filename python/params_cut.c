@@ -8,17 +8,11 @@ static void cancel_op(void *data)
 
 #define AGAIN_PAUSE_NS (20 * MUSTER_NS_PER_MS)
 
-static bool is_never(void *data)
-{
-    (void)data;
-    return false;
-}
-
 /* Within a call. A cut is refused at once while no server leads a shard. */
 static void pause_wait(const struct muster_py_runtime *runtime)
 {
     struct muster_loop *loop = runtime->env->loop;
-    enum muster_rc rc = muster_runtime_wait(runtime->runtime, is_never, NULL,
+    enum muster_rc rc = muster_runtime_wait(runtime->runtime, NULL, NULL,
                                             muster_loop_after_ns(loop, AGAIN_PAUSE_NS));
 
     MUSTER_ASSERT(rc == MUSTER_DEADLINE_EXCEEDED);

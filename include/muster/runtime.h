@@ -63,8 +63,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_runtime_check(struct muster_r
 MUSTER_API void muster_runtime_leave(struct muster_runtime *runtime);
 
 /**
- * Drive the loop in the caller's thread until is_done(data); it is asked in the seat. May be called
- * between enter and leave and from a program task.
+ * Drive the loop in the caller's thread until is_done(data); it is asked in the seat. NULL: until the
+ * deadline. May be called between enter and leave and from a program task.
  *
  * Units:   deadline_ns is loop time, absolute; UINT64_MAX: none.
  * Errors:  DEADLINE_EXCEEDED; FAILED_PRECONDITION as enter.

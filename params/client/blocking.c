@@ -261,17 +261,11 @@ enum muster_rc muster_params_cut(struct muster_params *params, const char *folde
     return muster_params_cut_at(params, folder, 0, ret_cut, timeout_ns, ret_error);
 }
 
-static bool is_never(void *data)
-{
-    (void)data;
-    return false;
-}
-
 /* In the seat. A cut is refused at once while no server leads a shard. */
 static void pause_wait(const struct muster_params *params)
 {
     struct muster_loop *loop = params->env->loop;
-    enum muster_rc rc = muster_runtime_wait(params->runtime, is_never, NULL,
+    enum muster_rc rc = muster_runtime_wait(params->runtime, NULL, NULL,
                                             muster_loop_after_ns(loop, AGAIN_PAUSE_NS));
 
     MUSTER_ASSERT(rc == MUSTER_DEADLINE_EXCEEDED);

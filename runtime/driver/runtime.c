@@ -186,9 +186,9 @@ enum muster_rc muster_runtime_wait(struct muster_runtime *runtime, bool (*is_don
 
     if (rc != MUSTER_OK)
         return rc;
-    MUSTER_ASSERT(is_done != NULL && runtime->depth > 0);
+    MUSTER_ASSERT((is_done != NULL || deadline_ns != UINT64_MAX) && runtime->depth > 0);
     muster_timer_init(&timer, on_deadline, &is_late);
-    is_over = is_done(data);
+    is_over = is_done != NULL && is_done(data);
     if (!is_over && deadline_ns != UINT64_MAX)
         muster_timer_start(&timer, runtime->env->loop, deadline_ns);
     while (!is_over && !is_late) {
@@ -197,7 +197,7 @@ enum muster_rc muster_runtime_wait(struct muster_runtime *runtime, bool (*is_don
             muster_loop_turn(runtime->env->loop, UINT64_MAX);
             run_program_tasks(runtime);
         }
-        is_over = is_done(data);
+        is_over = is_done != NULL && is_done(data);
     }
     muster_timer_stop(&timer);
     muster_runtime_leave(runtime);
