@@ -192,7 +192,7 @@ static uint64_t round_reached(const struct learner *learner, uint64_t round)
     return learner->settings->is_carried && open > round ? open : round;
 }
 
-/* The weights before training, less those behind it, count as a gradient. */
+/* The weights before training, less those after it, count as a gradient. */
 static enum muster_rc run_round(struct learner *learner, uint64_t round,
                                 struct muster_error *ret_error)
 {

@@ -24,7 +24,7 @@ struct chunk {
     alignas(max_align_t) uint8_t room[];
 };
 
-/* The arena stands at the front of its own first chunk, and the unpacked message right behind it. */
+/* The arena stands at the front of its own first chunk, and the unpacked message right after it. */
 struct arena {
     struct muster_mem *mem;
     struct chunk *chunks; /* newest first */

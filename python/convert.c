@@ -260,7 +260,7 @@ static bool dtype_of_format(const Py_buffer *buffer, enum muster_dtype *ret_dtyp
         return false;
     *ret_dtype = dtypes[letter - letters];
     if (buffer->itemsize == 4 &&
-        (*letter == 'l' || *letter == 'L')) /* the standard size, behind '=' or '<' */
+        (*letter == 'l' || *letter == 'L')) /* the standard size, after '=' or '<' */
         *ret_dtype = *letter == 'l' ? MUSTER_I32 : MUSTER_U32;
     return (size_t)buffer->itemsize == muster_dtype_bytes(*ret_dtype);
 }

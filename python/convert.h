@@ -27,7 +27,7 @@ bool muster_py_add_errors(PyObject *module);
 
 /* --- Arguments --- */
 
-/** Fill values[i] with the argument that names[i] names; those behind the first `required` may be
+/** Fill values[i] with the argument that names[i] names; those after the first `required` may be
  * missing (NULL). Borrows. */
 bool muster_py_read_arguments(const char *function, const char *const *names, size_t required,
                               PyObject *const *args, Py_ssize_t count, PyObject *keywords,
@@ -62,9 +62,9 @@ struct muster_py_tensors {
     bool takes_device; /* arrays in device memory, too */
 };
 
-/** Of arrays in host memory, unless takes_device is set behind it. */
+/** Of arrays in host memory, unless takes_device is set after it. */
 void muster_py_tensors_init(struct muster_py_tensors *tensors);
-/** Behind init: room for more than MUSTER_PY_FEW_TENSORS. Close it also after a failure. */
+/** After init: room for more than MUSTER_PY_FEW_TENSORS. Close it also after a failure. */
 bool muster_py_tensors_reserve(struct muster_py_tensors *tensors, size_t count);
 /** One more, within the room. dtype: another name for elements of that size ("bf16", which
  * the buffer protocol lacks), or NULL. */

@@ -44,7 +44,7 @@ void muster_py_runtime_tell(struct muster_py_runtime *self, enum muster_rc rc);
  * raises has the operation cancelled, once. NULL: signals are not looked at. */
 enum muster_rc muster_py_runtime_wait(struct muster_py_runtime *self, muster_py_cancel_fn *cancel,
                                       void *data);
-/** Within the last call, behind the close of what runs on it: leaves the call as well. */
+/** Within the last call, after the close of what runs on it: leaves the call as well. */
 void muster_py_runtime_close(struct muster_py_runtime *self);
 /** Whether it is closed, or of the process that this one is a fork of. */
 bool muster_py_runtime_is_gone(const struct muster_py_runtime *self);

@@ -7,10 +7,10 @@
 #include <muster/list.h>
 #include <muster/strategy.h>
 
-/** The memory of one: the strategy's until close, behind it the object's own. */
+/** The memory of one: the strategy's until close, after it the object's own. */
 struct muster_py_memory {
     struct muster_tensor tensor;
-    struct muster_kept_memory kept; /* behind close */
+    struct muster_kept_memory kept; /* after close */
     struct muster_list node;        /* in one of the strategy's lists */
     bool is_read_only;
 };

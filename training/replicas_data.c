@@ -25,7 +25,7 @@ static size_t copy_bytes(const struct muster_dataset_batch *batch)
     return (bytes + 7) / 8 * 8;
 }
 
-/* Behind `used` bytes of the strategy's memory, which may move: the batches before are told again. */
+/* After `used` bytes of the strategy's memory, which may move: the batches before are told again. */
 struct copies {
     size_t used;
     size_t starts[MUSTER_REPLICAS_MAX];

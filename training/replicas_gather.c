@@ -218,7 +218,7 @@ static enum muster_rc exchange_values(struct gathering *gathering)
                                   : MUSTER_OK;
 }
 
-/* Parts stand one behind the other; along an axis that is not the first they lie in each other. */
+/* Parts stand one after the other; along an axis that is not the first they lie in each other. */
 static enum muster_rc join_parts(struct gathering *gathering)
 {
     size_t bytes = muster_dtype_bytes(gathering->whole.dtype);

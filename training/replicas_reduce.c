@@ -12,7 +12,7 @@
 
 /* --- One value of each replica --- */
 
-/* A reduce under way. Of a MEAN the sums travel, and behind them how many elements are in them: members that die
+/* A reduce under way. Of a MEAN the sums travel, and after them how many elements are in them: members that die
  * take their part of both away. f16 and bf16 travel as f32, in which counts fit, and are rounded once. */
 struct reducing {
     struct muster_strategy *strategy;
@@ -130,7 +130,7 @@ static enum muster_rc check_values(struct reducing *reducing)
     return MUSTER_OK;
 }
 
-/* Room for what travels, and behind it for a value that is widened. */
+/* Room for what travels, and after it for a value that is widened. */
 static enum muster_rc reserve_sent(struct reducing *reducing)
 {
     enum muster_dtype dtype = reducing->values[0].dtype;

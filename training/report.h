@@ -77,13 +77,13 @@ void muster_report_activity(struct muster_report *report,
                             const struct muster_report_activity *activity);
 void muster_report_rejoined(struct muster_report *report, uint64_t epoch, double catch_up_ms,
                             uint64_t from_step);
-/** The members of view `epoch` begin behind this step of a checkpoint. */
+/** The members of view `epoch` begin after this step of a checkpoint. */
 void muster_report_restored(struct muster_report *report, uint64_t epoch, uint64_t step);
 /** The first operation since the loss that view `epoch` told, delivered then. */
 void muster_report_delivered(struct muster_report *report, uint64_t epoch, uint64_t delivered_ns);
 /** This process is about to kill itself, as it was told to. */
 void muster_report_dying(struct muster_report *report, uint64_t at_ns);
-/** This process ends without close: in `step`, which it has begun, or behind it. */
+/** This process ends without close: in `step`, which it has begun, or after it. */
 void muster_report_unclosed(struct muster_report *report, uint64_t step, bool is_in_step);
 /** This process ends without having done its work, in `step`: it is to be started again whatever
  * its exit code. */

@@ -127,7 +127,7 @@ static struct muster_device_call device_call_of(const struct muster_strategy *st
     };
 }
 
-/* All tensors are checked before any operation starts: the others would wait for those behind a refused one. */
+/* All tensors are checked before any operation starts: the others would wait for those after a refused one. */
 static enum muster_rc check_all(struct muster_strategy *strategy,
                                 const struct muster_strategy_call *call)
 {
@@ -179,7 +179,7 @@ static void count_bytes(struct muster_strategy *strategy, const struct muster_st
 }
 
 /* A failure on one member's device is not seen by the others, who may have OK from theirs. The
- * commit operation behind the work tells all of them, so that a call ends alike on all members. */
+ * commit operation after the work tells all of them, so that a call ends alike on all members. */
 enum muster_rc muster_strategy_run_on_device(struct muster_strategy *strategy,
                                              const struct muster_strategy_call *call)
 {

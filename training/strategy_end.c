@@ -43,7 +43,7 @@ static void on_gone(struct muster_node *node, void *data)
 /* --- abandoned --- */
 
 /* In the middle of a step's work: the others count on operations of this member that will not come.
- * A begin without an operation behind it may have been the end of the work; the exit code tells. */
+ * A begin without an operation after it may have been the end of the work; the exit code tells. */
 static bool is_in_work(const struct muster_strategy *strategy)
 {
     return strategy->ops_rc != MUSTER_OK ||
@@ -254,7 +254,7 @@ static void abandon_in_step(struct muster_strategy *strategy)
     strategy_abandon(strategy, text);
 }
 
-/* A member that closes behind a commit is done, and stays until nobody needs it. Its work counts for the others
+/* A member that closes after a commit is done, and stays until nobody needs it. Its work counts for the others
  * even if it is not saved: they need not repeat it. */
 static enum muster_rc leave_in_order(struct muster_strategy *strategy,
                                      struct muster_error *ret_error)

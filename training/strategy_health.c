@@ -61,7 +61,7 @@ static size_t name_missing(const struct health_check *check, uint64_t timeout_ns
         written = snprintf(names + length, room - length, "%s%s:%u (%s)", length > 0 ? ", " : "",
                            member->task_type, member->task_index, how);
         if (written < 0 || (size_t)written >= room - length)
-            room = length; /* no name behind this one has room, either */
+            room = length; /* no name after this one has room, either */
         else
             length += (size_t)written;
         names[length] = '\0';

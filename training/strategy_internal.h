@@ -171,7 +171,7 @@ struct muster_strategy {
     struct muster_strategy_schedule schedule;
     uint64_t updated_step;  /* the last one with update_begin; 0: none yet */
     char *restore_folder;   /* a new job begins from there; NULL: from its tensors */
-    uint64_t restored_step; /* … and began behind this step; 0: from its tensors */
+    uint64_t restored_step; /* … and began after this step; 0: from its tensors */
     bool is_restore_begun;  /* the tensors may have parts of a checkpoint */
 
     uint8_t *

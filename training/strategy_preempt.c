@@ -1,4 +1,4 @@
-/* Preemption: the members stop behind one step, and their state is saved before any of them leaves. */
+/* Preemption: the members stop after one step, and their state is saved before any of them leaves. */
 #include <stdio.h>
 #include <string.h>
 

@@ -21,7 +21,7 @@ struct muster_strategy_maintenance {
 /** Knowledge of this member about it. */
 struct muster_strategy_preemption {
     bool
-        is_over; /* all members have stopped behind the committed step: nothing is left but close */
+        is_over; /* all members have stopped after the committed step: nothing is left but close */
     /* Written by the loop, read by any thread: a flag by itself, sequentially consistent. */
     atomic_bool is_known;
     /* strategy_signals.c */

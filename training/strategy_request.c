@@ -18,7 +18,7 @@ struct open_request {
     const char *name;
     struct muster_stage *stage; /* NULL: its tensors are the program's */
     bool is_written;            /* what the stage has is on the device */
-    /* Until its operations start: behind the copies of its stage, and behind the requests before it. */
+    /* Until its operations start: after the copies of its stage, and after the requests before it. */
     bool is_deferred;
     bool is_cancelled;
     struct muster_list turn;
@@ -53,7 +53,7 @@ static void end_ops(struct open_request *open)
         end_open(open);
 }
 
-/* A failure of an operation behind the first one comes with the completion, since those before it are open. */
+/* A failure of an operation after the first one comes with the completion, since those before it are open. */
 static void start_ops(struct open_request *open, const struct muster_strategy_call *call,
                       struct muster_group *group)
 {
@@ -80,7 +80,7 @@ static void start_ops(struct open_request *open, const struct muster_strategy_ca
 
 /* --- Deferred --- */
 
-/* The program may change its structs and counts behind the start. */
+/* The program may change its structs and counts after the start. */
 static enum muster_rc keep_call(struct open_request *open, const struct muster_strategy_call *call)
 {
     size_t tensors = call->tensors == NULL ? 0 : call->view != NULL ? 2 : call->count;

@@ -93,7 +93,7 @@ static enum muster_rc on_bytes(void *data, uint64_t offset, const void *bytes, s
     return rc;
 }
 
-/* The look begins behind the tensor that was found last: most programs register in the order of the one that has
+/* The look begins after the tensor that was found last: most programs register in the order of the one that has
  * saved. */
 static bool tensor_find(const struct muster_strategy *strategy, const char *name, uint32_t first,
                         uint32_t *ret_index)

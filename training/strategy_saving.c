@@ -280,7 +280,7 @@ static enum muster_rc gone_look(void *data)
     return MUSTER_OK;
 }
 
-/* A shard that is cancelled ends by on_written; one that is written already, by the look behind it. */
+/* A shard that is cancelled ends by on_written; one that is written already, by the look after it. */
 static void on_gone_looked(void *data, enum muster_rc rc)
 {
     struct muster_strategy *strategy = data;

@@ -3,7 +3,7 @@
 
 #include "training/strategy_call.h"
 
-/* Also behind the first begin: what others have already sent to the new lane waits in the group. */
+/* Also after the first begin: what others have already sent to the new lane waits in the group. */
 static enum muster_rc split_add(struct muster_strategy *strategy,
                                 const struct muster_strategy_split *fields,
                                 struct muster_strategy_split **ret_split)

@@ -62,7 +62,7 @@ static enum muster_rc check_endpoint(const char *endpoint, struct muster_error *
     return muster_endpoint_parse(muster_registry_without_scheme(endpoint), 0, &parsed, ret_error);
 }
 
-/* The endpoint at *at, which moves behind it. */
+/* The endpoint at *at, which moves after it. */
 static enum muster_rc next_endpoint(const char **at, char ret_endpoint[ENDPOINT_BYTES],
                                     struct muster_error *ret_error)
 {

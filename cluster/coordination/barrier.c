@@ -445,7 +445,7 @@ void muster_coordination_leave_barriers(struct muster_coordination *coordination
                                                task, reason));
 }
 
-/* The names go behind the text that is in scratch already. */
+/* The names go after the text that is in scratch already. */
 static void add_missing(struct muster_coordination *coordination,
                         const struct muster_coordination_barrier *barrier)
 {

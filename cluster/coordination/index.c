@@ -1,5 +1,5 @@
 /* An index of entries by name: sorted, found by bisection, listed in order. Inserting moves the pointers
- * behind it, which is fast enough for the keys of a job (thousands), and listing a directory is a plain
+ * after it, which is fast enough for the keys of a job (thousands), and listing a directory is a plain
  * walk. */
 #include "cluster/coordination/index.h"
 

@@ -88,7 +88,7 @@ static bool key_find(struct muster_coordination *coordination, struct muster_byt
     return true;
 }
 
-/* The value has a NUL behind it for parse_number; its size does not count that. It is kept (keep_key) before
+/* The value has a NUL after it for parse_number; its size does not count that. It is kept (keep_key) before
  * anybody is answered, so the answers wait for the commit that holds it. */
 static bool value_set(struct muster_coordination *coordination, struct muster_coordination_key *key,
                       struct muster_bytes value)

@@ -303,7 +303,7 @@ static enum muster_rc read_page(struct muster_coordination_keeper *keeper, struc
                              &is_broken);
 }
 
-/* The first key behind `key`: it with a NUL. In *from, whose memory is replaced. */
+/* The first key after `key`: it with a NUL. In *from, whose memory is replaced. */
 static bool move_behind(struct muster_coordination_keeper *keeper, struct muster_bytes key,
                         struct muster_bytes *from)
 {
@@ -319,7 +319,7 @@ static bool move_behind(struct muster_coordination_keeper *keeper, struct muster
     return true;
 }
 
-/* Read page by page, each from behind the last key of the one before. '/' + 1 is the first byte behind all
+/* Read page by page, each from after the last key of the one before. '/' + 1 is the first byte after all
  * names of a kind. */
 static enum muster_rc load_kind(struct muster_coordination_keeper *keeper,
                                 struct muster_coordination *coordination, uint64_t now_ns,

@@ -9,7 +9,7 @@
 #include "cluster/membership/view_decide.h"
 #include "runtime/value/backoff.h"
 
-/* Behind suspicions rank k waits k steps: time for a lower rank's Freeze to arrive. */
+/* After suspicions rank k waits k steps: time for a lower rank's Freeze to arrive. */
 #define TAKEOVER_STEP_NS (30 * MUSTER_NS_PER_MS)
 /* A frozen member takes the lead over after this long, one rank after the other. A change takes milliseconds
  * unless it waits for a vote, and the new leader would wait for the same one. */
@@ -94,8 +94,8 @@ static bool has_request(struct muster_membership *machine)
 
 /* --- whose turn --- */
 
-/* The lowest rank that is not believed dead leads. Behind confirmed deaths the next rank leads at once,
- * since a dead process cannot lead too; behind suspicions it waits, because the suspected process may be
+/* The lowest rank that is not believed dead leads. After confirmed deaths the next rank leads at once,
+ * since a dead process cannot lead too; after suspicions it waits, because the suspected process may be
  * leading already. */
 static bool is_own_turn(struct muster_membership *machine)
 {

@@ -1,4 +1,4 @@
-/* Preemption: the whole job is asked to stop. The leader takes the request up, and the next view names the step behind
+/* Preemption: the whole job is asked to stop. The leader takes the request up, and the next view names the step after
  * which all members stop (docs/protocol.md, "Preemption"). */
 #include <stdio.h>
 
@@ -32,7 +32,7 @@ static bool is_of_stopped_job(const struct muster_membership *machine)
            self->is_registered && self->register_revision < machine->revision;
 }
 
-/* The job of this process stops without it: it does not begin it anew. One that was started behind its end is of the
+/* The job of this process stops without it: it does not begin it anew. One that was started after its end is of the
  * next job. */
 bool muster_membership_fail_if_stopping(struct muster_membership *machine)
 {

@@ -235,7 +235,7 @@ struct muster_node {
     struct muster_list peers, unidentified, news, idle_news;
     unsigned unidentified_count;
     struct muster_task task;          /* news, tells */
-    struct muster_task excluded_task; /* tells of an exclusion, behind the ends of operations */
+    struct muster_task excluded_task; /* tells of an exclusion, after the ends of operations */
     struct node_registry registry;
     struct node_tell tell;
     struct node_start start;

@@ -113,7 +113,7 @@ static void show_dead(struct muster_node *node, const struct muster_registry_kv 
     muster_node_feed_peer(node, MUSTER_EVENT_DEAD_PUT, incarnation, text);
 }
 
-/* Keys are "members/" or "dead/" and 32 digits behind the prefix (docs/protocol.md, "Registry keys"). Others
+/* Keys are "members/" or "dead/" and 32 digits after the prefix (docs/protocol.md, "Registry keys"). Others
  * are ignored, so that a later version may add some. */
 static bool parse_key(const char *rest, size_t length, const char *folder,
                       struct muster_incarnation *ret_incarnation)

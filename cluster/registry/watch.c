@@ -1,5 +1,5 @@
 /* The watches of the registry. A watch is in one of two lists of the hub. Those that are up to date
- * share one read of each commit's changes; those behind (they began at an old revision, or their
+ * share one read of each commit's changes; those after (they began at an old revision, or their
  * client reads slowly) read the log for themselves, a slice at a time. watch_service.c turns
  * messages into calls of this file; the queues of locks and elections use it without a client. */
 #include "cluster/registry/watch.h"
@@ -19,7 +19,7 @@
 struct watch {
     int64_t id;
     struct muster_watch_stream *stream;
-    struct muster_watch_wish wish; /* span points behind this struct */
+    struct muster_watch_wish wish; /* span points after this struct */
     /* All changes below this revision have been sent, or are not to be sent. It may be in the
      * future: such a watch counts as up to date and skips what comes before. */
     int64_t next_revision;

@@ -114,7 +114,7 @@ static void options_fill(struct muster_server_options *options, const int32_t *d
         options->protocol = "grpc";
 }
 
-/* Two packed messages, one behind the other, are what protobuf merges. Gives. */
+/* Two packed messages, one after the other, are what protobuf merges. Gives. */
 static enum muster_rc config_merge(struct muster_mem *mem, const struct muster_server_options *options,
                                    struct muster_bytes *ret_config)
 {

@@ -8,7 +8,7 @@
 
 /* --- Packing --- */
 
-/* protobuf-c takes arrays of pointers to messages; each array here is behind its pointers. */
+/* protobuf-c takes arrays of pointers to messages; each array here is after its pointers. */
 struct filters_message {
     Tensorflow__JobDeviceFilters *jobs;
     Tensorflow__JobDeviceFilters **job_pointers;
@@ -149,7 +149,7 @@ enum muster_rc muster_server_def_pack(const struct muster_server_def *def, struc
 
 /* --- Unpacking --- */
 
-/* Pieces of one message, one behind the other, are that message. Gives. */
+/* Pieces of one message, one after the other, are that message. Gives. */
 static enum muster_rc pieces_join(struct muster_mem *mem, const ProtobufCBinaryData *pieces,
                                   size_t count, struct muster_bytes *ret_joined)
 {

@@ -228,7 +228,7 @@ static bool reserve_member(struct muster_worker_groups *groups, struct muster_wo
     return true;
 }
 
-/* One block holds the name and, behind it, the attributes. */
+/* One block holds the name and, after it, the attributes. */
 static bool add_member(struct muster_worker_groups *groups, struct muster_worker_group *group,
                        const struct muster_worker_group_request *request)
 {

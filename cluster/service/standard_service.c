@@ -12,7 +12,7 @@
 #include "proto/etcd_lock.muster.h"
 
 static const struct {
-    const struct muster_descriptors *descriptors[4]; /* NULL behind the last, both */
+    const struct muster_descriptors *descriptors[4]; /* NULL after the last, both */
     const char *services[9];
 } kinds[] = {
     [MUSTER_STANDARD_REGISTRY] = {{&proto_etcd_descriptors, &proto_etcd_lock_descriptors,

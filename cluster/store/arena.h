@@ -26,7 +26,7 @@ void muster_registry_arena_reset(struct muster_registry_arena *arena);
 void *muster_registry_arena_alloc(struct muster_registry_arena *arena, size_t bytes);
 /** All zero, of count * bytes; NULL also when the product overflows. */
 void *muster_registry_arena_array(struct muster_registry_arena *arena, size_t count, size_t bytes);
-/** The array with room for one element behind its `count`: as it is, or copied into a larger one;
+/** The array with room for one element after its `count`: as it is, or copied into a larger one;
  * the smaller one stays until the reset. NULL array: none yet. NULL: as
  * muster_registry_arena_alloc. */
 void *muster_registry_arena_reserve(struct muster_registry_arena *arena, void *array, size_t count,

@@ -1,6 +1,6 @@
-/* Backups on SQLite: its online copy, a checksum behind it, and the way back. The snapshot
+/* Backups on SQLite: its online copy, a checksum after it, and the way back. The snapshot
  * service streams a copy of the living store; 'muster registry backup' and 'restore' work on
- * files. A backup is the data file and its SHA-256 behind it, the form that 'etcdctl snapshot
+ * files. A backup is the data file and its SHA-256 after it, the form that 'etcdctl snapshot
  * save' expects. */
 #include "cluster/store/backup.h"
 
@@ -24,7 +24,7 @@
 #define PIECE_BYTES    16384
 /* The header of an SQLite file: https://www.sqlite.org/fileformat.html, section 1.3. */
 #define HEADER_BYTES 100
-#define BBOLT_MAGIC  0xED0CDAEDu /* begins etcd's own database, behind 16 bytes */
+#define BBOLT_MAGIC  0xED0CDAEDu /* begins etcd's own database, after 16 bytes */
 
 static const char temporary_suffix[] = ".copy-XXXXXX";
 
@@ -421,7 +421,7 @@ static enum muster_rc read_header(int fd, const char *from, uint64_t *ret_bytes,
     return MUSTER_OK;
 }
 
-/* Copy the data without the digest behind them; *ret_bytes is their size. */
+/* Copy the data without the digest after them; *ret_bytes is their size. */
 static enum muster_rc copy_checked(struct copying *copying, struct muster_error *ret_error)
 {
     uint8_t told[MUSTER_SHA256_BYTES], counted[MUSTER_SHA256_BYTES];

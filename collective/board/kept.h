@@ -5,7 +5,7 @@
 #include <muster/collective.h>
 
 /** The tensor's data stays where it is when env is closed, whose memory is muster_mem_system's.
- * muster_tensor_free is still right before that, and muster_tensor_drop behind it. *ret_bytes are those
+ * muster_tensor_free is still right before that, and muster_tensor_drop after it. *ret_bytes are those
  * of its mapping; 0: it is ordinary memory. */
 void muster_tensor_keep(struct muster_env *env, const struct muster_tensor *tensor,
                         void **ret_start, size_t *ret_bytes);

@@ -1,5 +1,5 @@
 /* The backend of one device: opening and closing, the callbacks of finished operations, and the slow
- * timer behind them. The environment's backend table leads here; op.c and group.c do the work. */
+ * timer after them. The environment's backend table leads here; op.c and group.c do the work. */
 #include "collective/gpu/gpu_internal.h"
 
 #include <muster/base.h>

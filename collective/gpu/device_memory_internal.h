@@ -25,7 +25,7 @@ struct muster_device_memory {
     struct muster_cuda *cuda;
     struct muster_device_lane lanes[MUSTER_DEVICE_LANES];
     /* A device that has failed keeps failing (CUDA's contexts are lost for good), and the first error says most.
-     * Writer: the thread that sets FAILING, once; error is complete with FAILED (release), and read behind a load of
+     * Writer: the thread that sets FAILING, once; error is complete with FAILED (release), and read after a load of
      * it (acquire). */
     atomic_int failure;
     struct muster_error error;

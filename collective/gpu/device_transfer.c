@@ -1,4 +1,4 @@
-/* Transfers: each puts its copies on a stream, and behind them an event and a host function, which wakes the loop. The
+/* Transfers: each puts its copies on a stream, and after them an event and a host function, which wakes the loop. The
  * driver may lose the latter, and does not call it when the device fails: a slow timer looks at the events. */
 #include "collective/gpu/device_transfer.h"
 
@@ -61,7 +61,7 @@ static void end_all(struct muster_device_memory *memory, enum muster_rc rc)
         transfer_end(first_of(&memory->transfers), memory, rc);
 }
 
-/* Each done may start others and end others: the search begins anew behind it. */
+/* Each done may start others and end others: the search begins anew after it. */
 static struct muster_device_transfer *find_fired(struct muster_device_memory *memory)
 {
     MUSTER_LIST_EACH (&memory->transfers, transfer, struct muster_device_transfer, node)
@@ -142,7 +142,7 @@ static enum muster_rc transfers_open(struct muster_device_memory *memory,
     return rc;
 }
 
-/* The same event first stands behind what the program's stream holds. */
+/* The same event first stands after what the program's stream holds. */
 static enum muster_rc order_behind(const struct muster_device_transfer *transfer,
                                    const struct muster_device_memory *memory, void *stream,
                                    struct muster_error *ret_error)

@@ -14,7 +14,7 @@ struct muster_device_transfer {
     /* private */
     struct muster_list node;
     muster_device_transfer_fn *done;
-    struct muster_cuda_event *event; /* behind its copies */
+    struct muster_cuda_event *event; /* after its copies */
     struct muster_gpu_slot *slot;
     bool is_out;
 };
@@ -29,7 +29,7 @@ bool muster_device_pin(struct muster_device_memory *memory, void *host, size_t b
 void muster_device_unpin(struct muster_device_memory *memory, void *host);
 
 /**
- * Copy all of `copies`, whose host memory is pinned: out of the device, behind what `stream` (the program's) holds now,
+ * Copy all of `copies`, whose host memory is pinned: out of the device, after what `stream` (the program's) holds now,
  * or into it. Those out are done in the order of their starts, and so are those in.
  *
  * Errors:  returned UNAVAILABLE, RESOURCE_EXHAUSTED; by done UNAVAILABLE.

@@ -120,7 +120,7 @@ static void on_op_timer(struct muster_timer *timer)
 
 /* --- Issuing --- */
 
-/* Its kernel is on the stream: an event and a callback behind it say that it is done. The callback is the fast way;
+/* Its kernel is on the stream: an event and a callback after it say that it is done. The callback is the fast way;
  * the event is there for callbacks that the driver loses, and for the user's stream to wait for. */
 static enum muster_rc seal_op(struct muster_gpu_group *group, struct muster_gpu_op *op,
                               struct muster_error *ret_error)
@@ -162,7 +162,7 @@ static bool find_root(const struct muster_gpu_group *gpu_group, struct muster_gp
     return op->work.root != UINT32_MAX;
 }
 
-/* On the communicator's stream, behind what the user's stream held at the start of the operation. */
+/* On the communicator's stream, after what the user's stream held at the start of the operation. */
 static enum muster_rc issue_op(struct muster_gpu_group *group, struct muster_gpu_op *op,
                                struct muster_error *ret_error)
 {

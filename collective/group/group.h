@@ -124,7 +124,7 @@ void muster_group_hand_over(struct muster_group *group, struct muster_group *nex
 void muster_group_abort_all(struct muster_group *group, const struct muster_error *why);
 
 /** The group must have no open operation; those that only wait for others end now. Its memory goes in
- * a later turn, behind the callbacks that are due. NULL is accepted. */
+ * a later turn, after the callbacks that are due. NULL is accepted. */
 void muster_group_close(struct muster_group *group);
 
 /** After muster_group_abort_all, muster_group_hand_over: the group closes by itself as soon as nobody

@@ -71,7 +71,7 @@ void muster_run_make_plan(struct muster_run *run)
 
 /* --- Turns --- */
 
-/* False: no room for now. The operations behind it wait, too: a lane activates in order on all members, so that
+/* False: no room for now. The operations after it wait, too: a lane activates in order on all members, so that
  * two members never hold room for different operations and wait for each other. */
 static bool activate_shared(struct muster_run *run)
 {

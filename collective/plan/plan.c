@@ -150,8 +150,8 @@ static void make_ring(struct muster_plan *plan, uint32_t chunk_bytes_max)
     plan->is_next_asked = !plan->has_reduction;
     if (plan->kind != MUSTER_OP_REDUCE)
         return;
-    /* A reduce has one block and one chain, which begins behind the root and ends there. Only the
-     * member behind the root starts sums, so it alone has to fill the whole chain. */
+    /* A reduce has one block and one chain, which begins after the root and ends there. Only the
+     * member after the root starts sums, so it alone has to fill the whole chain. */
     plan->start_block = plan->prev == plan->root ? 0 : UINT32_MAX;
     plan->window = (uint32_t)clamp_value(2 * plan->n, WINDOW_MAX, WINDOW_CHUNKS_ALL);
 }
@@ -227,7 +227,7 @@ static uint32_t ring_distance(const struct muster_plan *plan, uint32_t from, uin
     return (to + plan->n - from) % plan->n;
 }
 
-/* The partial sum of a block begins at the member behind its owner and goes round the ring to the
+/* The partial sum of a block begins at the member after its owner and goes round the ring to the
  * owner, so that the owner's is the last input. All blocks are on their way at once, each from
  * another member (Patarasuk & Yuan 2009). */
 static enum muster_reduce_step reduce_step(const struct muster_plan *plan, uint32_t block)

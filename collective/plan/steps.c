@@ -93,7 +93,7 @@ static void make_direct(struct builder *builder, struct range whole)
         put_step(builder, MUSTER_STEP_RECEIVE, whole, plan->root, MESSAGE_OUT);
         return;
     }
-    /* Everybody begins with the member behind it, so that they do not all send to one at a time. */
+    /* Everybody begins with the member after it, so that they do not all send to one at a time. */
     for (uint32_t k = 1; k < plan->n; k++)
         put_step(builder, MUSTER_STEP_SEND, whole, (plan->index + k) % plan->n,
                  is_broadcast ? MESSAGE_OUT : MESSAGE_IN);
@@ -387,7 +387,7 @@ struct host {
     uint32_t count, self, leaders;
 };
 
-/* Member self sends block j to leader j, beginning behind itself, so that the leaders of a host are
+/* Member self sends block j to leader j, beginning after itself, so that the leaders of a host are
  * not all sent to in the same order. */
 static void send_in(struct builder *builder, const struct host *host, struct range whole)
 {

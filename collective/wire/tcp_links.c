@@ -114,7 +114,7 @@ void muster_wire_lose_link(struct muster_wire_peer *peer, const struct muster_er
 }
 
 /* --- Stripes: one order over several connections ---
- * The sender goes to the next stripe behind each large frame, and says so on the one it leaves; the
+ * The sender goes to the next stripe after each large frame, and says so on the one it leaves; the
  * receiver reads frames from one stripe at a time and follows. What waits on the others is in their
  * sockets meanwhile. */
 

@@ -102,7 +102,7 @@ void muster_wire_set_failpoint(struct muster_wire *wire, muster_wire_point_fn *f
     wire->failpoint_data = data;
 }
 
-/* Behind a large frame it goes on over the next stripe, or stays when there is no memory to say so.
+/* After a large frame it goes on over the next stripe, or stays when there is no memory to say so.
  * Nothing overtakes a mark, so there are none where lanes have priorities. */
 static void take_turn(struct muster_wire_peer *peer, const struct wire_frame *out)
 {

@@ -56,7 +56,7 @@ struct muster_wire_options {
     /* Connections to a member, by the side that opens them, at most MUSTER_STRIPES_MAX; 0: 1 on
      * this host, 2 to others. */
     uint32_t stripe_count;
-    uint32_t stripe_bytes_min; /* behind a payload of so much the next stripe follows; 0: 32 KiB */
+    uint32_t stripe_bytes_min; /* after a payload of so much the next stripe follows; 0: 32 KiB */
 };
 MUSTER_MUST_CHECK enum muster_rc muster_wire_tcp_open(const struct muster_wire_options *options,
                                                       struct muster_wire **ret_wire);

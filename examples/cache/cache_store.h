@@ -11,7 +11,7 @@ struct cache_entry {
     struct muster_timer expiry;
     uint64_t expires_ns; /* loop time; UINT64_MAX: never */
     size_t value_bytes;
-    char *value; /* behind the key, in one block */
+    char *value; /* after the key, in one block */
     char key[];
 };
 

@@ -256,7 +256,7 @@ enum muster_rc muster_subject_token_read(const struct muster_credentials_file *f
 
     *ret_root = NULL;
     if (file->subject_field == NULL) {
-        /* The whole file is the token; editors and shells put a line feed behind it. */
+        /* The whole file is the token; editors and shells put a line feed after it. */
         while (size > 0 && strchr(" \t\r\n", text[size - 1]) != NULL)
             text[--size] = '\0';
     } else {

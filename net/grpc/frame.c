@@ -99,7 +99,7 @@ static bool take_prefix(struct muster_grpc_parser *parser, struct muster_bytes *
     return true;
 }
 
-/* Room for `more` bytes behind what is filled: the declared size is a claim, so growth follows
+/* Room for `more` bytes after what is filled: the declared size is a claim, so growth follows
  * arrival. */
 static bool reserve_bytes(struct muster_grpc_parser *parser, size_t more)
 {

@@ -78,7 +78,7 @@ MUSTER_MUST_CHECK bool muster_grpc_parser_hold(struct muster_grpc_parser *parser
 
 #define MUSTER_GRPC_EXPLANATION_BYTES 96
 /** The status for the peer of a message that was refused, and the text of at most
- * MUSTER_GRPC_EXPLANATION_BYTES; parsed is TOO_LARGE or one behind it. */
+ * MUSTER_GRPC_EXPLANATION_BYTES; parsed is TOO_LARGE or one after it. */
 enum muster_rc muster_grpc_parser_explain(const struct muster_grpc_parser *parser,
                                           enum muster_grpc_parsed parsed,
                                           char ret_text[MUSTER_GRPC_EXPLANATION_BYTES]);

@@ -185,7 +185,7 @@ static int inflate_some(struct muster_grpc_inflater *inflater, size_t *work)
     return code;
 }
 
-/* A second member is allowed by RFC 1952 2.2, but a message of gRPC is one: anything behind it is
+/* A second member is allowed by RFC 1952 2.2, but a message of gRPC is one: anything after it is
  * damage. */
 static enum muster_rc judge_end(const struct muster_grpc_inflater *inflater)
 {

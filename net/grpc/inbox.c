@@ -159,7 +159,7 @@ bool muster_rpc_inbox_release(struct muster_rpc_inbox *inbox)
     return false;
 }
 
-/* Makes room behind the held bytes; those that were taken already make way first. */
+/* Makes room after the held bytes; those that were taken already make way first. */
 static bool inbox_reserve(struct muster_rpc_inbox *inbox, size_t more)
 {
     size_t need = inbox->held_bytes + more;

@@ -30,7 +30,7 @@ enum muster_rpc_inbox_turn {
 struct muster_rpc_inbox_events {
     /* Whether the call goes on. Otherwise nothing more is shown, and what comes is dropped. */
     bool (*is_open)(const struct muster_rpc_inbox *inbox);
-    /* A message is complete; is_last says that the peer sends nothing behind it. */
+    /* A message is complete; is_last says that the peer sends nothing after it. */
     void (*on_message)(struct muster_rpc_inbox *inbox, struct muster_bytes message, bool is_last);
     void (*on_refused)(struct muster_rpc_inbox *inbox, enum muster_grpc_parsed parsed);
     /* The peer sends no more, and all that it sent was shown. Also while paused. */
@@ -57,7 +57,7 @@ struct muster_rpc_inbox {
     uint8_t *held;                         /* at most what the stream's window lets in */
     size_t held_at, held_bytes, held_capacity;
     bool is_paused;
-    bool is_inflating; /* a message of which all has come; what is behind it waits */
+    bool is_inflating; /* a message of which all has come; what is after it waits */
     enum muster_rpc_inbox_end end;
     enum muster_rpc_inbox_turn turn;
 };

@@ -163,7 +163,7 @@ static size_t write_labels(const struct muster_rpc_series *series, char *to, siz
     return count;
 }
 
-/* Method, target and labels lie behind the series in its memory. A quoted label is at most twice as
+/* Method, target and labels lie after the series in its memory. A quoted label is at most twice as
  * long as its text. */
 static struct muster_rpc_series *series_new(struct muster_rpc_metrics *metrics,
                                             enum muster_rpc_side side, const char *method,
@@ -278,7 +278,7 @@ static void counters_free(struct muster_rpc_metrics *metrics, struct shown_count
     muster_mem_free(metrics->env->mem, shown);
 }
 
-/* Labels and name lie behind it in its memory. */
+/* Labels and name lie after it in its memory. */
 static struct shown_counters *counters_new(struct muster_rpc_metrics *metrics,
                                            enum muster_rpc_side side, const char *name)
 {

@@ -124,13 +124,13 @@ void muster_h2_output_free(struct muster_h2_output *output)
 bool muster_h2_output_is_full(const struct muster_h2_output *output)
 {
     /* A frame cannot be taken back halfway, so there must be room for the largest; the piece more
-     * is for the frame behind it. */
+     * is for the frame after it. */
     return output->gather_used + MUSTER_H2_GATHER_RESERVE > MUSTER_H2_GATHER_BYTES ||
            output->piece_count + MUSTER_H2_FRAME_PIECES_MAX + 1 > MUSTER_H2_OUTPUT_PIECES ||
            output->bytes >= MUSTER_H2_OUTPUT_BYTES;
 }
 
-/* Copied bytes lie one behind the other in gather, so a run of small frames is one piece. */
+/* Copied bytes lie one after the other in gather, so a run of small frames is one piece. */
 static bool continues_last_piece(const struct muster_h2_output *output, const void *bytes)
 {
     const struct iovec *last;

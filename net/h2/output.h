@@ -73,7 +73,7 @@ struct muster_h2_output *muster_h2_output_new(struct muster_mem *mem);
 /** Lets the buffers go. NULL is accepted. */
 void muster_h2_output_free(struct muster_h2_output *output);
 
-/** True when another DATA frame, with a frame of another kind behind it, may not fit: write first.
+/** True when another DATA frame, with a frame of another kind after it, may not fit: write first.
  */
 bool muster_h2_output_is_full(const struct muster_h2_output *output);
 /** Copy; count <= MUSTER_H2_GATHER_RESERVE and not full. */

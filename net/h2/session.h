@@ -119,7 +119,7 @@ uint64_t muster_h2_session_write_mark(const struct muster_h2_session *session);
 /** Since when the peer lets bytes wait: of the stream, or of the write, that waits longest. UINT64_MAX:
  * nothing waits. A wait begins anew when the peer has taken 16 KiB of a stream. */
 uint64_t muster_h2_session_waits_since_ns(struct muster_h2_session *session);
-/** The open streams one by one; NULL: from the first, and behind the last. */
+/** The open streams one by one; NULL: from the first, and after the last. */
 struct muster_h2_stream *muster_h2_session_next_stream(struct muster_h2_session *session,
                                                        struct muster_h2_stream *stream);
 /** Streams that the peer lets us have open at once. */

@@ -45,7 +45,7 @@ static void hide_own_secrets(const struct muster_http_request *request, char *me
 
         if (!muster_http_is_secret_header(header->name))
             continue;
-        /* "Bearer hush": only the word behind the blank is a secret. */
+        /* "Bearer hush": only the word after the blank is a secret. */
         blank = strrchr(header->value, ' ');
         muster_http_redact_secret(message, blank != NULL ? blank + 1 : header->value);
     }

@@ -37,7 +37,7 @@ enum muster_link_intent {
 };
 
 /** The first message of each side, 136 bytes on the wire. A mismatch of job or version refuses the
- * link with a text that names both. The opener alone sets what stands behind stripe_count. */
+ * link with a text that names both. The opener alone sets what stands after stripe_count. */
 struct muster_peer_hello {
     char job[MUSTER_JOB_NAME_BYTES];
     struct muster_incarnation incarnation;
@@ -110,7 +110,7 @@ struct muster_frame {
     struct iovec iov[2];
     struct muster_stream_write write;
     struct muster_list node;
-    uint64_t end; /* offset in the session behind its last byte; 0: never handed to a stream */
+    uint64_t end; /* offset in the session after its last byte; 0: never handed to a stream */
 };
 
 /** Told by the link, on the loop. Static table; `link_data` is what open was given. */

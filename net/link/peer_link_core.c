@@ -106,7 +106,7 @@ bool muster_peer_link_has_begun(const struct muster_peer_link *link,
     return frame->write.bytes_done > 0 || frame->end <= link->begun_end;
 }
 
-/* The offset behind all that has begun to leave. Frames that are wholly behind it get new offsets
+/* The offset after all that has begun to leave. Frames that are wholly after it get new offsets
  * when one before them was taken back: the session counts the bytes that leave. */
 static uint64_t begun_through(const struct muster_peer_link *link)
 {

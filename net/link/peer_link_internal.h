@@ -67,9 +67,9 @@ struct muster_peer_link {
     uint64_t session;           /* 0: cannot be resumed */
     uint32_t connection;        /* of the session, from 0 */
     bool is_met;                /* has been ready */
-    uint64_t submitted;     /* offset in the session behind the last frame given to a stream … */
-    uint64_t written;       /* … and behind the last that has left whole */
-    uint64_t begun_end;     /* … and behind what was taken back when it had begun to leave */
+    uint64_t submitted;     /* offset in the session after the last frame given to a stream … */
+    uint64_t written;       /* … and after the last that has left whole */
+    uint64_t begun_end;     /* … and after what was taken back when it had begun to leave */
     uint64_t acked;         /* the peer has said that it has so much */
     uint64_t void_end;      /* what stands before it was taken back: cannot be sent again */
     uint64_t received;      /* bytes of headers and payloads that have been taken in … */
@@ -99,7 +99,7 @@ struct muster_peer_link {
 };
 
 /** The stream's own error, or else text. UNAUTHENTICATED before the peer has said hello, where it refuses our
- * certificate: TLS 1.3 tells that behind the handshake. */
+ * certificate: TLS 1.3 tells that after the handshake. */
 static inline void muster_peer_link_lost_error(const struct muster_peer_link *link,
                                                const char *text, struct muster_error *ret_error)
 {

@@ -10,7 +10,7 @@
 /* After so many bytes the turn ends: what their use has queued, here or on other links, leaves
  * before more is read, so that both directions of a link are busy at the same time. */
 #define TURN_BYTES (256u << 10)
-/* A shorter rest of a payload is read through the inbox, together with the headers behind it. */
+/* A shorter rest of a payload is read through the inbox, together with the headers after it. */
 #define DIRECT_BYTES_MIN 2048u
 
 static size_t inbox_bytes(const struct muster_peer_link *link)

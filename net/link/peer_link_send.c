@@ -15,7 +15,7 @@ struct owned_frame {
     uint8_t bytes[];
 };
 
-/* The frame, or the head of the list, behind which this one goes. Nothing overtakes a frame that
+/* The frame, or the head of the list, after which this one goes. Nothing overtakes a frame that
  * has begun to leave, the rest of a recalled one (channel 0), or a mark between stripes. */
 static struct muster_list *place_of(struct muster_peer_link *link, const struct muster_frame *frame)
 {
@@ -32,7 +32,7 @@ static struct muster_list *place_of(struct muster_peer_link *link, const struct 
     return node;
 }
 
-/* Those behind it have not begun: the stream gives them back and gets them again. */
+/* Those after it have not begun: the stream gives them back and gets them again. */
 static void submit_before(struct muster_peer_link *link, struct muster_frame *frame)
 {
     struct muster_list *node;

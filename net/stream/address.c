@@ -396,7 +396,7 @@ static enum muster_rc parse_host(const char *text, const struct host_port *parts
     return MUSTER_OK;
 }
 
-/* Whether one of the endpoints is `one`. They are joined by commas, each perhaps behind a scheme. */
+/* Whether one of the endpoints is `one`. They are joined by commas, each perhaps after a scheme. */
 static bool endpoints_have(const char *endpoints, const char *one, size_t length)
 {
     for (const char *at = endpoints; (at = strchr(at, *one)) != NULL; at++) {
@@ -408,7 +408,7 @@ static bool endpoints_have(const char *endpoints, const char *one, size_t length
 }
 
 /* "connect to 1.2.3.4:80: refused" repeats an address that the caller's own text names as well;
- * only what stands behind it is kept then. */
+ * only what stands after it is kept then. */
 const char *muster_endpoint_cause(const char *text, const char *endpoints)
 {
     static const char before[] = "connect to ";

@@ -27,7 +27,7 @@ static struct muster_ring *ring_of(const struct muster_stream *stream)
 
 static void ring_wake(struct muster_ring *ring)
 {
-    /* A send that finds no room comes behind others that have not been received: they wake, too. An end is heard of
+    /* A send that finds no room comes after others that have not been received: they wake, too. An end is heard of
      * by receiving. */
     if (ring->twin != NULL)
         muster_task_post(&ring->twin->task, ring->env->loop);
@@ -131,7 +131,7 @@ static bool write_put(struct muster_ring *ring, struct muster_stream_write *writ
     return true;
 }
 
-/* All that were put whole end behind one publication. Returns whether something has moved. */
+/* All that were put whole end after one publication. Returns whether something has moved. */
 static bool writes_move(struct muster_ring *ring)
 {
     struct muster_stream_write *write;

@@ -101,7 +101,7 @@ static void introduction_receive(struct muster_ring *ring, struct msghdr *header
     ring->is_broken = ring->other == NULL;
 }
 
-/* Packets behind the first one have nothing but their coming. */
+/* Packets after the first one have nothing but their coming. */
 bool muster_ring_hear(struct muster_ring *ring)
 {
     int socket = ring->watch.fd;

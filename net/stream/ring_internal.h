@@ -10,14 +10,14 @@
 
 /** A side's memory, in whole pages. The other side reads it. Positions count bytes from the beginning. */
 struct muster_ring_memory {
-    /* Written by its side with release, behind the bytes; read by the other with acquire. */
+    /* Written by its side with release, after the bytes; read by the other with acquire. */
     _Atomic uint64_t tail; /* that it has written */
     _Atomic uint64_t head; /* that it has taken from the other's ring */
     _Atomic uint64_t is_ended; /* it writes nothing more */
     uint8_t padding[104];
     /* Each counts how often its side has gone to sleep for want of that. A side that has changed its tail or its head
-     * looks at them behind a fence, and wakes the other once for each number; a side that goes to sleep looks at the
-     * other's positions behind a fence. So one of the two sees the other. */
+     * looks at them after a fence, and wakes the other once for each number; a side that goes to sleep looks at the
+     * other's positions after a fence. So one of the two sees the other. */
     _Atomic uint64_t data_sleeps;
     _Atomic uint64_t room_sleeps;
     uint8_t rest[4096 - 144];
@@ -53,7 +53,7 @@ struct muster_ring {
     struct muster_task task;
     bool is_pumping;
     bool is_gone;    /* the other side is closed, or dead: what it has written can still be read */
-    bool is_ending;  /* this side writes nothing behind what is queued … */
+    bool is_ending;  /* this side writes nothing after what is queued … */
     bool is_told_so; /* … and the other one knows */
     bool is_broken;
     bool is_closing;

@@ -200,7 +200,7 @@ static void socket_cancel_read(struct muster_stream *stream, struct muster_strea
         socket->read = NULL;
 }
 
-/* FIN goes behind all that is queued, so the peer reads every byte before the end. */
+/* FIN goes after all that is queued, so the peer reads every byte before the end. */
 static void socket_shutdown(struct muster_stream *stream)
 {
     struct socket_stream *socket = muster_stream_socket_of(stream);

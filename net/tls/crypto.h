@@ -17,7 +17,7 @@ bool muster_crypto_is_starved(void);
 
 /** RSASSA-PKCS1-v1_5 with SHA-256 (RFC 8017 8.2; "RS256" of RFC 7518 3.3) of size bytes under a private key in
  * PEM. Gives the signature. Errors: INVALID_ARGUMENT (no RSA key of MUSTER_CRYPTO_RSA_BITS_MIN bits or more, or
- * one behind a pass phrase), RESOURCE_EXHAUSTED, INTERNAL; no text holds a part of the key. */
+ * one after a pass phrase), RESOURCE_EXHAUSTED, INTERNAL; no text holds a part of the key. */
 MUSTER_MUST_CHECK enum muster_rc muster_crypto_sign_rs256(const char *key_pem, const void *bytes,
                                                           size_t size, struct muster_mem *mem,
                                                           uint8_t **ret_signature,

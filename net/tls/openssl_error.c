@@ -1,5 +1,5 @@
 /* Texts for OpenSSL's error codes that tell an operator what to do. OpenSSL names the rule that was
- * broken ("wrong version number"); the usual mistake behind it is known, and named here. */
+ * broken ("wrong version number"); the usual mistake after it is known, and named here. */
 #include "net/tls/openssl.h"
 
 #include <openssl/err.h>

@@ -129,7 +129,7 @@ static void acks_receive(struct muster_params_way *way, const struct muster_fram
     muster_params_close_check(way->params);
 }
 
-/* The values of a pull, or those behind a push. */
+/* The values of a pull, or those after a push. */
 static void rows_receive(struct muster_params_way *way, const struct muster_frame_header *header,
                          const uint8_t *payload)
 {

@@ -6,7 +6,7 @@
 
 #include "params/wire/hash.h"
 
-/* Larger messages gain nothing, and delay what waits behind them. */
+/* Larger messages gain nothing, and delay what waits after them. */
 #define BATCH_BYTES ((size_t)256 << 10)
 
 _Static_assert(BATCH_BYTES >= MUSTER_PARAMS_ROW_BYTES_MAX + sizeof(uint64_t),
@@ -49,7 +49,7 @@ static struct slice slice_of_op(struct muster_list *queue, struct cursor *cursor
 }
 
 /* Rows of one clock; at least one, however wide. Pushes that are answered with values have messages of their
- * own. Moves the cursor behind the slice. */
+ * own. Moves the cursor after the slice. */
 static struct slice slice_take(struct muster_list *queue, struct cursor *cursor,
                                uint32_t rows_per_message)
 {

@@ -60,10 +60,10 @@ struct muster_params_way {
     /* Messages that are not answered, in the order of their numbers. */
     struct muster_list pushes;
     struct muster_list requests; /* others than pushes */
-    /* A push waits for credit or for the number of its table: those behind it wait, and pulls of their tables. */
+    /* A push waits for credit or for the number of its table: those after it wait, and pulls of their tables. */
     bool is_behind;
     uint64_t behind;         /* its number */
-    bool is_pull_behind;     /* a pull waits for credit: others wait behind it */
+    bool is_pull_behind;     /* a pull waits for credit: others wait after it */
     uint64_t credit;         /* of the server, in bytes; 0: it has not said any */
     uint64_t outstanding[2]; /* bytes of pushes, and of pulls, that are sent and not answered */
     struct muster_params_way_table *tables; /* by table->index */
@@ -122,7 +122,7 @@ struct muster_params_request {
     uint64_t barrier;  /* PULL: number of the newest push to its table */
     bool is_answered;  /* to be freed as soon as the link gives it back */
     uint32_t part_count;
-    struct muster_params_part *parts;       /* behind the payload */
+    struct muster_params_part *parts;       /* after the payload */
     uint64_t row_bytes;                     /* PUSH: of its keys and values */
     struct muster_params_range_frame range; /* of a tensor */
     uint32_t shard;                         /* of the range */
@@ -163,7 +163,7 @@ struct muster_params_table {
     uint64_t descriptor;                    /* the servers' */
     struct muster_list pushes, pulls;       /* operations of this turn */
     struct muster_list
-        kept; /* pushes that wait for a cut at a clock before them; pulls wait behind them */
+        kept; /* pushes that wait for a cut at a clock before them; pulls wait after them */
     struct muster_params_tensor tensor; /* elements 0: it has rows */
     uint64_t pushed;                    /* number of its newest push; 0: none */
     uint32_t range_pushes;              /* messages to the tensor that are not answered */
@@ -401,7 +401,7 @@ void muster_params_table_release(struct muster_params_table *table, struct muste
 MUSTER_MUST_CHECK bool muster_params_way_tick(struct muster_params_way *way);
 /** Give ticks their barriers: the pushes of this turn have their numbers. */
 void muster_params_ticks_number(struct muster_params *params);
-/** Pushes were acknowledged: ticks behind them may leave. */
+/** Pushes were acknowledged: ticks after them may leave. */
 void muster_params_ticks_check(struct muster_params *params);
 
 /* round.c */

@@ -10,8 +10,8 @@
 
 /* --- Marks --- */
 
-/* A push without messages comes behind the mark on all ways. A push whose messages have left on one
- * way and wait on another would be before the mark here and behind it there. */
+/* A push without messages comes after the mark on all ways. A push whose messages have left on one
+ * way and wait on another would be before the mark here and after it there. */
 static bool way_is_settled(const struct muster_params_way *way)
 {
     if (way->state != MUSTER_PARAMS_WAY_OPEN)
@@ -81,7 +81,7 @@ struct muster_params_cutting {
     struct muster_params_cut *ret_cut;
     uint64_t number;
     uint64_t clock;   /* all sources are at it; 0: wherever they are */
-    bool is_holding;  /* servers are asked to hold back what comes behind it */
+    bool is_holding;  /* servers are asked to hold back what comes after it */
     uint64_t map;     /* of the first server that has answered; all must have saved by the same */
     uint64_t sources; /* that had marked there; as with the map */
     uint32_t asked, answered; /* servers */
@@ -320,7 +320,7 @@ void muster_params_cutting_abandon(struct muster_params *params, const struct mu
         cutting_free(cutting);
 }
 
-/* Servers that have not saved go on holding back what comes behind the clock: sources that went on now could not be cut
+/* Servers that have not saved go on holding back what comes after the clock: sources that went on now could not be cut
  * there any more. */
 static bool cutting_try_again(struct muster_params_cutting *cutting)
 {

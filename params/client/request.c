@@ -193,7 +193,7 @@ static void credit_return(struct muster_params_request *request)
 }
 
 /* Small pulls pass what is queued on the link, where none of it is a push to their table. Pulls of a table by
- * round stay behind the ends of rounds. */
+ * round stay after the ends of rounds. */
 static bool request_passes(const struct muster_params_request *request)
 {
     const struct muster_list *pushes = &request->way->pushes;
@@ -248,7 +248,7 @@ static void pushes_transmit(struct muster_params_way *way)
     }
 }
 
-/* Pulls are behind the pushes to their tables: they show what the same program has pushed before. They wait for
+/* Pulls are after the pushes to their tables: they show what the same program has pushed before. They wait for
  * credit in their order, so that large ones get theirs, too. */
 static void request_advance(struct muster_params_request *request)
 {

@@ -202,7 +202,7 @@ static DELTA_TARGET size_t encode_blocks(const struct muster_delta_source *sourc
 
 /* --- Checking --- */
 
-/* A block behind its kind: its bytes before the values, and the number of these. */
+/* A block after its kind: its bytes before the values, and the number of these. */
 struct block_parts {
     size_t head_bytes;
     uint32_t values;

@@ -1,5 +1,5 @@
 /* Layout, hashes and bytes of a manifest. Packed, little endian: a head of 32 bytes, 16 for each tensor, the
- * names one behind the other, 16 for each chunk. Offsets and the size of the range are not in it: both sides
+ * names one after the other, 16 for each chunk. Offsets and the size of the range are not in it: both sides
  * determine them alike. */
 #include "params/publication/manifest.h"
 
@@ -225,7 +225,7 @@ uint32_t muster_version_chunk_bytes(const struct muster_version_manifest *manife
     return rest < MUSTER_VERSION_CHUNK_BYTES ? (uint32_t)rest : MUSTER_VERSION_CHUNK_BYTES;
 }
 
-/* The first tensor that ends behind `begin`: offsets rise. */
+/* The first tensor that ends after `begin`: offsets rise. */
 static uint32_t tensor_at(const struct muster_version_manifest *manifest, uint64_t begin)
 {
     uint32_t low = 0, high = manifest->tensor_count;
@@ -382,7 +382,7 @@ static enum muster_rc head_read(const void *bytes, size_t size, struct packed_he
     return MUSTER_OK;
 }
 
-/* `at` has head->tensor_count records and behind them head->name_bytes of names. */
+/* `at` has head->tensor_count records and after them head->name_bytes of names. */
 static enum muster_rc tensors_read(struct muster_version_manifest *manifest,
                                    const struct packed_head *head, const uint8_t *at,
                                    struct muster_error *ret_error)

@@ -24,7 +24,7 @@ struct muster_version_tensor {
     uint64_t offset; /* in the range; a multiple of MUSTER_VERSION_ALIGN */
 };
 
-/** One version. Tensors lie in the range one behind the other; bytes between them are 0. */
+/** One version. Tensors lie in the range one after the other; bytes between them are 0. */
 struct muster_version_manifest {
     struct muster_mem *mem;
     uint64_t version; /* from 1 */

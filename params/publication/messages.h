@@ -86,7 +86,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_publication_join_unpack(
     const uint8_t bytes[MUSTER_PUBLICATION_JOIN_BYTES], struct muster_publication_join *ret_join,
     struct muster_error *ret_error);
 
-/** Addresses of SOURCES: texts that end with their NUL, one behind the other. */
+/** Addresses of SOURCES: texts that end with their NUL, one after the other. */
 #define MUSTER_PUBLICATION_SOURCES_BYTES_MAX                                                       \
     (MUSTER_PUBLICATION_SOURCES_MAX * MUSTER_ADDRESS_TEXT_BYTES)
 struct muster_publication_sources {

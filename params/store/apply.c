@@ -20,7 +20,7 @@ struct batch {
     bool is_prepared;           /* the table has row_prepare */
     uint32_t rows_at[BATCH];    /* places in the update */
     uint64_t *positions[BATCH]; /* of the source, for the row's shard */
-    uint64_t after[BATCH];      /* the position behind the row */
+    uint64_t after[BATCH];      /* the position after the row */
     uint64_t hashes[BATCH];
     struct muster_params_row *rows[BATCH]; /* NULL: none */
 };

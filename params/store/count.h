@@ -1,6 +1,6 @@
 /* How often a row was pushed to, for tables that evict the rows with the fewest pushes.
  *
- * The count lies behind the optimizer's state, so that the undo slot, copies and cuts have it. Its lower half is the
+ * The count lies after the optimizer's state, so that the undo slot, copies and cuts have it. Its lower half is the
  * count, its upper half the age of the shard at which it was stored: rows that are not pushed to need no visit to be
  * halved. The digest of a row leaves it out. */
 #ifndef MUSTER_PARAMS_COUNT_H

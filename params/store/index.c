@@ -53,7 +53,7 @@ static uint64_t slot_find(const struct muster_params_region *region,
     return NOWHERE;
 }
 
-/* The first slot behind the hole that a search would not find any more if the hole were free: its row
+/* The first slot after the hole that a search would not find any more if the hole were free: its row
  * belongs at the hole or before it (Knuth, The Art of Computer Programming 3, 6.4, algorithm R). */
 static uint64_t slot_follower(const struct muster_params_region *region,
                               const struct muster_params_store_table *table,
@@ -104,7 +104,7 @@ void muster_params_index_remove(struct muster_params_region *region,
         const struct muster_params_index *old = &table->index[table->index_state & 1];
         uint64_t *slots = muster_params_at(region, old->offset), at;
 
-        /* Slots of the smaller index stay where they are: those behind `moved` are still to be moved. */
+        /* Slots of the smaller index stay where they are: those after `moved` are still to be moved. */
         at = slot_find(region, old, hash, slot);
         if (at != NOWHERE)
             MUSTER_PARAMS_STORE(&slots[at], MUSTER_PARAMS_SLOT_REMOVED);

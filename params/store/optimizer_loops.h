@@ -112,7 +112,7 @@ APPLY(apply_row_adagrad)
         values[i] -= table->learning_rate * gradient[i] / divisor;
 }
 
-/* Behind the two moments of each element stand 1 - beta1^t and 1 - beta2^t of the row's own steps:
+/* After the two moments of each element stand 1 - beta1^t and 1 - beta2^t of the row's own steps:
  * both are 0 in a new row, as all state is. */
 APPLY(apply_adam)
 {

@@ -407,7 +407,7 @@ static enum muster_rc table_refuse(const struct muster_params_store_table *have,
                             (unsigned long long)asked->descriptor);
 }
 
-/* The first segment holds the first index and, behind it, the heads of the shards; the second one the
+/* The first segment holds the first index and, after it, the heads of the shards; the second one the
  * filter of a table that admits keys late. */
 void muster_params_table_complete(struct muster_params_region *region,
                                   const struct muster_params_intent *intent)

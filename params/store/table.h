@@ -5,10 +5,10 @@
 #include "params/store/region.h"
 #include "params/wire/hash.h"
 
-/** Tables of the server's own have this in their names, behind the name of the table whose rounds they
+/** Tables of the server's own have this in their names, after the name of the table whose rounds they
  * keep; clients may not make such. */
 #define MUSTER_PARAMS_ROUND_MARK "#"
-#define MUSTER_PARAMS_ROUND_NAME_BYTES 46u /* the mark and 16 hexadecimal digits have room behind it */
+#define MUSTER_PARAMS_ROUND_NAME_BYTES 46u /* the mark and 16 hexadecimal digits have room after it */
 
 /** Equal schemas have equal descriptors; defaults count as what they stand for. */
 uint64_t muster_params_schema_descriptor(const struct muster_params_schema *schema);

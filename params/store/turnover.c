@@ -264,7 +264,7 @@ static void keys_look(struct turn *turn, const uint64_t *keys, uint32_t count)
         key_look(turn, keys[i], hashes[i]);
 }
 
-/* Rows of the run that are applied already were looked at then: only those behind them are now. False: there are
+/* Rows of the run that are applied already were looked at then: only those after them are now. False: there are
  * none. */
 static bool run_begin(struct turn *turn, const struct muster_params_run *run, const uint64_t *keys)
 {

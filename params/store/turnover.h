@@ -1,7 +1,7 @@
 /* Rows that come and go with a push: in tables that admit keys late, or evict rows.
  *
  * The primary decides before it applies the push, and its followers do the same from its list. A list
- * counts only while nothing of the push is applied to the shard, so that one that comes again, behind
+ * counts only while nothing of the push is applied to the shard, so that one that comes again, after
  * later changes, does nothing. Decisions depend on clocks and counts, never on time. */
 #ifndef MUSTER_PARAMS_TURNOVER_H
 #define MUSTER_PARAMS_TURNOVER_H

@@ -209,7 +209,7 @@ static void processor_relax(void)
 }
 
 /* The fences pair with those of row_apply (apply.c): where the version is even and the same before and
- * behind the copy, no store of a change lies between them. A row gets another key only while its
+ * after the copy, no store of a change lies between them. A row gets another key only while its
  * version is odd. */
 static enum copied row_copy(const struct muster_params_store_table *shared,
                             const struct sight *sight, const struct muster_params_row *row,

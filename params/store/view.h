@@ -30,7 +30,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_view_table_init(
     uint64_t descriptor, uint32_t row_elements);
 /**
  * Copy rows as muster_params_rows_read does, each as it was at one moment: its version was even, and is
- * the same behind the copy. Rows that are pushed while this runs may be copied before or after.
+ * the same after the copy. Rows that are pushed while this runs may be copied before or after.
  *
  * Errors: UNAVAILABLE: a row stays under change (its writer has died or sleeps), the index has changed
  *         too often, or the memory is damaged. Some of ret_values may be written then.

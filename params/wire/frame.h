@@ -35,7 +35,7 @@ enum muster_params_message {
     MUSTER_PARAMS_MOVED, /* header.epoch: of the server's map, which it has sent before: route the
                                * request by that one, or a newer one. Runs of a push that are the
                                * server's were applied */
-    MUSTER_PARAMS_PUSH_PULL, /* as PUSH; the answer is ROWS behind it, with header.flags
+    MUSTER_PARAMS_PUSH_PULL, /* as PUSH; the answer is ROWS after it, with header.flags
                                * REFUSED_PUSH, header.chunk: piece, header.phase: refused rows */
     MUSTER_PARAMS_TICK = 20, /* payload: tick; sent when all pushes before it were answered */
     MUSTER_PARAMS_TICKED,
@@ -44,7 +44,7 @@ enum muster_params_message {
     MUSTER_PARAMS_ROUND, /* payload: round. To clients, who tell all servers: it is closed */
     MUSTER_PARAMS_CUT, /* payload: number u64 of the cut, and from a client the folder, without NUL: save
                           * all shards. To clients: send MARK */
-    MUSTER_PARAMS_MARK, /* payload: mark, to all servers: pushes from here on are behind the cut */
+    MUSTER_PARAMS_MARK, /* payload: mark, to all servers: pushes from here on are after the cut */
     MUSTER_PARAMS_SAVED, /* payload: saved; the answer to CUT */
     MUSTER_PARAMS_PUSH_RANGE, /* elements of a tensor: params/wire/range.h. Answers as to PUSH … */
     MUSTER_PARAMS_PULL_RANGE, /* … and PULL */
@@ -71,7 +71,7 @@ enum muster_params_copy_message {
     MUSTER_PARAMS_COPY_ROWS, /* header.phase: the shard, header.chunk: the primary's table; payload:
                               * copied_row[] with values and state */
     MUSTER_PARAMS_COPY_END,  /* header.phase: the shard, header.offset: rows of it that were removed */
-    MUSTER_PARAMS_COPY_TURNOVER, /* rows that come and go with the COPY_PUSH behind it. header.offset: its
+    MUSTER_PARAMS_COPY_TURNOVER, /* rows that come and go with the COPY_PUSH after it. header.offset: its
                                   * sequence, header.phase: the primary's slot of its source,
                                   * header.chunk: the primary's table; payload: turned[] */
     MUSTER_PARAMS_COPY_ACK, /* to the primary; header.offset: so many of the messages from COPY_PUSH
@@ -168,7 +168,7 @@ struct muster_params_tick {
 #define MUSTER_PARAMS_TICK_BYTES 24u
 
 /** ROUND: which sources count in a round. 16 bytes, and 24 for each source; their ids rise. With origins 8 more for
- * each, behind all sources. */
+ * each, after all sources. */
 struct muster_params_round_source {
     struct muster_incarnation id;
     double weight;

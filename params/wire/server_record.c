@@ -66,7 +66,7 @@ enum muster_rc muster_params_server_record_unpack(const void *bytes, size_t size
                                 "a text in the record of a server has no NUL");
     memset(ret_record, 0, sizeof(*ret_record));
     memcpy(ret_record->server.id.bytes, packed.id, sizeof(packed.id));
-    /* Bytes behind the texts are nobody's: equal records are equal in all bytes. */
+    /* Bytes after the texts are nobody's: equal records are equal in all bytes. */
     memcpy(ret_record->server.address, packed.address, strlen(packed.address));
     memcpy(ret_record->server.host_key, packed.host_key, strlen(packed.host_key));
     ret_record->server.is_leaving = (packed.flags & FLAG_LEAVING) != 0;

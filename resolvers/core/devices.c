@@ -49,7 +49,7 @@ static enum muster_rc count_kind(struct muster_accelerators *accelerators, const
         length >= MUSTER_ACCELERATOR_KIND_TEXT_BYTES)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                                 "no room for accelerator kind '%.*s'", (int)length, kind);
-    memcpy(accelerators->kinds[accelerators->kind_count].kind, kind, length); /* zeros behind it */
+    memcpy(accelerators->kinds[accelerators->kind_count].kind, kind, length); /* zeros after it */
     accelerators->kinds[accelerators->kind_count].count = 1;
     accelerators->kind_count++;
     return MUSTER_OK;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TAIL_BYTES sizeof(" and 4294967295 more") /* kept free behind every name that is added */
+#define TAIL_BYTES sizeof(" and 4294967295 more") /* kept free after every name that is added */
 
 void muster_name_list_add(struct muster_name_list *list, const char *name)
 {

@@ -1,4 +1,4 @@
-/* The options behind the colon of a resolver's URI: "port_base=8888&gpus_per_task=1". */
+/* The options after the colon of a resolver's URI: "port_base=8888&gpus_per_task=1". */
 #ifndef MUSTER_RESOLVERS_URI_OPTIONS_H
 #define MUSTER_RESOLVERS_URI_OPTIONS_H
 

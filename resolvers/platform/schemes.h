@@ -4,7 +4,7 @@
 
 #include <muster/resolver.h>
 
-/** Open a resolver from the text behind the colon of its URI. Gives. */
+/** Open a resolver from the text after the colon of its URI. Gives. */
 typedef enum muster_rc muster_scheme_open_fn(struct muster_env *env, const char *rest,
                                              const struct muster_resolver_options *options,
                                              struct muster_resolver **ret_resolver,

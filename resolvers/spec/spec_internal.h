@@ -13,7 +13,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_cluster_spec_from_json(
     struct muster_cluster_spec **ret_spec, struct muster_error *ret_error);
 
 /**
- * The jobs of all clusters. Tasks of a job that several have stand one behind the other; where one
+ * The jobs of all clusters. Tasks of a job that several have stand one after the other; where one
  * of them gives it by index, all keep their indices. Pure.
  *
  * Owns:    gives a reference.

@@ -192,7 +192,7 @@ enum muster_rc muster_runtime_wait(struct muster_runtime *runtime, bool (*is_don
     if (!is_over && deadline_ns != UINT64_MAX)
         muster_timer_start(&timer, runtime->env->loop, deadline_ns);
     while (!is_over && !is_late) {
-        /* Tasks that user callbacks posted last round must not wait behind a sleeping poll. */
+        /* Tasks that user callbacks posted last round must not wait for a poll that sleeps. */
         if (!run_program_tasks(runtime)) {
             muster_loop_turn(runtime->env->loop, UINT64_MAX);
             run_program_tasks(runtime);

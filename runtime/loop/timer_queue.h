@@ -13,7 +13,7 @@ struct muster_timer_queue {
 void muster_timer_queue_init(struct muster_timer_queue *queue);
 
 /**
- * Insert by timer->due_ns, behind all timers with the same due time.
+ * Insert by timer->due_ns, after all timers with the same due time.
  *
  * Owns:   borrows timer until it is removed or popped; sets its private heap fields and
  * start_order. Source: Fredman, Sedgewick, Sleator & Tarjan 1986 (pairing heap): insert O(1), pop

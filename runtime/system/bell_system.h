@@ -15,9 +15,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_bell_open(struct muster_mem *mem,
 /** Nobody waits. NULL is accepted. */
 void muster_bell_close(struct muster_bell *bell);
 
-/** Those that wait look again. Call it behind the change. In any thread. */
+/** Those that wait look again. Call it after the change. In any thread. */
 void muster_bell_ring(struct muster_bell *bell);
-/** Blocks until is_done(data), which is called now and behind each ring; by one thread at a time. */
+/** Blocks until is_done(data), which is called now and after each ring; by one thread at a time. */
 void muster_bell_await(struct muster_bell *bell, bool (*is_done)(void *data), void *data);
 
 #endif

@@ -279,7 +279,7 @@ static void set_error(struct muster_recorder *recorder, const char *error)
 }
 
 /* A second thread that dies meanwhile waits for the first: its own default action would end the
- * process before the file is whole. Behind the handler the signal has its default action: a fault
+ * process before the file is whole. After the handler the signal has its default action: a fault
  * comes again by itself, any other signal is raised again. */
 static void on_fatal_signal(int signal, siginfo_t *info, void *context)
 {
@@ -414,7 +414,7 @@ static bool compose_texts(struct muster_recorder *recorder,
     return true;
 }
 
-/* Behind RECORDERS_MAX others a recorder still dumps when its member says so, but not at a
+/* After RECORDERS_MAX others a recorder still dumps when its member says so, but not at a
  * signal. */
 static void recorder_publish(struct muster_recorder *recorder)
 {

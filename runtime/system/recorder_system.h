@@ -26,7 +26,7 @@ struct muster_recorder_options {
  * From now on a signal that ends the process with a core (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT)
  * writes the file first, where the program has no handler of its own. The file is
  * FOLDER/JOB-TASK-INCARNATION.trace.jsonl with the first 8 digits; the second recorder that a process
- * opens has "-2" behind them, and so on.
+ * opens has "-2" after them, and so on.
  *
  * Owns:    gives.
  * Errors:  RESOURCE_EXHAUSTED, INVALID_ARGUMENT (the path is too long).

@@ -5,7 +5,7 @@
 #include <muster/mem.h>
 
 /**
- * The array with room for one element behind its `count`: as it is, or moved into twice the room.
+ * The array with room for one element after its `count`: as it is, or moved into twice the room.
  *
  * Owns:    takes array (NULL: none yet) and gives what it returns; on NULL it is still the caller's.
  * Errors:  NULL: no memory; *capacity is as before.

@@ -23,13 +23,13 @@
 /* Stands in front of every block. */
 struct muster_mem_pool_block {
     union {
-        alignas(max_align_t) size_t room;   /* behind this header */
+        alignas(max_align_t) size_t room;   /* after this header */
         struct muster_mem_pool_block *next; /* while kept */
     };
     uint32_t class_index;
 };
 
-/* Bytes [begin, end) behind the header are in no block: an access is an error to the address
+/* Bytes [begin, end) after the header are in no block: an access is an error to the address
  * sanitizer. */
 static void poison_bytes(struct muster_mem_pool_block *block, size_t begin, size_t end)
 {

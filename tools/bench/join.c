@@ -25,7 +25,7 @@
 #define NAP_NS       1000000
 #define WAIT_MAX_NS  (120 * UINT64_C(1000000000)) /* for one thing */
 #define CALM_STEPS   20u                          /* to compare with, before each join */
-#define SETTLE_STEPS 3u                           /* behind a kill or a join, not counted */
+#define SETTLE_STEPS 3u                           /* after a kill or a join, not counted */
 
 struct settings {
     uint64_t members, bytes, changing_bytes, compute_ns, idle_ns, joins;

@@ -107,7 +107,7 @@ struct bench_params {
     /* Outcome. */
     double cpu_s; /* of the servers, in the time of the load; 0: one was killed meanwhile */
     double iperf3_gb_per_s; /* 0: it is not here */
-    uint32_t memory_least, memory_most; /* clients that talked through memory, before and behind the load */
+    uint32_t memory_least, memory_most; /* clients that talked through memory, before and after the load */
     uint64_t peeked_rows, peek_ns; /* read from the server's memory, and the time in these calls */
     uint64_t lost, doubled, torn;
     char digest[33];

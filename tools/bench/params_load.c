@@ -302,7 +302,7 @@ static struct bench_batch *batch_idle(struct bench_params *bench)
     return NULL;
 }
 
-/* When the batch of this number is due: a beat of the pace, behind its own moment. */
+/* When the batch of this number is due: a beat of the pace, after its own moment. */
 static uint64_t due_ns(const struct bench_params *bench, uint64_t number)
 {
     double beats = (double)number * (double)bench->rows_per_batch /

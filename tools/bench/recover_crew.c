@@ -2,7 +2,7 @@
  * waiting for it.
  *
  * Workers write a record for each operation into a mapped file (recover.h); this file reads them
- * behind the workers, compares the results, and finds the operations that no kill has disturbed.
+ * after the workers, compares the results, and finds the operations that no kill has disturbed.
  * Every wait goes through recover_go_on, which ends it with a reason when nothing comes. */
 #include "bench/recover.h"
 
@@ -78,7 +78,7 @@ bool recover_crew_open(struct recover *run, uint32_t tasks)
     return run->launcher > 0 || crew_fail("start workers");
 }
 
-/* The number behind "name": in the launcher's summary, or -1. The summary is JSON of our own
+/* The number after "name": in the launcher's summary, or -1. The summary is JSON of our own
  * without blanks, so a search does. */
 static long read_number(const char *summary, const char *name)
 {

@@ -1,4 +1,4 @@
-/* The commands behind one word of `muster`: finds the one that is named, or shows them all. */
+/* The commands after one word of `muster`: finds the one that is named, or shows them all. */
 #include "common/command.h"
 
 #include <stdio.h>

@@ -59,7 +59,7 @@ bool command_check_registry(const char *text, struct muster_error *ret_error);
 bool command_check_servers(const char *text, struct muster_error *ret_error);
 bool command_check_resolver(const char *text, struct muster_error *ret_error);
 
-/** One of the commands behind a word of `muster`. */
+/** One of the commands after a word of `muster`. */
 struct command_choice {
     const char *name, *summary;
     int (*run)(int argc, char **argv); /* argv[0] is its name */

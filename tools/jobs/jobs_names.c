@@ -80,7 +80,7 @@ static void on_watch_end(struct muster_registry_watch *watch, enum muster_rc rc)
     names->revision = 0;
 }
 
-/* The watch begins behind the revision of the read, so no key falls between the two. */
+/* The watch begins after the revision of the read, so no key falls between the two. */
 bool jobs_names_are_watched(struct jobs_names *names, struct muster_registry *client)
 {
     const struct muster_bytes prefix = {.data = JOB_KEYS_PREFIX, .size = strlen(JOB_KEYS_PREFIX)};

@@ -308,7 +308,7 @@ static enum muster_rc job_add(struct jobs *jobs, struct source *source, const ch
 
 /* --- One registry */
 
-/* The names are copied: meanwhile the watch may tell of new ones, behind the present ones. */
+/* The names are copied: meanwhile the watch may tell of new ones, after the present ones. */
 static enum muster_rc jobs_add(struct jobs *jobs, struct source *source, struct muster_json *list)
 {
     enum muster_rc rc = MUSTER_OK;

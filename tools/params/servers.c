@@ -306,7 +306,7 @@ static void keepers_reap(struct supervisor *supervisor)
 
 /* --- The ready line --- */
 
-/* The text behind word in the line of the slot that begins with it. */
+/* The text after word in the line of the slot that begins with it. */
 static const char *line_find(const struct slot *slot, const char *word, int *ret_length)
 {
     const char *line = slot->lines;

@@ -50,7 +50,7 @@ static bool is_proto3(const Plugin__FileDescriptor *file)
     return file->syntax != NULL && strcmp(file->syntax, "proto3") == 0;
 }
 
-/* Marks the files that are handed over as proto2. A file stands behind those that it imports, so their
+/* Marks the files that are handed over as proto2. A file stands after those that it imports, so their
  * marks are known. */
 static bool *files_to_change(const struct model *model)
 {

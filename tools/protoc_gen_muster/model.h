@@ -20,7 +20,7 @@ struct model_type {
 
 struct model {
     Plugin__Request *request;
-    struct model_file *files; /* a file stands behind those that it imports */
+    struct model_file *files; /* a file stands after those that it imports */
     size_t file_count;
     bool is_only_descriptors, is_only_messages;
     const char *messages_program; /* protoc-gen-c; NULL: messages are made by somebody else */

@@ -33,7 +33,7 @@ struct stub stub_of(const struct model *model, const struct model_file *file, si
     return stub;
 }
 
-/* Writes the lines of a comment, each behind `lead`; a space goes into what would end the comment. */
+/* Writes the lines of a comment, each after `lead`; a space goes into what would end the comment. */
 static void write_comment(FILE *out, const char *comment, const char *lead)
 {
     while (*comment != '\0') {

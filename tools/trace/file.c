@@ -96,7 +96,7 @@ static bool read_event(const struct muster_json *line, struct trace_event *event
     return is_good && event->time_ns > 0 && event->kind != NULL;
 }
 
-/* *at goes behind the line. NULL: there is none, or it has no end. */
+/* *at goes after the line. NULL: there is none, or it has no end. */
 static struct muster_json *parse_line(const char **at, const char *end)
 {
     const char *newline = memchr(*at, '\n', (size_t)(end - *at));

@@ -78,7 +78,7 @@ static void print_name(struct life *life, const char *what, int thread, const ch
     fputs("}}", out);
 }
 
-/* Numbers as JSON members, behind comma if there are any. Gives the comma for what follows. */
+/* Numbers as JSON members, after comma if there are any. Gives the comma for what follows. */
 static const char *print_members(FILE *out, const struct trace_event *event, const char *comma)
 {
     const struct muster_trace_kind *kind = muster_trace_kind_find(event->kind);

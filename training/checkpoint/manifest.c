@@ -21,7 +21,7 @@ struct packed_head {
 struct packed_tensor {
     uint64_t count, offset;
     uint32_t name_at, name_bytes;
-    char dtype[DTYPE_BYTES]; /* "f32", zeros behind it */
+    char dtype[DTYPE_BYTES]; /* "f32", zeros after it */
 };
 _Static_assert(sizeof(struct packed_head) == 64, "no padding");
 _Static_assert(sizeof(struct packed_tensor) == 32, "no padding");

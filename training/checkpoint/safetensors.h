@@ -10,7 +10,7 @@
 struct muster_safetensors_header {
     const void *bytes;
     size_t size;
-    uint64_t data_bytes; /* of the file behind it */
+    uint64_t data_bytes; /* of the file after it */
 };
 
 /**

@@ -101,7 +101,7 @@ static enum muster_rc head_check(const struct muster_file_reader *reader,
     return MUSTER_OK;
 }
 
-/* The table of hashes, and the hash of the whole behind it. */
+/* The table of hashes, and the hash of the whole after it. */
 static enum muster_rc hashes_read(struct muster_mem *mem, const struct muster_file_reader *reader,
                                   const struct muster_checkpoint_shard_head *head, const char *path,
                                   uint8_t **ret_hashes, uint8_t ret_hash[MUSTER_HASH128_BYTES],

@@ -4,7 +4,7 @@
 
 #include <muster/checkpoint.h>
 
-/** The first bytes of the file. Behind them: the part of the state, then XXH3-128 of each of its chunks, then that
+/** The first bytes of the file. After them: the part of the state, then XXH3-128 of each of its chunks, then that
  * of head and hashes. Little endian. */
 struct muster_checkpoint_shard_head {
     char magic[8];

@@ -16,7 +16,7 @@
 #define CHUNK MUSTER_CHECKPOINT_CHUNK_BYTES
 
 /* Each chunk belongs to one thread. Writers: the threads of run, of copy, and of detach. A move away from FREE is by
- * compare-and-swap, so that one of them has it; the store of TAKEN_OVER or COPIED (release) comes behind the copy, and
+ * compare-and-swap, so that one of them has it; the store of TAKEN_OVER or COPIED (release) comes after the copy, and
  * is paired with the others' loads (acquire). Nobody takes a chunk over that another thread copies: it would read
  * tensors that the program changes.
  *
@@ -45,7 +45,7 @@ struct muster_checkpoint_writer {
     uint8_t *staging; /* of a chunk */
     uint8_t *hashes;  /* of chunks, and of all */
     atomic_bool is_cancelled;
-    /* A chunk could not be read: set (release) before the chunk's state, and loaded behind it (acquire). */
+    /* A chunk could not be read: set (release) before the chunk's state, and loaded after it (acquire). */
     atomic_bool has_failed;
     atomic_bool is_over;        /* run has returned (release), and reads no tensor any more */
     struct muster_bell *copied; /* run waits: a chunk is COPIED */

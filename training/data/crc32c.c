@@ -49,7 +49,7 @@ uint32_t muster_crc32c_table(const void *bytes, size_t count)
 
 #ifdef __x86_64__
 /* The instruction takes three cycles, and one can begin in each: so three neighbouring blocks go through it at once. A
- * block of zeroes behind a CRC changes it by a linear map, and the CRC of what follows is added to that. */
+ * block of zeroes after a CRC changes it by a linear map, and the CRC of what follows is added to that. */
 #define LONG_BYTES   1024u
 #define SHORT_BYTES  128u
 #define SHORT_DOUBLE 7u /* log2 of these */
@@ -88,7 +88,7 @@ static void zeroes_fill(struct zeroes *zeroes, const uint32_t columns[32])
             zeroes->rows[i][byte] = matrix_apply(columns, byte << 8 * i);
 }
 
-/* Behind table_fill. */
+/* After table_fill. */
 static void all_zeroes_fill(void)
 {
     uint32_t columns[32];

@@ -12,7 +12,7 @@ struct muster_dataset {
     uint64_t *position;
     struct muster_data_queue *queue;
     struct muster_data_slot *taken; /* the batch that the program has */
-    struct muster_data_place ahead; /* behind the last batch in the queue */
+    struct muster_data_place ahead; /* after the last batch in the queue */
 };
 
 #endif

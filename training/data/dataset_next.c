@@ -62,7 +62,7 @@ static void position_move(struct muster_dataset *dataset, const struct muster_da
 
 /* --- Planning --- */
 
-/* Append the batch at `place`, and go on behind it. */
+/* Append the batch at `place`, and go on after it. */
 static enum muster_rc batch_append(struct muster_dataset *dataset, struct muster_data_place *place,
                                    bool *ret_is_appended)
 {

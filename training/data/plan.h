@@ -1,4 +1,4 @@
-/* Which records a batch has, and the position behind it. Pure. */
+/* Which records a batch has, and the position after it. Pure. */
 #ifndef MUSTER_TRAINING_DATA_PLAN_H
 #define MUSTER_TRAINING_DATA_PLAN_H
 
@@ -58,7 +58,7 @@ void muster_data_place_fill(const struct muster_data_division *division,
 void muster_data_part_share(const struct muster_data_part *part,
                             const struct muster_dataset_shares *shares, uint32_t share,
                             uint32_t *ret_first, uint32_t *ret_count);
-/** The place behind it, if all of its records are used. */
+/** The place after it, if all of its records are used. */
 void muster_data_place_advance(const struct muster_data_division *division,
                                struct muster_data_place *place);
 /** Records that this worker's part of an epoch has. */

@@ -30,7 +30,7 @@ static bool plain_parse(struct row_scan *scan, struct muster_bytes *ret_field)
     return bytes == 0 || memchr(begin, '"', bytes) == NULL;
 }
 
-/* False: it is not closed, or something stands behind the closing quote. */
+/* False: it is not closed, or something stands after the closing quote. */
 static bool quoted_parse(struct row_scan *scan, struct muster_bytes *ret_field)
 {
     char *begin = scan->text;
@@ -77,7 +77,7 @@ enum muster_rc muster_dataset_row_parse(const struct muster_bytes *row, char del
         count++;
         if (scan.at == scan.end)
             break;
-        scan.at++; /* the delimiter; behind the last one there is an empty field */
+        scan.at++; /* the delimiter; after the last one there is an empty field */
     }
     *ret_count = count;
     return MUSTER_OK;

@@ -73,7 +73,7 @@ struct line_scan {
     uint64_t line;
 };
 
-/* The place behind the next end of a record in bytes, or 0: it is not among them. */
+/* The place after the next end of a record in bytes, or 0: it is not among them. */
 static size_t record_end_find(struct line_scan *scan, const uint8_t *bytes, size_t count,
                               uint64_t at)
 {

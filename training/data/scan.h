@@ -40,7 +40,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_data_index_add(struct muster_data_index 
 /** False: the CRC of the length is wrong. */
 MUSTER_MUST_CHECK bool muster_tfrecord_head_parse(const uint8_t head[MUSTER_TFRECORD_HEAD_BYTES],
                                                   uint64_t *ret_bytes);
-/** Whether the CRC behind a payload of `bytes` bytes is right. */
+/** Whether the CRC after a payload of `bytes` bytes is right. */
 bool muster_tfrecord_is_sound(const uint8_t *framed, uint64_t bytes);
 
 #endif

@@ -44,7 +44,7 @@ void muster_data_cursor_close(struct muster_data_cursor *cursor,
 /** Memory that each record of a batch takes besides its bytes. */
 #define MUSTER_DATA_RECORD_BYTES (sizeof(uint64_t) + sizeof(struct muster_bytes))
 
-/** Caller's memory, all zero; fini also behind a failed init. */
+/** Caller's memory, all zero; fini also after a failed init. */
 MUSTER_MUST_CHECK enum muster_rc muster_data_slot_init(struct muster_data_slot *slot,
                                                        struct muster_mem *mem, uint32_t batch);
 void muster_data_slot_fini(struct muster_data_slot *slot, struct muster_mem *mem);

@@ -21,9 +21,9 @@ struct muster_micro_values {
     struct muster_micro_range range;
 
     /* The values of this member: nodes that are summed so far, the slot that is being filled; then the sum of all
-     * slots, in place of the first. The caller's memory, behind plan. */
+     * slots, in place of the first. The caller's memory, after plan. */
     struct muster_tensor own;
-    uint32_t own_rows; /* so many values; behind them, if there are several nodes, these packed */
+    uint32_t own_rows; /* so many values; after them, if there are several nodes, these packed */
     struct muster_micro_sum sum;
     uint32_t given; /* slots that next has given */
     bool is_filled; /* the program has the last value */

@@ -43,7 +43,7 @@ enum muster_rc muster_slices_check(const struct muster_slices *slices, uint64_t 
     return MUSTER_OK;
 }
 
-/* Indices first: they are aligned to 8, and so are the values behind them. */
+/* Indices first: they are aligned to 8, and so are the values after them. */
 enum muster_rc muster_slices_sum_new(struct muster_mem *mem, uint64_t count,
                                      const struct muster_slices *like,
                                      struct muster_slices_sum *ret_sum)

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* In the run's buffer, with the inputs behind it. */
+/* In the run's buffer, with the inputs after it. */
 struct direct_run {
     uint32_t input_count; /* inputs here, the own one included */
     uint64_t *weights;    /* by participant; a buffer of the pool, or NULL */

@@ -50,7 +50,7 @@ struct muster_executor_ops {
     uint32_t frames; /* that carry its data: a bit by type */
     /* The run's share of MUSTER_LANE_COST_MAX. */
     uint32_t (*cost)(const struct muster_run *run);
-    /* Size of run->executor: zeroed memory behind the run's tables. */
+    /* Size of run->executor: zeroed memory after the run's tables. */
     size_t (*state_bytes)(const struct muster_plan *plan);
     /* Bytes that this member sends, and the library memory that it needs besides its tables. */
     struct muster_op_cost (*plan_cost)(const struct muster_plan *plan,

@@ -1,5 +1,5 @@
 /* Groups that are left while others still read the memory of an operation: it is held until they are
- * through, and the group closes behind it. progress.c ends such runs from the loop; the cluster layer closes what
+ * through, and the group closes after it. progress.c ends such runs from the loop; the cluster layer closes what
  * remains when the process ends. The reasons are in docs/boards.md, "Its memory is held". */
 #include "collective/group/shm/shm_internal.h"
 

@@ -89,7 +89,7 @@ struct muster_shm_entry {
     _Atomic uint32_t taken;
 };
 
-/** A bit for each chunk that its owner has taken over, behind the sum in the slot. Writer: owner. Readers: all
+/** A bit for each chunk that its owner has taken over, after the sum in the slot. Writer: owner. Readers: all
  * participants. Stored with release after the sum stands in the place of the input (mark_chunk); loaded with
  * acquire before the sum is read (is_marked). Cleared by begin_entry while `ready` is 0. */
 typedef _Atomic uint64_t muster_shm_mark_word;
@@ -121,7 +121,7 @@ struct muster_shm_kept {
 struct muster_shm_shown {
     /* Key of the message; 0: none. Writer: sender. Reader: receiver. Stored last, with release
      * (muster_message_show); taken back with a relaxed 0 and a release fence before the caller's memory changes
-     * (muster_message_hide). Loaded with acquire before the fields, and behind an acquire fence after each copy
+     * (muster_message_hide). Loaded with acquire before the fields, and after an acquire fence after each copy
      * (has_key). */
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t key;
     /* Plain. Writer: sender, while `key` is 0. Reader: receiver, by seqlock with `key`. */

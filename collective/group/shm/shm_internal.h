@@ -144,7 +144,7 @@ enum muster_run_outcome muster_shm_adopt(struct muster_run *run);
 void muster_shm_completed(struct muster_run *run);
 void muster_shm_freeze(struct muster_run *run);
 void muster_shm_finish(struct muster_run *run);
-/** An operation of the wire is complete: operations behind it in its lane may be known to be. */
+/** An operation of the wire is complete: operations after it in its lane may be known to be. */
 void muster_shm_advance(struct muster_group *group, const struct muster_op_id *id);
 void muster_shm_point(const struct muster_run *run, const char *point);
 /** Participants that have been read from are still there: what was read is what they had. */
@@ -269,7 +269,7 @@ void muster_shm_place_chunk(struct muster_run *run, uint32_t c, const uint8_t *f
 bool muster_shm_take_over(struct muster_run *run);
 /** Whoever shows the sum of a chunk which a dead participant has left; n: nobody. */
 uint32_t muster_shm_find_taken_over(const struct muster_run *run, uint32_t c);
-/** Bytes of the marks for chunks that were inherited; they lie behind the slot. */
+/** Bytes of the marks for chunks that were inherited; they lie after the slot. */
 size_t muster_shm_marks_bytes(const struct muster_plan *plan);
 
 #endif

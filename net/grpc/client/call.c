@@ -136,7 +136,7 @@ void muster_grpc_call_on_done(struct muster_task *task)
     call_deliver(task->data);
 }
 
-/* The timers stop before done, so that neither a deadline nor a retry comes behind the decision. */
+/* The timers stop before done, so that neither a deadline nor a retry comes after the decision. */
 static void set_outcome(struct muster_grpc_call *call, enum muster_rc rc, const char *text)
 {
     muster_grpc_call_move(call, MUSTER_GRPC_CALL_DECIDED);

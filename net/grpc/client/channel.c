@@ -323,7 +323,7 @@ static enum muster_rc authority_set(struct muster_channel *channel, struct muste
 }
 
 /* Sets up all that the options give beyond numbers. The service config is applied first because the
- * checks behind it must see what holds in the end; its texts are copied by those who keep them, so
+ * checks after it must see what holds in the end; its texts are copied by those who keep them, so
  * it goes at the end. */
 static enum muster_rc channel_configure(struct muster_channel *channel, const char *target,
                                         struct muster_error *ret_error)

@@ -121,7 +121,7 @@ void muster_method_policy_table_fini(struct muster_method_policy_table *table,
 }
 
 /* The policy of the first `bytes` of path. strncmp alone would also find longer methods, hence the
- * look at the byte behind. */
+ * look at the byte after. */
 static const struct muster_method_policy *find_policy(
     const struct muster_method_policy_table *table, const char *path, size_t bytes)
 {

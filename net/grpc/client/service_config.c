@@ -28,7 +28,7 @@ static bool is_absent_or(const struct muster_json *value, enum muster_json_kind 
 }
 
 /* "1.5s" (the JSON form of google.protobuf.Duration), above zero: a timeout of nothing would end
- * each call. Digits behind the ninth are an error, since protobuf has none. */
+ * each call. Digits after the ninth are an error, since protobuf has none. */
 static enum muster_rc read_duration(const struct muster_json *value, const char *member,
                                     uint64_t *ret_ns, struct muster_error *error)
 {

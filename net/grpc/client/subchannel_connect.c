@@ -33,7 +33,7 @@ static uint64_t attempt_deadline_ns(const struct muster_rpc_subchannel *subchann
 static void try_address(struct muster_rpc_subchannel *subchannel);
 static void try_endpoint(struct muster_rpc_subchannel *subchannel);
 
-/* The place in the list stays between attempts, so the next one begins behind the endpoint that
+/* The place in the list stays between attempts, so the next one begins after the endpoint that
  * failed last; endpoints_tried says when all of them have had their turn. */
 static void next_endpoint(struct muster_rpc_subchannel *subchannel)
 {

@@ -72,7 +72,7 @@ static bool are_new(const struct muster_rpc_method_table *table,
 }
 
 /* Open addressing forgets a slot without a mark only because the latest ones go first: nothing was
- * placed behind them. */
+ * placed after them. */
 static void take_back(struct muster_rpc_method_table *table,
                       const struct muster_rpc_method *methods, size_t count)
 {

@@ -97,7 +97,7 @@ struct muster_rpc *muster_rpc_new(struct muster_rpc_connection *connection)
     return rpc;
 }
 
-/* A request that is not gRPC gets HTTP's status. Behind that come the malformed, the unknown and
+/* A request that is not gRPC gets HTTP's status. After that come the malformed, the unknown and
  * the excessive: the client hears first of the fault that makes the others meaningless. */
 static bool is_acceptable(struct muster_rpc *rpc)
 {

@@ -73,7 +73,7 @@ void muster_rpc_connection_expel(struct muster_rpc_connection *connection, const
      * connections than needed would be ended. */
     muster_h2_holding_subtract(connection->unsent.whole, connection->unsent.bytes);
     connection->unsent.whole = NULL;
-    /* A write is under way: behind it a GOAWAY might never reach a client that does not read. */
+    /* A write is under way: after it a GOAWAY might never reach a client that does not read. */
     if (muster_h2_session_write_mark(session) != 0) {
         muster_rpc_connection_close(connection);
         return;

@@ -277,7 +277,7 @@ void muster_rpc_respond(struct muster_rpc *rpc)
 
 #define STATUS(number) MUSTER_H2_STATIC("grpc-status", number)
 
-/* grpc-status, its text and trailing metadata behind what is there already. */
+/* grpc-status, its text and trailing metadata after what is there already. */
 static size_t append_status(struct muster_h2_header *headers, size_t count,
                             const struct muster_rpc *rpc)
 {

@@ -16,7 +16,7 @@
 struct rule {
     struct muster_list node;
     char *name;
-    char **principals, **methods; /* NULL behind the last */
+    char **principals, **methods; /* NULL after the last */
 };
 
 struct muster_authorization {

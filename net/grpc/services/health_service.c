@@ -25,7 +25,7 @@ struct muster_rpc_health {
     bool is_shut_down;
 };
 
-/* A service of the list; its name lies behind the record. */
+/* A service of the list; its name lies after the record. */
 struct known {
     struct muster_list node;
     enum muster_health_status status;
@@ -55,7 +55,7 @@ static struct known *find_service(const struct muster_rpc_health *health, const 
     return NULL;
 }
 
-/* A client that reads slowly misses changes, but not the last one: nothing is queued behind an
+/* A client that reads slowly misses changes, but not the last one: nothing is queued after an
  * answer that waits. */
 static void tell_watcher(struct muster_rpc_health *health, struct watcher *watcher)
 {

@@ -195,7 +195,7 @@ static enum muster_rc list_names(const struct muster_rpc_method_table *methods,
 
     for (size_t i = 0; i < methods->capacity; i++)
         bytes += methods->slots[i].method == NULL ? 0 : methods->slots[i].path_bytes + 1;
-    /* One block holds the pointers, and behind them the texts that they point to. */
+    /* One block holds the pointers, and after them the texts that they point to. */
     names = muster_mem_alloc(mem, bytes + 1);
     if (names == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;

@@ -16,11 +16,11 @@ struct served {
     const void *handlers;
 };
 
-/* A service: its methods, and behind them its handlers. */
+/* A service: its methods, and after them its handlers. */
 struct service {
     struct muster_rpc_part part;
     struct muster_mem *mem;
-    /* The handlers behind it are a struct of the user's, of any alignment. */
+    /* The handlers after it are a struct of the user's, of any alignment. */
     alignas(max_align_t) struct served served[];
 };
 

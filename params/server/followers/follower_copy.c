@@ -66,7 +66,7 @@ void muster_params_follower_on_copy(struct muster_task *task)
     muster_params_follower_learn_next(follower);
 }
 
-/* The learner's rows hold pushes that a copy may lack still. As a copy itself it would hand out what came behind
+/* The learner's rows hold pushes that a copy may lack still. As a copy itself it would hand out what came after
  * them (unite.c), and nobody could hand out these: so it stays a learner until all copies have them. Learners that
  * are ready are copies in the next map, maybe both in one. */
 static bool shard_is_settled(const struct muster_params_follower *follower, uint16_t shard)

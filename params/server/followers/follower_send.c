@@ -1,4 +1,4 @@
-/* Records are sent over the link of a follower, behind what they name: sources and tables. They stay until the
+/* Records are sent over the link of a follower, after what they name: sources and tables. They stay until the
  * follower has done them. */
 #include "params/server/followers/follower_internal.h"
 

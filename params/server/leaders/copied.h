@@ -12,7 +12,7 @@ bool muster_params_keys_belong(const struct muster_params_push *push, uint32_t s
 bool muster_params_turned_is_sound(const struct muster_params_server *server,
                                    const struct muster_params_store_table *table,
                                    const struct muster_params_turned *turned);
-/** Runs of other shards are left out of the push, where it lies in payload: those behind them move up. */
+/** Runs of other shards are left out of the push, where it lies in payload: those after them move up. */
 void muster_params_runs_filter(struct muster_params_push *push, uint8_t *payload,
                                bool (*is_kept)(void *data, uint32_t shard), void *data);
 

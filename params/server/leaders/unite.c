@@ -149,7 +149,7 @@ static bool tail_adopt(struct muster_params_server *server,
     return is_sound;
 }
 
-/* Messages of one copy come in the order of its stream: behind one that is not adopted nothing may be. The copy has
+/* Messages of one copy come in the order of its stream: after one that is not adopted nothing may be. The copy has
  * more than this server then, and is made anew. */
 static bool follower_has_failed(const struct muster_params_server *server,
                                 const struct muster_params_told *told)

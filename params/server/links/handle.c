@@ -331,7 +331,7 @@ static bool push_answer(struct muster_params_client *client,
     return muster_params_waiting_start(waiting);
 }
 
-/* The rows behind a push. After a repetition they may show pushes that followers do not have yet, as the
+/* The rows after a push. After a repetition they may show pushes that followers do not have yet, as the
  * rows of a pull may: the answer waits for a mark. */
 static bool push_pull_answer(struct muster_params_client *client,
                              const struct muster_frame_header *header,

@@ -27,7 +27,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_range_table_find(
     const struct muster_params_client *client, const struct muster_frame_header *header,
     struct muster_params_tensor *ret_tensor, struct muster_error *ret_error);
 
-/** Bytes behind the payload of a PUSH_RANGE up to the end of its last block. 0 for what is refused later. */
+/** Bytes after the payload of a PUSH_RANGE up to the end of its last block. 0 for what is refused later. */
 size_t muster_params_message_padding(const struct muster_params_server *server,
                                      const struct muster_frame_header *header);
 

@@ -11,7 +11,7 @@ void muster_params_server_key_format(const struct muster_params_registration *re
     snprintf(key, room, "%sservers/%s", registration->prefix, muster_incarnation_format(id, name));
 }
 
-/* "servers/" and 32 digits behind the prefix. */
+/* "servers/" and 32 digits after the prefix. */
 bool muster_params_server_key_parse(const struct muster_params_registration *registration,
                                     struct muster_bytes key, struct muster_incarnation *ret_id)
 {

@@ -8,7 +8,7 @@
 
 /** The region of a seat that this process has taken. Borrowed until the seat is freed. */
 struct muster_params_region *muster_params_seat_region(struct muster_params_seat *seat);
-/** The file of a seat's memory, which nobody can map for writing; the region begins behind its first
+/** The file of a seat's memory, which nobody can map for writing; the region begins after its first
  * segment. -1: it must not be given away (memory of the caller, an old kernel). Borrowed. */
 int muster_params_seat_file(const struct muster_params_seat *seat);
 /** A seat over memory of the caller, held at once: fresh, or as a server has left it. For simulated

@@ -1,5 +1,5 @@
 /* Sources that may have pushes under way, and no link here: their clients have lost it, or the process that had it
- * has died. Other servers may have pushes of theirs that lie behind one which has not come here. */
+ * has died. Other servers may have pushes of theirs that lie after one which has not come here. */
 #ifndef MUSTER_PARAMS_SERVER_ABSENT_H
 #define MUSTER_PARAMS_SERVER_ABSENT_H
 

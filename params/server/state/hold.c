@@ -72,7 +72,7 @@ static uint64_t pushed_clock_of(const struct muster_params_source *source)
     return muster_params_stored_counts(source->clock) ? source->pushed_clock : 0;
 }
 
-/* A source that has gone on behind the clock; UINT64_MAX: none has. */
+/* A source that has gone on after the clock; UINT64_MAX: none has. */
 static uint64_t source_beyond(const struct muster_params_server *server, uint64_t clock)
 {
     for (uint64_t slot = 0; slot < server->region->head->source_count; slot++) {
@@ -96,7 +96,7 @@ uint64_t muster_params_server_hold_pushed(const struct muster_params_server *ser
     return pushed;
 }
 
-/* Marks tell of sources that have pushed behind the clock without having ticked. */
+/* Marks tell of sources that have pushed after the clock without having ticked. */
 static enum muster_rc hold_check(const struct muster_params_server *server,
                                  const struct muster_params_client *client,
                                  const struct muster_params_hold *hold,

@@ -179,7 +179,7 @@ static void held_init(struct muster_params_rounds *rounds)
     rounds->held.number = rounds->server->record_count;
 }
 
-/* Behind held_init. */
+/* After held_init. */
 static void decision_hold(struct muster_params_rounds *rounds,
                           struct muster_params_decision *decision)
 {

@@ -13,7 +13,7 @@
 struct muster_params_decision {
     uint64_t round;
     uint32_t count;
-    uint32_t has_origins; /* of each source, behind all sources: muster_params_decision_origins() */
+    uint32_t has_origins; /* of each source, after all sources: muster_params_decision_origins() */
     struct muster_params_round_source sources[];
 };
 

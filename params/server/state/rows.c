@@ -280,7 +280,7 @@ static enum muster_rc refused_apply(struct muster_params_server *server,
     return MUSTER_OK;
 }
 
-/* A push that is kept for a round is stored with the clock behind it (round.c). */
+/* A push that is kept for a round is stored with the clock after it (round.c). */
 static void clock_note(const struct muster_params_push *push)
 {
     uint32_t pushed = push->clock < UINT32_MAX ? push->clock + 1 : push->clock;

@@ -22,7 +22,7 @@ static void on_all_known(struct muster_task *task)
 
 static void request_next(struct muster_google_place *place);
 
-/* The value is the part behind the last slash: "projects/123/zones/us-central1-b". */
+/* The value is the part after the last slash: "projects/123/zones/us-central1-b". */
 static enum muster_rc take_value(struct muster_google_place *place, const char *text)
 {
     char **field = place->project == NULL ? &place->project : &place->zone;
@@ -42,7 +42,7 @@ static enum muster_rc take_value(struct muster_google_place *place, const char *
     return MUSTER_OK;
 }
 
-/* Add a remedy, unless the error of the metadata server ends with one, which stands behind "; ". */
+/* Add a remedy, unless the error of the metadata server ends with one, which stands after "; ". */
 static void explain_failure(struct muster_google_place *place, enum muster_rc rc)
 {
     struct muster_error error = place->error;

@@ -266,7 +266,7 @@ enum muster_rc muster_gce_resolver_open(struct muster_env *env,
     return MUSTER_OK;
 }
 
-/* The options behind "gce:". */
+/* The options after "gce:". */
 struct gce_uri_values {
     struct muster_gce_resolver_options own;
     int64_t port;

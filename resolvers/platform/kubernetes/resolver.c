@@ -360,7 +360,7 @@ static enum muster_rc parse_selectors(struct muster_mem *mem, char *text,
     return rc;
 }
 
-/* The options behind "kubernetes:". */
+/* The options after "kubernetes:". */
 struct kubernetes_uri_values {
     struct muster_kubernetes_resolver_options own;
     char *selector;

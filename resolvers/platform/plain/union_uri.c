@@ -66,7 +66,7 @@ static bool is_union_option(const char *option, size_t length)
     return false;
 }
 
-/* The options behind the last member: those of the union itself go to parsing->options, the others
+/* The options after the last member: those of the union itself go to parsing->options, the others
  * to the member. */
 static void share_options(struct union_parsing *parsing, const char *options,
                           struct muster_text *member)
@@ -105,7 +105,7 @@ static enum muster_rc member_open(struct union_parsing *parsing, const char *uri
     return rc;
 }
 
-/* "(URI)", of the last member with the options of the union behind it. */
+/* "(URI)", of the last member with the options of the union after it. */
 static enum muster_rc read_enclosed(struct union_parsing *parsing, char *text, bool is_last)
 {
     char *behind = text + (muster_uri_find(text, "?") - text);
@@ -129,7 +129,7 @@ static enum muster_rc read_member(struct union_parsing *parsing, char *text, boo
     enum muster_rc rc;
 
     while (strncmp(text, UNION, strlen(UNION)) == 0)
-        text += strlen(UNION); /* its members stand in line with those behind it */
+        text += strlen(UNION); /* its members stand in line with those after it */
     if (text[0] == PARENS_OPEN)
         return read_enclosed(parsing, text, is_last);
     options = text + (muster_uri_find(text, "?") - text);

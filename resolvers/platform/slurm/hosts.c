@@ -36,7 +36,7 @@ static bool read_number(const char **at, uint64_t *ret_value, int *ret_digits)
     return digits > 0 && digits <= DIGITS_MAX;
 }
 
-/* *at is behind '[' or ','; afterwards behind the range. */
+/* *at is after '[' or ','; afterwards after the range. */
 static bool read_range(const char **at, struct host_range *ret_range)
 {
     int digits;
@@ -53,7 +53,7 @@ static bool read_range(const char **at, struct host_range *ret_range)
 }
 
 /* How many names a bracket group stands for, at most MUSTER_SLURM_HOSTS_MAX + 1; *at goes from
- * behind '[' to behind ']'. */
+ * after '[' to after ']'. */
 static bool measure_group(const char **at, uint64_t *ret_count)
 {
     struct host_range range;
@@ -79,7 +79,7 @@ static enum muster_rc bad_list(const char *list, const char *at, const char *cau
                             cause);
 }
 
-/* Check one element, from *at to behind it, and count its hosts. */
+/* Check one element, from *at to after it, and count its hosts. */
 static enum muster_rc measure_element(const char *list, const char **at, uint64_t *ret_count,
                                       struct muster_error *ret_error)
 {

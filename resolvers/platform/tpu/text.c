@@ -23,7 +23,7 @@ static int64_t days_of(int64_t year, int64_t month, int64_t day)
     return era * 146097 + day_of_era - 719468;
 }
 
-/* RFC 3339 to the second; a fraction and the 'Z' behind it do not matter to a 90 s limit. */
+/* RFC 3339 to the second; a fraction and the 'Z' after it do not matter to a 90 s limit. */
 bool muster_tpu_time_parse(const char *text, uint64_t *ret_ns)
 {
     static const char form[] = "dddd-dd-ddTdd:dd:dd";

@@ -422,7 +422,7 @@ enum muster_rc muster_tpu_vm_resolver_open(struct muster_env *env,
     return MUSTER_OK;
 }
 
-/* The options behind "tpu_vm:". */
+/* The options after "tpu_vm:". */
 struct tpu_vm_uri_values {
     struct muster_tpu_vm_resolver_options own;
     int64_t port;

@@ -50,7 +50,7 @@ struct run_claim {
     char ask_key[RUN_CLAIM_KEY_BYTES], ended_key[RUN_CLAIM_KEY_BYTES];
     uint64_t revision;          /* of the own key, as it was put or seen last; 0: it is not there */
     uint64_t seen_revision;     /* all changes up to this one have been shown */
-    struct claim_place *places; /* by node rank; behind nodes_max of them RUN_CLAIM_BEYOND others */
+    struct claim_place *places; /* by node rank; after nodes_max of them RUN_CLAIM_BEYOND others */
     struct claim_rival rivals[RUN_CLAIM_RIVALS];
     size_t rival_count; /* ever; the newest ones are kept */
     bool is_asked;      /* a launcher asks whether this one lives */

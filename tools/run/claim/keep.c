@@ -219,7 +219,7 @@ static void claim_show_place(struct run_claim *claim, uint64_t rank,
         claim_add_rival(claim, record, revision);
 }
 
-/* "<node rank>" or "asks/<launcher>" behind the prefix. False: a record could not be read for want
+/* "<node rank>" or "asks/<launcher>" after the prefix. False: a record could not be read for want
  * of memory. */
 static bool claim_show_key(struct run_claim *claim, const struct muster_registry_kv *kv,
                            bool is_delete)
@@ -335,7 +335,7 @@ static void on_looked(struct muster_registry_op *op, enum muster_rc rc)
     run_claim_show_all(claim, op->kvs, op->kv_count);
 }
 
-/* The range and the watch join without a gap: the watch begins at the revision behind that of the
+/* The range and the watch join without a gap: the watch begins at the revision after that of the
  * range. */
 void run_claim_look(struct run_claim *claim)
 {

@@ -243,7 +243,7 @@ static bool refuse_task(const struct run_settings *settings, const char *text, i
 }
 
 /* One --kill, "worker:2@step=150,chunk=3". The numbers are only checked: the worker gets the text
- * behind '@' as MUSTER_KILL. */
+ * after '@' as MUSTER_KILL. */
 static bool read_kill(struct run_settings *settings, const char *text, int *ret_exit)
 {
     const char *task = strncmp(text, "worker:", 7) == 0 ? text + 7 : text;

@@ -336,7 +336,7 @@ static bool is_mask_option(const char *argument)
 }
 
 /* The option as the table knows it: torchrun also takes '_' for '-', and there a --tee or
- * --redirects that no mask follows means both streams. A value behind '=' is left as it is. */
+ * --redirects that no mask follows means both streams. A value after '=' is left as it is. */
 static char *respell_option(const char *argument, const char *next)
 {
     static const char both[] = "=3";

@@ -112,7 +112,7 @@ static bool read_command(struct run_settings *settings, int *ret_exit)
     return true;
 }
 
-/* "#!/usr/bin/env python3" or "#!/venv/bin/python -u": the words behind "#!", without env. False: the
+/* "#!/usr/bin/env python3" or "#!/venv/bin/python -u": the words after "#!", without env. False: the
  * file has no such line. */
 static bool read_first_line(const char *path, struct run_python *python)
 {

@@ -42,7 +42,7 @@ struct run_sweep {
     struct muster_registry_op op, note;
     bool is_noting;
     struct muster_timer timer;
-    uint64_t until_ns; /* the run ends: no further job behind this; 0: it does not */
+    uint64_t until_ns; /* the run ends: no further job after this; 0: it does not */
     struct sweep_job *jobs;
     size_t job_count, at;
     char keys[6][KEY_BYTES], mark[64], resumable_key[KEY_BYTES];

@@ -112,7 +112,7 @@ static void counts_read(struct run_activity *activity, const struct muster_json 
     }
 }
 
-/* Reports of progress come at most every 50 ms: a program that stands still behind one has gone
+/* Reports of progress come at most every 50 ms: a program that stands still after one has gone
  * further. */
 static void step_note(struct run_task *task)
 {

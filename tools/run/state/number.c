@@ -29,7 +29,7 @@ bool run_number_parse(const char *text, char end, uint64_t max, uint64_t *ret_va
     return true;
 }
 
-/* The whole text is checked, also behind the entry of this rank; of two entries for a rank the last
+/* The whole text is checked, also after the entry of this rank; of two entries for a rank the last
  * counts. */
 bool run_mask_of(const char *text, uint32_t local_rank, unsigned *ret_mask)
 {

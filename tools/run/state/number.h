@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/** Parse a decimal number up to max that is followed by `end`; *ret_rest, unless NULL, is behind it. */
+/** Parse a decimal number up to max that is followed by `end`; *ret_rest, unless NULL, is after it. */
 bool run_number_parse(const char *text, char end, uint64_t max, uint64_t *ret_value,
                       const char **ret_rest);
 

@@ -70,13 +70,13 @@ struct run_task {
     uint64_t member_from; /* number of the first view that it reported; 0: none yet */
     bool is_unclosed;     /* it has said that it ends without close, … */
     bool is_in_step;      /* … and with a step begun, … */
-    uint64_t left_step;   /* … this one, else behind this one */
+    uint64_t left_step;   /* … this one, else after this one */
     uint64_t born_epoch;  /* the last one known when it was started */
     uint64_t dying_ns;    /* it has said that it kills itself now; 0: it has not */
     uint64_t died_ns;     /* its last life, as far as is known; 0: none has ended */
     bool is_abandoned;    /* it has said that it gives up: no success whatever its exit code */
     char *trace_file;     /* its flight recorder, of the present or last life; NULL: not written */
-    bool is_preempted;    /* it has said that it stops, behind `step` … */
+    bool is_preempted;    /* it has said that it stops, after `step` … */
     bool is_saved;        /* … which is in the checkpoint directory */
     char unsaved[MUSTER_ERROR_TEXT_BYTES]; /* why its last checkpoint is not whole, … */
     uint64_t unsaved_step;                 /* … which is of this step; "": it has not said so */

@@ -1,4 +1,4 @@
-/* Preemption: the workers stop by themselves, behind one step that all members of the job agree on. */
+/* Preemption: the workers stop by themselves, after one step that all members of the job agree on. */
 #ifndef MUSTER_RUN_TASK_PREEMPT_H
 #define MUSTER_RUN_TASK_PREEMPT_H
 

@@ -25,7 +25,7 @@ void run_terminal_open(struct run *run)
         isatty(STDOUT_FILENO) && isatty(STDERR_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp() &&
         tcgetattr(STDIN_FILENO, &modes) == 0;
     if (run->is_terminal_lent)
-        signal(SIGTTOU, SIG_IGN); /* we change the foreground group from behind */
+        signal(SIGTTOU, SIG_IGN); /* we change the foreground group from the background */
 }
 
 /* SIGTTOU is ignored since run_terminal_open, so the change from the background succeeds; the
