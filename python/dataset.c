@@ -368,9 +368,9 @@ static PyObject *dataset_get_claims(PyObject *self, void *unused)
 
 static PyMethodDef dataset_methods[] = {
     {"next", dataset_next, METH_NOARGS,
-     "next()\n--\n\n(records, numbers, epoch) of the next batch; None behind the last epoch."},
+     "next()\n--\n\n(records, numbers, epoch) of the next batch; None after the last epoch."},
     {"next_share", (PyCFunction)(uintptr_t)dataset_next_share, METH_FASTCALL | METH_KEYWORDS,
-     "next_share(rank, size)\n--\n\nThe part of a member in the next step; None behind the last "
+     "next_share(rank, size)\n--\n\nThe part of a member in the next step; None after the last "
      "epoch. The position does not move."},
     {"record_claims", dataset_record_claims, METH_O,
      "record_claims(array)\n--\n\nWrite which records of the step this member has used."},

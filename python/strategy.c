@@ -384,7 +384,7 @@ static PyMethodDef strategy_methods[] = {
      "starts it again. Only close is left."},
     {"close", strategy_close, METH_NOARGS,
      "close()\n--\n\nLeave. After commit the work is done; in the middle of a step it is a "
-     "failure. Raises, closed, if the last checkpoint of a done work failed."},
+     "failure. Raises, after closing, if the last checkpoint of finished work failed."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -392,7 +392,7 @@ static PyGetSetDef strategy_attributes[] = {
     {"rank", strategy_get_rank, NULL, "The place of this member, from begin to commit.", NULL},
     {"size", strategy_get_size, NULL, "How many members take part, from begin to commit.", NULL},
     {"joined", strategy_get_joined, NULL,
-     "How many of them came, or came back, with this step. The same on all.", NULL},
+     "How many members came, or came back, with this step. The same on all.", NULL},
     {"view", strategy_get_view, NULL, "The number of the view that rank and size are of.", NULL},
     {"task", strategy_get_task, NULL, "The index of this task, which never changes.", NULL},
     {"task_type", strategy_get_task_type, NULL, "'worker', 'chief' or 'evaluator'.", NULL},

@@ -1,5 +1,5 @@
 /* Observers of an election: a range for the leader, then a watch of its key, or of all keys when
- * there is no leader. Changes after the leader cost an observer nothing that way. */
+ * there is no leader. Changes behind the leader in the queue cost an observer nothing that way. */
 #include <muster/locks.h>
 
 #include <string.h>

@@ -87,14 +87,14 @@ struct fetch {
 MUSTER_MUST_CHECK enum muster_rc muster_fetch_hashes_init(struct fetch *fetch);
 void muster_fetch_hashes_fini(struct fetch *fetch);
 bool muster_fetch_hashes_is_known(const struct fetch *fetch, uint32_t chunk);
-/** Those that the source has told, and its blobs, which are taken from the manifest if they are the first; a difference
- * to the others is noted. */
+/** Add the hashes and the blobs that the source has told. The first blobs are taken from the manifest; a difference to
+ * those of others is noted. */
 void muster_fetch_hashes_add(struct fetch_source *source, struct muster_state_manifest *manifest);
-/** Every chunk's is known. */
+/** Whether the hash of every chunk is known. */
 bool muster_fetch_hashes_is_whole(const struct fetch *fetch);
 /** A source has sent other bytes than another one's hash says, and has not told its own hashes yet. */
 bool muster_fetch_hashes_are_in_question(const struct fetch *fetch);
-/** None is known, and each elder that is left is to tell a part of them. */
+/** Forget all hashes; each elder that is left tells a part. */
 void muster_fetch_hashes_forget(struct fetch *fetch);
 /** Which part of the hashes each source is asked for. */
 void muster_fetch_hashes_divide(struct fetch *fetch);

@@ -227,7 +227,7 @@ static bool add_reading(struct fetch_reader *reader, struct fetch_source *source
     return true;
 }
 
-/* All threads get some of little. */
+/* Few missing chunks are divided among all threads. */
 static uint32_t count_for_one(const struct fetch *fetch)
 {
     uint32_t count = (fetch->missing_count + READERS - 1) / READERS;

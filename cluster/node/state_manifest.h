@@ -83,7 +83,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_state_match(const struct muster_state_ch
                                                     const struct muster_state_manifest *theirs,
                                                     struct muster_error *ret_error);
 
-/** An answer says this besides. */
+/** The part of an answer that a request lacks. */
 struct muster_state_answer {
     const uint8_t (*hashes)[MUSTER_HASH128_BYTES]; /* chunk_count of them */
     struct muster_board *board; /* whose peer is asking, and may read the memory here; or NULL */

@@ -11,7 +11,7 @@
 
 /* One turn hashes for a few milliseconds, so heartbeats and operations go on meanwhile. */
 #define HASH_CHUNKS_PER_TURN 64 /* 16 MiB */
-/* So little is hashed by every member, so that the joiner compares them all. */
+/* A member with at most this much left hashes all of it, so that the joiner compares all members. */
 #define WHOLE_CHUNKS_MAX 64
 /* Nobody waits for the hashes of an observer, and the members compute: a tenth of a millisecond in each. */
 #define STABLE_CHUNKS_PER_TURN 4

@@ -179,7 +179,7 @@ static void on_leader(struct muster_rpc *rpc, struct muster_bytes bytes)
     muster_registry_arena_reset(&server->arena);
 }
 
-/* Every change in the queue wakes a look, and one after the leader does not concern the client. */
+/* Every change in the queue wakes a look, and one behind the leader in it does not concern the client. */
 static void on_look(struct muster_task *task)
 {
     struct observer *observer = task->data;

@@ -1,5 +1,5 @@
 /* The watches of the registry. A watch is in one of two lists of the hub. Those that are up to date
- * share one read of each commit's changes; those after (they began at an old revision, or their
+ * share one read of each commit's changes; those that lag (they began at an old revision, or their
  * client reads slowly) read the log for themselves, a slice at a time. watch_service.c turns
  * messages into calls of this file; the queues of locks and elections use it without a client. */
 #include "cluster/registry/watch.h"

@@ -1,5 +1,5 @@
-/* The memory of a device for who works in host memory: copies through pinned memory of a bounded size. It needs the
- * driver, and no NCCL. */
+/* The memory of a device for code that works in host memory: copies through pinned memory of a bounded size. It needs
+ * the driver, and no NCCL. */
 #ifndef MUSTER_COLLECTIVE_DEVICE_MEMORY_H
 #define MUSTER_COLLECTIVE_DEVICE_MEMORY_H
 

@@ -40,7 +40,7 @@ static const struct muster_lane_events lane_events = {.on_activated = muster_gro
                                                       .on_timer = muster_run_on_timer};
 
 /* Room for two chunks of each member in twice as many rings as a lane runs at a time. With less, early frames could
- * pause the link after which the frames of the operation that all wait for are. */
+ * pause the link, and with it the frames behind it of the operation that all wait for. */
 static size_t early_bytes_max(const struct muster_view *view)
 {
     size_t rings = MUSTER_LANE_COST_MAX / MUSTER_RING_COST;

@@ -1,4 +1,4 @@
-/* Reductions by kernel, by weight and by the program, after one call. Algorithms call this file
+/* Reductions by kernel, by weight and by the program, behind one call. Algorithms call this file
  * and never the kernels, so each of them works with all three kinds. */
 #include "collective/kernel/combine.h"
 #include "collective/kernel/kernels.h"

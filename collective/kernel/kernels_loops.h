@@ -1,4 +1,4 @@
-/* The loops after every path, written once: a path defines KERNEL_PATH (its name) and KERNEL_TARGET
+/* The loops behind every path, written once: a path defines KERNEL_PATH (its name) and KERNEL_TARGET
  * (the attribute of its instructions) and includes this file, which leaves the table `loops`. A path
  * with instructions for f16 includes kernels_f16.h before, for sum, product and division of f16.
  *

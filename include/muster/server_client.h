@@ -44,7 +44,7 @@ struct muster_server_devices {
  *
  * Units:   deadline_ns is loop time, absolute.
  * Errors:  returned as muster_call_start; by done UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED, INTERNAL (an answer
- *          that is none), RESOURCE_EXHAUSTED, and those of the server.
+ *          that cannot be read), RESOURCE_EXHAUSTED, and those of the server.
  * Thread:  loop only, as all below.
  * Source:  tensorflow.WorkerService GetStatus; MultiWorkerMirroredStrategy's health check.
  */

@@ -260,11 +260,11 @@ MUSTER_API void muster_strategy_report_result(struct muster_strategy *strategy, 
 /**
  * Leave, stop, and free the strategy. NULL is accepted, and in a child of fork nothing happens.
  *
- * Behind commit the program's work is done: the result is reported, the others need not wait for this
+ * After commit the program's work is done: the result is reported, the others need not wait for this
  * one, and whoever comes back when all have closed so is told that the job is over. Waits until no other
  * member needs this one. With `muster run --checkpoint-dir` the state of the last commit is saved first.
  *
- * Behind begin, without any operation since (a loop that leaves when begin says a step beyond its last),
+ * After begin, without any operation since (a loop that leaves when begin says a step beyond its last),
  * the exit code says whether the work is done: 0, or the launcher starts it again.
  *
  * In the middle of a step (an operation was called since begin, and no commit), or after an operation

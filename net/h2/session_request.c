@@ -1,7 +1,7 @@
 /* Checks that find a malformed request (RFC 9113 8.1.1, 8.2, 8.3). Each request carries, as bits,
  * what its headers have said so far. net/h2/session_events.c passes header by header and resets the
  * stream at the first fault. A server that lets such requests pass can be used for request
- * smuggling: a proxy and the server after it then disagree about where a request ends. */
+ * smuggling: a proxy and the server behind it then disagree about where a request ends. */
 #include "net/h2/session_request.h"
 
 #include <nghttp2/nghttp2.h>

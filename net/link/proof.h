@@ -18,7 +18,7 @@
 #define MUSTER_LINK_ANSWERED_BYTES                                                                 \
     (MUSTER_HELLO_BYTES + MUSTER_LINK_NONCE_BYTES + MUSTER_LINK_KEY_ID_BYTES)
 
-/** The proof of one connection. The MACs cover the first three members, which lie after each
+/** The proof of one connection. The MACs cover the first three members, one after the
  * other. */
 struct muster_link_proof {
     uint8_t role; /* who proves it */

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define NOTICES_MAX 64 /* that one call hears: the others are reported again */
-/* How long a recall may block the loop. A local network answers sooner; after a slow one the
+/* How long a recall may block the loop. A local network answers sooner; behind a slow one the
  * connection is given up, because the caller needs its memory now. */
 #define WAIT_MS_MAX 50
 

@@ -1,5 +1,5 @@
 /* Shared by the files of TLS: the credential, its generations, and the engine of one connection.
- * Free of OpenSSL: after muster_tls_context and muster_tls_engine stand net/tls/openssl*.c. */
+ * Free of OpenSSL: behind muster_tls_context and muster_tls_engine stand net/tls/openssl*.c. */
 #ifndef MUSTER_NET_TLS_INTERNAL_H
 #define MUSTER_NET_TLS_INTERNAL_H
 

@@ -6,7 +6,7 @@
 
 #include "params/wire/hash.h"
 
-/* Larger messages gain nothing, and delay what waits after them. */
+/* Larger messages gain nothing, and delay what waits behind them. */
 #define BATCH_BYTES ((size_t)256 << 10)
 
 _Static_assert(BATCH_BYTES >= MUSTER_PARAMS_ROW_BYTES_MAX + sizeof(uint64_t),

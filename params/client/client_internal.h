@@ -60,10 +60,10 @@ struct muster_params_way {
     /* Messages that are not answered, in the order of their numbers. */
     struct muster_list pushes;
     struct muster_list requests; /* others than pushes */
-    /* A push waits for credit or for the number of its table: those after it wait, and pulls of their tables. */
+    /* A push waits for credit or for the number of its table: those behind it wait, and pulls of their tables. */
     bool is_behind;
     uint64_t behind;         /* its number */
-    bool is_pull_behind;     /* a pull waits for credit: others wait after it */
+    bool is_pull_behind;     /* a pull waits for credit: others wait behind it */
     uint64_t credit;         /* of the server, in bytes; 0: it has not said any */
     uint64_t outstanding[2]; /* bytes of pushes, and of pulls, that are sent and not answered */
     struct muster_params_way_table *tables; /* by table->index */
@@ -163,7 +163,7 @@ struct muster_params_table {
     uint64_t descriptor;                    /* the servers' */
     struct muster_list pushes, pulls;       /* operations of this turn */
     struct muster_list
-        kept; /* pushes that wait for a cut at a clock before them; pulls wait after them */
+        kept; /* pushes that wait for a cut at a clock before them; pulls wait behind them */
     struct muster_params_tensor tensor; /* elements 0: it has rows */
     uint64_t pushed;                    /* number of its newest push; 0: none */
     uint32_t range_pushes;              /* messages to the tensor that are not answered */

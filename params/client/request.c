@@ -248,7 +248,7 @@ static void pushes_transmit(struct muster_params_way *way)
     }
 }
 
-/* Pulls are after the pushes to their tables: they show what the same program has pushed before. They wait for
+/* Pulls wait behind the pushes to their tables: they show what the same program has pushed before. They wait for
  * credit in their order, so that large ones get theirs, too. */
 static void request_advance(struct muster_params_request *request)
 {

@@ -47,7 +47,7 @@ def csv(paths, **options):
 
 
 def fixed(paths, record_bytes, **options):
-    """Records of record_bytes bytes each, behind header_bytes and before footer_bytes of each file."""
+    """Records of record_bytes bytes each, after header_bytes and before footer_bytes of each file."""
     return _open("fixed", paths, {"record_bytes": record_bytes, "shuffle": True, **options})
 
 

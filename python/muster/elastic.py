@@ -58,7 +58,7 @@ class Elastic:
                 pick = order.pick(step.step)[step.rank::step.size]
                 gradient[:] = gradient_of(weights, pick)
                 step.average(weight=len(pick))              # the mean over all examples, however they are shared out
-                weights -= 0.1 * gradient                   # behind the last operation of the step
+                weights -= 0.1 * gradient                   # after the last operation of the step
         elastic.close()                                     # commit is at the end of `with`
 
     state: the arrays that a joiner is given, by name; their memory stays the same from now on. All members of a new
@@ -69,7 +69,7 @@ class Elastic:
     most. A member loads them when it is given the state, and when a step runs again.
 
     data: a dataset of muster.data. step.share() is this member's part of the step, and average() the mean over the
-    records of all, by which the place in the data moves. steps() ends behind the last pass.
+    records of all, by which the place in the data moves. steps() ends after the last pass.
 
     checkpoint: a folder that all members see; a new job begins with the newest checkpoint there, and every `every`
     steps one is written, of which `keep` stay.
@@ -172,7 +172,7 @@ class Elastic:
 
     def __exit__(self, kind, value, traceback):
         self._is_begun = False
-        if kind is None or kind is _DataOver:  # a step without records, on all members: they are done behind its commit
+        if kind is None or kind is _DataOver:  # a step without records, on all members: they are done after its commit
             self._is_over = kind is not None
             if self._extra:
                 self._save()
@@ -189,7 +189,7 @@ class Elastic:
     # --- gradients ---
 
     def buffers(self, like):
-        """Arrays of zeroes with the shapes and types of `like`, one behind the other in memory that the other processes
+        """Arrays of zeroes with the shapes and types of `like`, one after the other in memory that the other processes
         of the host map: average() reduces them without copies, those of a type at once."""
         arrays = [numpy.asarray(each) for each in like]
         made = [None] * len(arrays)
@@ -205,7 +205,7 @@ class Elastic:
         return made
 
     def average(self, arrays=None, weight=1):
-        """The mean of all members' arrays (without any: of all buffers) by their weights, in place. Behind it nobody may
+        """The mean of all members' arrays (without any: of all buffers) by their weights, in place. After it nobody may
         call an operation that the others do not call. With data: the mean of all buffers over the records of all."""
         if self._data is not None and arrays is None:
             if len(self._buffers) != 1:
@@ -217,7 +217,7 @@ class Elastic:
     # --- data ---
 
     def share(self):
-        """A batch of muster.data: this member's part of the step. Behind the last one it ends `with` and steps()."""
+        """A batch of muster.data: this member's part of the step. After the last one it ends `with` and steps()."""
         if self._data is None:
             raise RuntimeError("share() needs a dataset: Elastic(…, data=muster.data.…)")
         self._shared = self._data.next_share(self.rank, self.size)

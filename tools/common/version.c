@@ -64,7 +64,7 @@ struct nghttp2_told {
     const char *text;
 };
 
-/* The result of dlsym, by the type of the function after it. */
+/* The result of dlsym, by the type of the function behind it. */
 union version_function {
     void *symbol;
     const char *(*text)(void);

@@ -88,7 +88,7 @@ static const struct muster_option rows[] = {
      .unit = "s",
      .min = 2 * MUSTER_NS_PER_S,
      .help =
-         "Clients without a name that have had no connection for so long are forgotten: one that "
+         "Clients without a name that have had no connection for this time are forgotten: one that "
          "comes back then is refused. The same for all servers of a job."},
     {.name = "replica-lag-max",
      .kind = MUSTER_OPTION_DURATION,
@@ -96,7 +96,7 @@ static const struct muster_option rows[] = {
      .fallback = "2",
      .unit = "s",
      .help =
-         "With --replicas: a server that does nothing of what it must copy for so long is not "
+         "With --replicas: a server that copies nothing of what it must copy for this time is not "
          "waited for any more; its copies leave the map until it has learned them again. 0: it is "
          "waited for."},
     {.name = "drain-timeout",

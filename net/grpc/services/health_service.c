@@ -55,7 +55,7 @@ static struct known *find_service(const struct muster_rpc_health *health, const 
     return NULL;
 }
 
-/* A client that reads slowly misses changes, but not the last one: nothing is queued after an
+/* A client that reads slowly misses changes, but not the last one: nothing is queued behind an
  * answer that waits. */
 static void tell_watcher(struct muster_rpc_health *health, struct watcher *watcher)
 {

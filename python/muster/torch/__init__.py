@@ -64,7 +64,7 @@ class Elastic(muster.elastic.Elastic):
         self._members = _members_of(self)
         self._is_reduced = self._members is not None and isinstance(model, torch.nn.parallel.DistributedDataParallel)
         if self._is_reduced and self._data is not None:
-            raise ValueError("data counts the records beside the gradients, which DistributedDataParallel has: give one of them up")
+            raise ValueError("Elastic(data=...) cannot be used with DistributedDataParallel: use one of them")
         self._flat = []
         if not self._is_reduced:
             self._flatten_gradients()
@@ -74,7 +74,7 @@ class Elastic(muster.elastic.Elastic):
         self._hook = optimizer.register_step_pre_hook(self._before_update)
 
     def _flatten_gradients(self):
-        """Gradients of a type lie one behind the other: one operation reduces them where they are."""
+        """Gradients of a type lie one after the other: one operation reduces them where they are."""
         for dtype in dict.fromkeys(each.dtype for each in self._parameters):
             group = [each for each in self._parameters if each.dtype == dtype]
             count = sum(each.numel() for each in group)

@@ -11,7 +11,7 @@ other as those of any job do. The operations of groups of some members are made 
 
     muster.torch.backend.init_process_group(elastic=True)
 
-is for programs with muster.torch.Elastic: the group are the members of the step, and outside of steps this process
+is for programs with muster.torch.Elastic: the group consists of the members of the step, and outside of steps this process
 alone, so that constructors which call the others have their answer.
 """
 
@@ -121,9 +121,9 @@ class ReconfigurableGroup(ElasticGroup):
         _strategy.begin()
         while _strategy.size != len(handles):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{len(handles)} members were to be there, and {_strategy.size} are")
+                raise TimeoutError(f"the group must have {len(handles)} members, got {_strategy.size}")
             time.sleep(_PAUSE_S)
-            _strategy.commit()  # an empty step: who comes back enters behind a commit
+            _strategy.commit()  # an empty step: who comes back enters after a commit
             _strategy.begin()
         self.members.begin()
         self.has_lost = False
@@ -196,7 +196,7 @@ def _create(given, options):
 def init_process_group(elastic=False, enable_reconfigure=False, **options):
     """torch.distributed.init_process_group on the members of this job. Ranks are those of muster, from 0.
 
-    elastic: the program has a muster.torch.Elastic, made behind this; rank and size are those of its step.
+    elastic: the program has a muster.torch.Elastic, made after this; rank and size are those of its step.
 
     enable_reconfigure: the group is empty until torch.distributed._reconfigure, which PyTorch has from 2.15 on, says
     which members are there; the operations that failed are the program's to do again.

@@ -22,7 +22,7 @@ _DIRECT = {
 
 
 class Everyone:
-    """All members: the operations of the strategy, which go on behind a death where they can."""
+    """All members: the operations of the strategy, which go on after a death where they can."""
 
     goes_on = True
 

@@ -1,6 +1,6 @@
 """Messages of the c10d backend by key (group, tag): the library's own go in one order from one member to another.
 
-A message is an envelope of a fixed size, and behind it what does not fit in there. An envelope that comes before its
+A message is an envelope of a fixed size, and after it what does not fit in there. An envelope that comes before its
 receive was asked for is kept with its bytes.
 """
 

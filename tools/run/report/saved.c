@@ -48,7 +48,7 @@ static void tell_lost(struct run *run, const struct run_task *task)
     int length;
 
     if (folder == NULL)
-        (void)snprintf(rest, sizeof(rest), "the program saves by itself");
+        (void)snprintf(rest, sizeof(rest), "mend that where the program saves, and start it again");
     else if (step > 0)
         (void)snprintf(rest, sizeof(rest),
                        "mend that, and start the same command again: it goes on after step %llu",
@@ -63,7 +63,7 @@ static void tell_lost(struct run *run, const struct run_task *task)
                       "  directory  %.400s\n"
                       "  remedy     %s\n",
                       run->exit_code, (unsigned long long)task->unsaved_step, task->name,
-                      task->unsaved, folder != NULL ? folder : "(of the program)", rest);
+                      task->unsaved, folder != NULL ? folder : "(chosen by the program)", rest);
     MUSTER_ASSERT(length > 0 && (size_t)length < sizeof(text));
     run_log_report(run, "not_saved",
                    RUN_FIELDS(MUSTER_FIELD("step", task->unsaved_step),

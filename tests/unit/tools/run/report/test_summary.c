@@ -315,7 +315,7 @@ static void a_last_checkpoint_that_failed_is_told_with_the_way_out(void **state)
     assert_non_null(strstr(told, "muster run: THE LAST CHECKPOINT FAILED, exit code of this run 1\n"
                                  "  step       7\n"
                                  "  reason     worker:1: No space left\n"));
-    assert_non_null(strstr(told, "the program saves by itself\n"));
+    assert_non_null(strstr(told, "mend that where the program saves, and start it again\n"));
     check_json(rows, 1);
 
     scene->run.settings.checkpoint_dir = "/nonexistent";
