@@ -88,12 +88,17 @@ enum muster_rc muster_params_round_log_open(struct muster_params_rounds *rounds,
 
 /* --- Pushes of the server's own --- */
 
-/* The sequence number follows from round and message, so that a repetition changes nothing. */
+/* The sequence number follows from round and message, so that a repetition changes nothing. The first push to a shard
+ * is marked as a client's is: a primary that lacks it adopts it, and what comes behind it, from another copy
+ * (unite.c). */
 enum muster_rc muster_params_own_rows_push(struct muster_params_rounds *rounds,
                                            const struct muster_params_own_rows *rows)
 {
-    const struct muster_params_run run = {.shard = (uint16_t)rows->shard,
-                                          .rows = (uint16_t)rows->count};
+    const struct muster_params_run run = {
+        .shard =
+            (uint16_t)(rows->shard |
+                       (rounds->source->positions[rows->shard] == 0 ? MUSTER_PARAMS_RUN_FIRST : 0)),
+        .rows = (uint16_t)rows->count};
     const struct muster_params_push push = {.table = rows->table,
                                             .source = rounds->source,
                                             .slot = rounds->slot,
