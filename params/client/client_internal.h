@@ -208,7 +208,8 @@ struct muster_params {
     struct muster_list tables;
     uint32_t table_count;
     struct muster_list ops;
-    uint64_t mark_wanted, marked; /* numbers of cuts */
+    struct muster_params_tick completed; /* of a source that is done: the one before; 0: none */
+    uint64_t mark_wanted, marked;        /* numbers of cuts */
     uint64_t pushed; /* the newest step of which a push has a message, and 1; 0: none */
     struct muster_params_cutting *cutting; /* that the program has asked for; NULL: none */
     struct muster_list ticks; /* operations that wait for the acknowledgements of pushes */

@@ -7,20 +7,17 @@
 
 #include "params/wire/frame.h"
 
-/* Also for a server that is opened late, or again: it gets the newest clock. op NULL: nobody waits for the
- * answer. */
-static bool tick_send(struct muster_params_way *way, struct muster_params_op *op)
+/* op NULL: nobody waits for the answer. */
+static bool tick_send(struct muster_params_way *way, const struct muster_params_tick *tick,
+                      struct muster_params_op *op)
 {
     struct muster_params *params = way->params;
-    const struct muster_params_tick tick = {.clock = params->clock,
-                                            .weight = params->weight,
-                                            .source_count = params->options.clock_sources};
     struct muster_params_request *request = muster_params_request_new(
         params, NULL, MUSTER_PARAMS_REQUEST_TICK, MUSTER_PARAMS_TICK_BYTES, 1);
 
     if (request == NULL)
         return false;
-    muster_params_tick_pack(&tick, request->payload);
+    muster_params_tick_pack(tick, request->payload);
     request->parts[0].op = op;
     if (op != NULL)
         op->waits++;
@@ -28,9 +25,24 @@ static bool tick_send(struct muster_params_way *way, struct muster_params_op *op
     return true;
 }
 
+static struct muster_params_tick tick_newest(const struct muster_params *params)
+{
+    return (struct muster_params_tick){.clock = params->clock,
+                                       .weight = params->weight,
+                                       .source_count = params->options.clock_sources};
+}
+
+/* A server that is opened late, or again, gets the newest clock. A source that is done counts still in the last round
+ * that it has completed: a server that is to decide about that round may have heard of neither. */
 bool muster_params_way_tick(struct muster_params_way *way)
 {
-    return way->params->options.clock_sources == 0 || tick_send(way, NULL);
+    const struct muster_params *params = way->params;
+    const struct muster_params_tick newest = tick_newest(params);
+
+    if (params->options.clock_sources == 0)
+        return true;
+    return (params->completed.clock == 0 || tick_send(way, &params->completed, NULL)) &&
+           tick_send(way, &newest, NULL);
 }
 
 /* The number of the oldest push that is not acknowledged. */
@@ -64,17 +76,21 @@ void muster_params_ticks_number(struct muster_params *params)
 static void op_tick(struct muster_params *params, struct muster_params_op *op)
 {
     enum muster_rc rc = MUSTER_OK;
+    struct muster_params_tick tick;
     struct muster_error error;
 
     muster_list_remove(&op->queued);
     if (op->clock > params->clock) {
+        if (op->clock == MUSTER_PARAMS_CLOCK_DONE)
+            params->completed = tick_newest(params);
         params->clock = op->clock;
         params->weight = op->weight;
     }
+    tick = tick_newest(params);
     muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED,
                      "no memory to send the clock to the servers");
     MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
-        if (way != params->nowhere && way->was_open && !tick_send(way, op))
+        if (way != params->nowhere && way->was_open && !tick_send(way, &tick, op))
             rc = error.rc;
     }
     muster_params_op_release(op, rc, &error);

@@ -421,6 +421,61 @@ static void a_clock_is_not_told_to_a_server_that_leaves_the_map(void **state)
     puppet_scene_close(&puppets);
 }
 
+static struct muster_params_tick tick_answer(struct params_puppet *puppet)
+{
+    const struct params_puppet_frame frame = params_puppet_expect(puppet, MUSTER_PARAMS_TICK);
+    struct muster_params_tick tick;
+    struct muster_error error;
+
+    assert_int_equal(
+        muster_params_tick_unpack(frame.payload, frame.header.payload_bytes, &tick, &error),
+        MUSTER_OK);
+    params_puppet_send(puppet,
+                       &(struct muster_frame_header){.channel = MUSTER_FRAME_PARAMS,
+                                                     .type = MUSTER_PARAMS_TICKED,
+                                                     .offset = frame.header.offset},
+                       NULL);
+    return tick;
+}
+
+/* The server may lead the decisions about rounds from now on, and the round of that clock may be open. */
+static void a_late_server_hears_the_last_clock_of_a_source_that_is_done(void **state)
+{
+    static const uint64_t clocks[] = {3, MUSTER_PARAMS_CLOCK_DONE};
+    struct params_puppets puppets;
+    struct muster_params_tick tick;
+
+    (void)state;
+    params_puppets_open(&puppets, 2);
+    puppets.clock_sources = 1;
+    puppets.map->server_count = 1;
+    params_puppets_lead_all(&puppets, 0);
+    params_puppets_client(&puppets, NULL);
+    params_puppets_client_await(&puppets);
+    (void)tick_answer(&puppets.list[0]);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct params_call call = {.op = {.data = &call}};
+
+        assert_int_equal(muster_params_tick_weighted_start(&call.op, puppets.params, clocks[i], 2,
+                                                           puppet_deadline(&puppets),
+                                                           params_on_call),
+                         MUSTER_OK);
+        assert_true(tick_answer(&puppets.list[0]).clock == clocks[i]);
+        assert_int_equal(puppet_call_await(&puppets, &call), MUSTER_OK);
+    }
+    params_puppets_map_next(&puppets);
+    puppets.map->server_count = 2;
+    params_puppets_lead(&puppets, 0, 1);
+    params_puppets_tell(&puppets, 0);
+    (void)params_puppet_reopen(&puppets.list[1], 1);
+
+    tick = tick_answer(&puppets.list[1]);
+    assert_true(tick.clock == 3);
+    assert_true(tick.weight == 2);
+    assert_true(tick_answer(&puppets.list[1]).clock == MUSTER_PARAMS_CLOCK_DONE);
+    puppet_scene_close(&puppets);
+}
+
 static bool has_newest_map(void *data)
 {
     const struct params_puppets *puppets = data;
@@ -473,6 +528,7 @@ int main(void)
         cmocka_unit_test(a_new_server_gets_pushes_in_order_once_it_knows_all_their_tables),
         cmocka_unit_test(a_server_that_leaves_the_map_is_waited_for_no_more),
         cmocka_unit_test(a_clock_is_not_told_to_a_server_that_leaves_the_map),
+        cmocka_unit_test(a_late_server_hears_the_last_clock_of_a_source_that_is_done),
         cmocka_unit_test(rows_of_a_lost_shard_wait_for_a_server),
     };
 
