@@ -58,24 +58,26 @@ static bool shape_read(PyObject *interface, size_t bytes, uint64_t *ret_count)
     PyObject *strides = PyDict_GetItemString(interface, "strides");
     Py_ssize_t rank = shape != NULL && PyTuple_Check(shape) ? PyTuple_Size(shape) : -1;
     bool has_strides = strides != NULL && strides != Py_None;
-    uint64_t count = 1;
+    uint64_t size = bytes;
 
     if (rank < 0 || (has_strides && (!PyTuple_Check(strides) || PyTuple_Size(strides) != rank)))
         return muster_py_raise(PyExc_TypeError,
                                INTERFACE " must have a shape, and strides of it") != NULL;
     for (Py_ssize_t i = rank; i-- > 0;) {
-        uint64_t extent, stride = count * bytes;
+        uint64_t extent, stride = size;
 
         if (!muster_py_read_number(PyTuple_GetItem(shape, i), 0, INT64_MAX, &extent) ||
             (has_strides &&
              !muster_py_read_number(PyTuple_GetItem(strides, i), 0, INT64_MAX, &stride)))
             return false;
-        if (extent > 1 && stride != count * bytes)
+        if (extent > 1 && stride != size)
             return muster_py_raise(PyExc_BufferError, "an array must be contiguous in C order") !=
                    NULL;
-        count *= extent;
+        if (__builtin_mul_overflow(size, extent, &size))
+            return muster_py_raise(PyExc_ValueError, "an array must have less than 2**64 bytes") !=
+                   NULL;
     }
-    *ret_count = count;
+    *ret_count = size / bytes;
     return true;
 }
 

@@ -141,6 +141,9 @@ with muster.Strategy() as strategy:
     strategy.begin()
     flat = Array(numpy.zeros((4, 4)), strides=(8, 32))
     refused(BufferError, "contiguous in C order", lambda: strategy.all_reduce(flat))
+    refused(ValueError, "1 of 2 tensors are in device memory", lambda: strategy.all_reduce_weighted([Array([1.0]), numpy.ones(1)], 1))
+    refused(ValueError, "less than 2**64 bytes", lambda: strategy.all_reduce(Array([1.0], shape=(2**62, 2**2))))
+    refused(ValueError, "less than 2**64 bytes", lambda: strategy.all_reduce(Array([1.0], shape=(2**61,))))
     strategy.all_reduce_weighted(Array(numpy.zeros((4, 1, 4)), strides=(32, 5, 8)), 1)
     refused(BufferError, "must not be read-only", lambda: strategy.all_reduce(Array([1.0], data=(64, True))))
     for kind, name in (("i2", None), ("u2", None), ("u1", "f8e4m3"), ("u2", "bf16")):
@@ -153,7 +156,6 @@ with muster.Strategy() as strategy:
     odd = Array([1.0])
     odd.__cuda_array_interface__ = 7
     refused(TypeError, "must be a dictionary", lambda: strategy.all_reduce(odd))
-    refused(ValueError, "1 of 2 tensors are in device memory", lambda: strategy.all_reduce_weighted([Array([1.0]), numpy.ones(1)], 1))
     strategy.commit()
 say("done")
 """, 1)
