@@ -117,6 +117,22 @@ static enum muster_rc run_staged(struct muster_strategy *strategy,
     return rc;
 }
 
+/* A refusal is a failed operation of the step: the others count on one that will not come. */
+static enum muster_rc prepare_call(struct muster_strategy *strategy,
+                                   const struct muster_strategy_call *call,
+                                   enum muster_strategy_path *ret_path)
+{
+    enum muster_rc rc = muster_strategy_choose(strategy, call, ret_path);
+
+    if (rc == MUSTER_OK && *ret_path == MUSTER_STRATEGY_PATH_STAGED)
+        rc = muster_stage_prepare(strategy, call);
+    if (rc != MUSTER_OK) {
+        strategy->ops_rc = rc;
+        strategy->has_worked = true;
+    }
+    return rc;
+}
+
 /* All that can be refused without the group is refused first, on this member alone: an operation
  * that others have started and this one has not would make them wait. */
 enum muster_rc muster_strategy_run(struct muster_strategy *strategy,
@@ -126,9 +142,7 @@ enum muster_rc muster_strategy_run(struct muster_strategy *strategy,
     enum muster_strategy_path path = MUSTER_STRATEGY_PATH_HOST;
 
     if (rc == MUSTER_OK)
-        rc = muster_strategy_choose(strategy, call, &path);
-    if (rc == MUSTER_OK && path == MUSTER_STRATEGY_PATH_STAGED)
-        rc = muster_stage_prepare(strategy, call);
+        rc = prepare_call(strategy, call, &path);
     if (rc == MUSTER_OK)
         rc = muster_strategy_enter(strategy, call->name);
     if (rc != MUSTER_OK)

@@ -99,6 +99,19 @@ static void close_behind_a_failure(struct muster_strategy *strategy)
     muster_strategy_close(strategy);
 }
 
+/* Its own process has refused the call, without the group. */
+static void close_behind_a_refused_first_call(struct muster_strategy *strategy)
+{
+    const struct muster_communication_options nccl = {.implementation = MUSTER_COMMUNICATION_NCCL};
+    int64_t one = 1;
+    const struct muster_tensor tensor = {.data = &one, .count = 1, .dtype = MUSTER_I64};
+
+    assert_int_equal(job_begin(strategy), 1);
+    assert_int_equal(muster_strategy_all_reduce_with(strategy, &tensor, 1, MUSTER_SUM, &nccl),
+                     MUSTER_INVALID_ARGUMENT);
+    muster_strategy_close(strategy);
+}
+
 /* An earlier failure is over for a program that has begun again. */
 static void close_behind_a_failure_that_was_overcome(struct muster_strategy *strategy)
 {
@@ -154,6 +167,10 @@ static void the_others_go_on_without_who_closes_or_abandons(void **state)
         {"behind a failure", close_behind_a_failure,
          ABANDONED "1,\"reason\":\"closed in step 1 after a failed operation: all_reduce of "
                    "tensor 0: ",
+         RESULT},
+        {"a refused first call", close_behind_a_refused_first_call,
+         ABANDONED "1,\"reason\":\"closed in step 1 after a failed operation: all_reduce: "
+                   "communication NCCL",
          RESULT},
         {"a failure overcome", close_behind_a_failure_that_was_overcome, RESULT, ABANDONED},
         {"abandoned", abandon_with_a_reason, ABANDONED "1,\"reason\":\"no disk\"}", RESULT},
