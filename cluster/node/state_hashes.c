@@ -99,8 +99,10 @@ bool muster_state_hashes_compute_part(struct muster_state_chunks *chunks,
                 return false;
             (*budget)--;
             (void)muster_state_hashes_get(chunks, (uint32_t)chunk);
-            if (chunks->hashes.marks[chunk] == MARK_UNKNOWN)
-                return false; /* its memory has failed: later again */
+            if (chunks->hashes.marks[chunk] == MARK_UNKNOWN) {
+                part->has_failed = true;
+                return false;
+            }
         }
         part->seen++;
     }

@@ -37,9 +37,10 @@ void muster_state_hashes_compute(struct muster_state_chunks *chunks, uint32_t co
 struct muster_state_part {
     uint32_t index, count; /* count 0 or 1: all */
     uint32_t seen;         /* of them, by compute_part; 0 before the first */
+    bool has_failed;       /* the memory of the next one cannot be read */
 };
 /** Compute up to *budget hashes of part that are not known, of chunks that are not changing, and lessen *budget by as
- * many. True: the whole part has been seen. */
+ * many. True: the whole part has been seen. False: go on with it later, unless it has failed. */
 bool muster_state_hashes_compute_part(struct muster_state_chunks *chunks,
                                       struct muster_state_part *part, uint32_t *budget);
 /** All are known. */

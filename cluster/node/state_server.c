@@ -130,6 +130,14 @@ static void refuse_withdrawn(struct client *client)
     refuse_request(client, UINT32_MAX, &error);
 }
 
+static void refuse_failed(struct client *client)
+{
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "the memory of this member cannot be read");
+    refuse_request(client, UINT32_MAX, &error);
+}
+
 /* The board whose peer the client is. */
 static struct muster_board *board_of(const struct client *client)
 {
@@ -244,6 +252,10 @@ static void hash_for_client(struct client *client, uint32_t *budget)
         client->part.count = 0;
     client->is_part_hashed =
         muster_state_hashes_compute_part(client->server->chunks, &client->part, budget);
+    if (client->part.has_failed) {
+        client->wants_manifest = false;
+        refuse_failed(client);
+    }
 }
 
 /* Nothing is hashed before somebody asks: most commits are never served. */

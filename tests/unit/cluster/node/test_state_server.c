@@ -7,6 +7,7 @@
 #include <muster/stream.h>
 
 #include "cluster/node/state_server.h"
+#include "runtime/value/far_memory.h"
 
 #define COUNT   100000 /* numbers: two chunks */
 #define LOG_MAX 4096
@@ -268,10 +269,22 @@ static bool is_hashed(void *data)
     return muster_state_hashes_is_settled(&stand.chunks);
 }
 
-/* One act after the other: s registers the tensors, c5 commits, t touches, w withdraws, 1 changes chunk 1 of the step
- * and 0 nothing, h lets hashes be computed; the joiner asks for a manifest (m5), for one of other tensors (o5), for
- * chunk 1 of step 5 (k5.1); ahead, for what is stable (S), at once (H), or a chunk of that (K1); a lets it all
- * arrive. */
+static enum muster_rc read_nothing(struct muster_far_memory *memory, void *to, const void *from,
+                                   size_t bytes)
+{
+    (void)memory;
+    (void)to;
+    (void)from;
+    (void)bytes;
+    return MUSTER_UNAVAILABLE;
+}
+
+static struct muster_far_memory failed_memory = {.read = read_nothing};
+
+/* One act after the other: s registers the tensors, f has their memory fail, c5 commits, t touches, w withdraws, 1
+ * changes chunk 1 of the step and 0 nothing, h lets hashes be computed; the joiner asks for a manifest (m5), for one of
+ * other tensors (o5), for chunk 1 of step 5 (k5.1); ahead, for what is stable (S), at once (H), or a chunk of that
+ * (K1); a lets it all arrive. */
 static void stand_act(const char *acts)
 {
     for (const char *at = acts; *at != '\0'; at++) {
@@ -279,6 +292,8 @@ static void stand_act(const char *acts)
 
         if (*at == 's')
             muster_state_server_set_chunks(stand.server, &stand.chunks);
+        else if (*at == 'f')
+            stand.chunks.tensors[0].memory = &failed_memory;
         else if (*at == 'c')
             muster_state_server_commit(stand.server, step);
         else if (*at == 't')
@@ -332,6 +347,9 @@ static void only_what_is_committed_is_served(void **state)
         {"a manifest that waits as it is left out", "s c5 m6 a w a", "refused14 "},
         {"a manifest of who was left out, asked for once", "s c5 m6 a w a c6 a", "refused14 "},
         {"a manifest of who has come back", "s c5 w c6 m6 a", "manifest6 "},
+        {"a manifest of memory that has failed", "s f c5 m5 a", "refused14 "},
+        {"a manifest that waits as the memory fails", "s m5 a f c5 a m5 a", "refused14 refused14 "},
+        {"a chunk of memory that has failed", "s f c5 k5.1 a", "refused14 "},
         {"two manifests", "s c5 m5 a m5 a", "manifest5 manifest5 "},
     };
 
