@@ -218,12 +218,19 @@ static enum muster_rc transfer_start(struct muster_stage *stage, bool is_out)
     return rc;
 }
 
-/* Pinned memory is copied while the program computes. It is pinned once. */
+/* Pinned memory is copied while the program computes. It is pinned once; what is as large as memory that could not be
+ * pinned is not tried again, as each refusal is logged. */
 static bool room_pin(struct muster_strategy *strategy, struct muster_strategy_room *room)
 {
+    uint64_t bytes = room->tensor.count;
+
+    if (room->is_pinned)
+        return true;
+    if (strategy->unpinned_bytes != 0 && bytes >= strategy->unpinned_bytes)
+        return false;
+    room->is_pinned = muster_device_pin(strategy->memory, room->tensor.data, (size_t)bytes);
     if (!room->is_pinned)
-        room->is_pinned =
-            muster_device_pin(strategy->memory, room->tensor.data, (size_t)room->tensor.count);
+        strategy->unpinned_bytes = bytes;
     return room->is_pinned;
 }
 

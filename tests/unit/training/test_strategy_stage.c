@@ -468,11 +468,14 @@ static void use_unpinned(unsigned rank, void *data)
     run_open(run);
     job_begin(run->strategy);
     OK(muster_strategy_all_reduce_weighted(run->strategy, &run->part, 1, 1)); /* opens the device */
-    device_knob_set("pinned_fails", 1);
+    device_knob_set("pinned_fails", 2);
     put_later(&run->part, rank + 1);
     start_device(run, &request, &run->part);
     check_request(run, &request);
     JOB_CHECK(device_tensor_has(&run->part, 0, COUNT, 6));
+    start_device(run, &request, &run->part);
+    check_request(run, &request);
+    JOB_CHECK(device_knob_get("pinned_fails") == 1); /* nor is it tried again */
     run_close(run);
 }
 
