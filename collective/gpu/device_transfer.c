@@ -114,12 +114,16 @@ static void on_slow(struct muster_timer *timer)
         if (is_done && lost == NULL && !muster_gpu_slot_has_fired(transfer->slot))
             lost = transfer;
     }
-    if (rc != MUSTER_OK)
+    if (rc != MUSTER_OK) { /* and none can start from now on */
         end_all(memory, muster_device_memory_fail(memory, &error));
-    else if (lost != NULL)
-        transfer_end(lost, memory, MUSTER_OK);
+        return;
+    }
+    if (lost != NULL)
+        transfer_release(lost, memory);
     if (!muster_list_is_empty(&memory->transfers))
         start_slow(memory);
+    if (lost != NULL)
+        lost->done(lost, MUSTER_OK);
 }
 
 /* --- Start --- */
