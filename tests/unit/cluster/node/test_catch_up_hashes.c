@@ -83,18 +83,29 @@ static void two_members_are_compared_in_every_chunk(void **state)
     }
 }
 
+static bool have_others_hashed(void *data)
+{
+    (void)data;
+    return catch_up_stand_hashed(&stand, 1) + catch_up_stand_hashed(&stand, 2) >= 66;
+}
+
 static void the_part_of_a_dead_member_is_hashed_by_the_others(void **state)
 {
     (void)state;
     muster_state_server_commit(stand.members[1].server, 5);
     muster_state_server_commit(stand.members[2].server, 5);
     catch_up_stand_start(&stand, 5);
-    while (catch_up_stand_hashed(&stand, 1) + catch_up_stand_hashed(&stand, 2) < 66)
-        test_env_turn(&stand.test.env, 1);
+    test_env_run_until(&stand.test.env, have_others_hashed, NULL);
 
     catch_up_stand_close_member(&stand, 0);
     catch_up_stand_follow(&stand, 3, 1, 2);
     catch_up_stand_finish(&stand, MUSTER_OK);
+}
+
+static bool has_first_hashed(void *data)
+{
+    (void)data;
+    return catch_up_stand_hashed(&stand, 0) >= 34;
 }
 
 /* It was left out because it holds other bytes. */
@@ -105,8 +116,7 @@ static void hashes_of_a_member_that_is_left_out_are_void(void **state)
         catch_up_stand_bytes(&stand, 0)[chunk * MUSTER_STATE_CHUNK_BYTES] ^= 1;
     muster_state_server_commit(stand.members[0].server, 5);
     catch_up_stand_start(&stand, 5);
-    while (catch_up_stand_hashed(&stand, 0) < 34)
-        test_env_turn(&stand.test.env, 1);
+    test_env_run_until(&stand.test.env, has_first_hashed, NULL);
     test_env_turn(&stand.test.env, 20);
 
     catch_up_stand_follow(&stand, 3, 1, 2);

@@ -98,6 +98,12 @@ static void a_member_that_is_no_peer_is_left_to_the_others(void **state)
     assert_int_equal(stand.catch_up.bytes_read, CATCH_UP_BYTES);
 }
 
+static bool has_read(void *data)
+{
+    (void)data;
+    return stand.catch_up.bytes_read > 0;
+}
+
 /* Its memory is gone before its link breaks. */
 static void a_member_that_dies_is_left_to_the_others(void **state)
 {
@@ -105,8 +111,7 @@ static void a_member_that_dies_is_left_to_the_others(void **state)
     catch_up_stand_connect(&stand);
     catch_up_stand_commit(&stand, 5);
     catch_up_stand_start(&stand, 5);
-    while (stand.catch_up.bytes_read == 0)
-        test_env_turn(&stand.test.env, 1);
+    test_env_run_until(&stand.test.env, has_read, NULL);
 
     sim_board_kill(&stand.boards, &stand.members[0].hello.incarnation);
     catch_up_stand_finish(&stand, MUSTER_OK);
@@ -121,8 +126,7 @@ static void bytes_of_a_member_that_went_on_do_not_count(void **state)
     catch_up_stand_connect(&stand);
     catch_up_stand_commit(&stand, 5);
     catch_up_stand_start(&stand, 5);
-    while (stand.catch_up.bytes_read == 0)
-        test_env_turn(&stand.test.env, 1);
+    test_env_run_until(&stand.test.env, has_read, NULL);
 
     muster_state_server_touch(stand.members[0].server);
     memset(catch_up_stand_bytes(&stand, 0), 0, CATCH_UP_BYTES);
