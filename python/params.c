@@ -224,14 +224,6 @@ static PyObject *params_tick(PyObject *self, PyObject *const *args, Py_ssize_t c
                                            muster_py_params_on_done);
     if (rc == MUSTER_OK)
         ours->clock = clock;
-    if (rc == MUSTER_INVALID_ARGUMENT && op.error.rc == MUSTER_OK && ours->clock_sources == 0)
-        (void)muster_error_set(&op.error, rc,
-                               "tick needs clock_sources of 1 or more in the client, got 0");
-    else if (rc == MUSTER_INVALID_ARGUMENT && op.error.rc == MUSTER_OK)
-        (void)muster_error_set(
-            &op.error, rc,
-            "clock must not be below the last one (%llu), and weight must be 0 or more",
-            (unsigned long long)ours->clock);
     return muster_py_params_wait(ours, &op, rc);
 }
 

@@ -162,7 +162,7 @@ def test_wrong_words_are_refused(client):
         client.table("others", 2, dtype="f8")
     with pytest.raises(muster.InvalidArgument, match="rows of 2 elements"):
         client.table("rows", 3)
-    with pytest.raises(muster.InvalidArgument, match="tick needs clock_sources of 1 or more in the client, got 0"):
+    with pytest.raises(muster.InvalidArgument, match="a client that ticks must be opened with clock_sources, got 0"):
         client.tick(1)
     with pytest.raises(muster.InvalidArgument, match="nonsense"):
         muster.params.Client("nonsense")
@@ -222,7 +222,7 @@ def test_a_push_to_a_closed_round_says_so(server):
         table, late = fast.table("weights", 1, **words), slow.table("weights", 1, **words)
         table.push([1], numpy.ones(1, numpy.float32))
         fast.tick(1)
-        with pytest.raises(muster.InvalidArgument, match=r"not be below the last one \(1\)"):
+        with pytest.raises(muster.InvalidArgument, match="clocks must rise: this source has ticked 1, got 0"):
             fast.tick(0)
         table.pull([1], min_clock=1)
 
