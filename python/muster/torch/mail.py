@@ -99,7 +99,11 @@ class Mail:
     def receive(self, rank, key, array):
         receiving = Receiving(self, rank, key, array)
         self._awaited.setdefault(rank, []).append(receiving)
-        self.go_on()
+        try:
+            self.go_on()
+        except BaseException:
+            self.forget(receiving)
+            raise
         return receiving
 
     def forget(self, receiving):
@@ -122,9 +126,10 @@ class Mail:
 
     def exchange(self, key, outgoing, incoming):
         """Arrays to and from ranks, all at once. When one fails the rest is given up."""
-        receivings = [self.receive(rank, key, array) for rank, array in incoming.items()]
-        sendings = []
+        receivings, sendings = [], []
         try:
+            for rank, array in incoming.items():
+                receivings.append(self.receive(rank, key, array))
             for rank, array in outgoing.items():
                 sendings.append(self.send(rank, key, array))
             for each in receivings + sendings:
@@ -195,13 +200,12 @@ class Mail:
                 return False
             del self._reading[rank]
             reading.request.wait()
+            if reading.key is None:
+                self._open(rank, reading)
+            else:
+                self._deliver(rank, reading.key, reading.memory, reading.receiving)
         except muster.Error as error:
             self._fail(rank, reading, error)
-            return True
-        if reading.key is None:
-            self._open(rank, reading.memory)
-        else:
-            self._deliver(rank, reading.key, reading.memory, reading.receiving)
         return True
 
     def _read(self, rank):
@@ -209,25 +213,24 @@ class Mail:
         self._reading[rank] = _Reading(self.strategy.start("receive", None, memory, rank=rank), memory)
 
     def _fail(self, rank, reading, error):
-        """The sender has given this message up, or has gone: then each further receive fails at once."""
-        if reading is not None and reading.key is None and isinstance(error, muster.Aborted):
-            try:
-                self._read(rank)
-                return
-            except muster.Error as last:
-                error = last
+        """The sender has given this message up: the next look reads on. Or it has gone: then that read fails at once."""
         if reading is not None and reading.receiving is not None:
             reading.receiving.end(error)
+            return
+        if reading is not None and isinstance(error, muster.Aborted):
             return
         for each in self._awaited.pop(rank, []):
             each.end(error)
 
-    def _open(self, rank, envelope):
+    def _open(self, rank, reading):
+        """The reading of an envelope is that of its message from here on: what fails is this message."""
+        envelope = reading.memory
         group, tag, count = (int(each) for each in envelope[:_HEAD_BYTES].view(numpy.int64))
         key = (group, tag)
         receiving = next((each for each in self._awaited.get(rank, []) if each.key == key), None)
         if receiving is not None:
             self._awaited[rank].remove(receiving)
+        reading.key, reading.receiving = key, receiving
         if count <= _INLINE_BYTES:
             self._deliver(rank, key, envelope[_HEAD_BYTES:_HEAD_BYTES + count], receiving)
             return
