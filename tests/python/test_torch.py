@@ -124,3 +124,32 @@ elastic.close()
     three.end(), one.end()
 
     assert [float(each) for each in ends(three)[0]] == pytest.approx([float(each) for each in ends(one)[0]], rel=1e-12)
+
+
+def test_an_error_in_the_statistics_loses_no_records(alone):
+    done = alone("""
+import torch, muster.data, muster.torch
+torch.set_num_threads(1)
+model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+elastic = muster.torch.Elastic(model, optimizer, data=muster.data.numbers(12, batch=4, shuffle=False, epochs=1))
+all_reduce, failing, used = elastic.strategy.all_reduce, ["mean", "max"], []
+def fail_once(arrays, op="sum", **words):
+    if op in failing:
+        failing.remove(op)
+        raise muster.Aborted("a death")
+    all_reduce(arrays, op, **words)
+elastic.strategy.all_reduce = fail_once
+for step in elastic.steps(100):
+    with step:
+        numbers = step.share()[1]
+        optimizer.zero_grad()
+        model(torch.randn(len(numbers), 2)).sum().backward()
+        optimizer.step()
+        used += numbers
+elastic.close()
+assert not failing
+print(*used)
+""")
+
+    assert done.stdout.split() == [str(number) for number in range(12)], done.stdout + done.stderr

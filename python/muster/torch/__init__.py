@@ -108,14 +108,14 @@ class Elastic(muster.elastic.Elastic):
             self._members.check()
         if not self._is_reduced:
             self._gather_gradients()
-            if self._data is not None:
-                self._average_claimed(numpy.asarray(self._flat[0][0]))
-            else:
-                self.strategy.all_reduce_weighted([memory for memory, _, _ in self._flat], self.weight)
         if self._means:
             self.strategy.all_reduce(self._means, "mean")
         if self._counts:
             self.strategy.all_reduce(self._counts, "max")
+        if self._data is not None:  # last: it moves the place in the data, and an error after it would lose its records
+            self._average_claimed(numpy.asarray(self._flat[0][0]))
+        elif not self._is_reduced:
+            self.strategy.all_reduce_weighted([memory for memory, _, _ in self._flat], self.weight)
         self._is_averaged = True
 
     def rehearse(self, function, times=2):
