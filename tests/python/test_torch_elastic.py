@@ -48,3 +48,34 @@ def test_ddp_trains_while_workers_die_and_come_back(job):
     steps = sorted({int(words[1]) for _, _, words in run.said() if words[0] == "step"})
     assert steps == list(range(1, len(steps) + 1))
     assert any(words[3] == "True" for _, _, words in run.said() if words[0] == "step")
+
+
+def test_a_step_after_a_death_in_a_reduce_scatter_has_all(job):
+    run = job("""
+import torch, torch.distributed as dist
+torch.set_num_threads(1)
+import muster.torch
+import muster.torch.backend as backend
+backend.init_process_group(elastic=True)
+model = torch.nn.Linear(2, 1)
+elastic = muster.torch.Elastic(model, torch.optim.SGD(model.parameters(), 0.1))
+for step in elastic.steps(10**6):
+    with step:
+        if elastic.task == 1 and is_first:
+            os.kill(os.getpid(), 9)
+        part, is_back = torch.zeros(2), torch.tensor(float(not is_first))
+        dist.reduce_scatter_tensor(part, torch.arange(2.0 * step.size))
+        dist.all_reduce(is_back, op=dist.ReduceOp.MAX)
+        size = step.size
+    if is_back.item() and size == 2:
+        break
+say("part", is_first, *part.tolist())
+elastic.close()
+dist.destroy_process_group()
+""", 2)
+
+    run.end()
+
+    parts = {task: words[1:] for task, _, words in run.said() if words[0] == "part"}
+    assert {task: is_first for task, (is_first, *_) in parts.items()} == {0: "True", 1: "False"}, run.text()
+    assert sorted(part for _, *part in parts.values()) == [["0.0", "2.0"], ["4.0", "6.0"]], parts

@@ -126,7 +126,6 @@ class ReconfigurableGroup(ElasticGroup):
             _strategy.commit()  # an empty step: who comes back enters after a commit
             _strategy.begin()
         self.members.begin()
-        self.has_lost = False
         return work_of([])
 
     def shutdown(self):

@@ -25,6 +25,7 @@ class Everyone:
     """All members: the operations of the strategy, which go on after a death where they can."""
 
     goes_on = True
+    has_lost = False  # a member is gone: no operation that has a place for each ends well
 
     def __init__(self, strategy, mail, number=0):
         self.strategy, self.mail, self.number = strategy, mail, number
@@ -62,6 +63,7 @@ class OfStep(Everyone):
 
     def begin(self):
         self.strategy, self.mail, self.error = self.elastic.strategy, Mail(self.elastic.strategy), None
+        self.has_lost = False
 
     def end(self):
         """What is sent is received. Raises what an operation of the step has ended with."""
@@ -127,7 +129,7 @@ def _reduction_of(parts, op, dtype):
 class Subgroup:
     """Some members: operations are made of messages between them, so a death ends them with muster.Aborted."""
 
-    goes_on = False
+    goes_on = has_lost = False
 
     def __init__(self, ranks, me, number, mail):
         self.ranks, self.number, self.mail = ranks, number, mail

@@ -59,7 +59,6 @@ class Operations:
     """Each operation but a message is done when its call returns: a thread would gain nothing on CPUs."""
 
     members = None  # group.py
-    has_lost = False  # a member is gone: no operation that has a place for each ends well
 
     def getBackendName(self):
         return "muster"
@@ -144,14 +143,14 @@ class Operations:
 
     def _scatter_sum(self, output, given, options):
         """When a member has gone, the reduction of all among the others, of which each keeps its part."""
-        if not self.has_lost:
+        if not self.members.has_lost:
             try:
                 self._pair("reduce_scatter", given.detach(), output, op=_op_of(options))
                 return
             except muster.Aborted:  # on all, and the input is as it was
                 if not self.members.goes_on:
                     raise
-                self.has_lost = True
+                self.members.has_lost = True
         whole = given.detach().clone(memory_format=torch.contiguous_format)
         self._in_place(whole, "all_reduce", op=_op_of(options))
         output.detach().copy_(whole.view(len(self.members.ranks), -1)[self.rank()].view_as(output))
