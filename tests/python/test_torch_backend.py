@@ -51,6 +51,10 @@ out = torch.zeros(1 + rank)
 dist.all_to_all_single(out, torch.tensor([10.0 * rank, 10.0 * rank + 1, 10.0 * rank + 2])[:2 if rank == 0 else 1],
                        [1, 0] if rank == 0 else [1, 1], [1, 1] if rank == 0 else [0, 1])
 assert out.tolist() == ([0] if rank == 0 else [1, 10]), out
+out = torch.zeros(2 + rank)    # the sizes of rank 0 are equal
+dist.all_to_all_single(out, torch.arange(2.0 + rank) + 10 * rank, [1, 1 + rank], [1, 1 + rank])
+assert out.tolist() == ([0, 10] if rank == 0 else [1, 11, 12]), out
+dist.all_to_all_single(torch.zeros(0), torch.zeros(0), [0, 0], [0, 0])
 outs = [torch.zeros(2, 2), torch.zeros(1)]
 dist.all_to_all(outs[:1] + [torch.zeros(0)] if rank == 0 else [outs[1], torch.zeros(0)], [torch.full((2, 2), 3.0), torch.ones(1)] if rank == 0 else [torch.zeros(0), torch.zeros(0)])
 assert outs[rank].unique().item() == (3 if rank == 0 else 1)
