@@ -60,6 +60,11 @@ if rank != 2:
     objects = [rank if rank == 3 else None]
     dist.broadcast_object_list(objects, 3, group=three)
     assert objects == [3]
+    try:
+        dist.reduce(torch.ones(4).to(torch.float8_e4m3fn), 3, group=three)
+        assert False
+    except muster.Mismatch as error:
+        assert "8-bit floats are only moved" in str(error), error
     dist.barrier(group=three)
 turned = dist.new_group([2, 0], sort_ranks=False)
 if rank in (0, 2):

@@ -137,6 +137,8 @@ class Subgroup:
         self._count = 0  # of operations: all members count alike
 
     def run(self, kind, input=None, output=None, dtype=None, **words):
+        if "op" in words and dtype is not None and dtype.startswith("f8"):  # its array is one of bits
+            raise muster.Mismatch(f"{words['op']} of {dtype} has no meaning: 8-bit floats are only moved; convert them")
         self._count += 1
         getattr(self, "_" + kind)(input, output, dtype, **words)
 
