@@ -50,7 +50,7 @@ class DeviceState(unittest.TestCase):
         """Steps until the joiner takes part in one; it has begun that one."""
         while True:
             begun = every(members, "begin")
-            if begun[0]["size"] > len(members):
+            if begun[0]["joined"] > 0:
                 break
             self.train(members, value)
         self.assertEqual(ok(joiner.hear())["step"], begun[0]["step"])
@@ -115,7 +115,7 @@ class DeviceState(unittest.TestCase):
         every(members, "commit")
         while True:
             begun = every(members, "begin")
-            if begun[0]["size"] > 1:
+            if begun[0]["joined"] > 0:
                 break
             every(members, "change step 7")
             every(members, "commit")
