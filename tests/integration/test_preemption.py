@@ -368,6 +368,7 @@ class Launchers(Preemption):
         run.signal(signal.SIGTERM)
         table = pathlib.Path(place, "table.json")
         run.wait_for(lambda: json.loads(table.read_text())["stop_signal"] == signal.SIGTERM, "the table")
+        run.wait_for(lambda: "the members stop after the same step" in run.said(), "the stop")
         self.replace(run, place)
         run.wait_for(lambda: run.said().count("the members stop after the same step") == 2, "the successor")
         os.kill(held, signal.SIGCONT)
