@@ -62,7 +62,7 @@ struct muster_py_tensors {
     bool takes_device; /* arrays in device memory, too */
 };
 
-/** Of arrays in host memory, unless takes_device is set after it. */
+/** For arrays in host memory; a caller that takes device memory, too, sets takes_device afterwards. */
 void muster_py_tensors_init(struct muster_py_tensors *tensors);
 /** After init: room for more than MUSTER_PY_FEW_TENSORS. Close it also after a failure. */
 bool muster_py_tensors_reserve(struct muster_py_tensors *tensors, size_t count);

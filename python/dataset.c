@@ -29,7 +29,7 @@ static struct dataset_object *dataset_of(PyObject *self)
 
 /* --- Calls --- */
 
-static bool enter(struct dataset_object *self, bool is_short)
+static bool dataset_enter(struct dataset_object *self, bool is_short)
 {
     if (!muster_py_calls_check_fork(&self->calls) || !muster_py_calls_lock(&self->calls))
         return false;
@@ -37,7 +37,7 @@ static bool enter(struct dataset_object *self, bool is_short)
     return true;
 }
 
-static void leave(struct dataset_object *self)
+static void dataset_leave(struct dataset_object *self)
 {
     muster_py_calls_leave(&self->calls);
     muster_py_calls_unlock(&self->calls);
@@ -154,12 +154,12 @@ static PyObject *dataset_new(PyTypeObject *type, PyObject *args, PyObject *keywo
     if (self == NULL)
         return NULL;
     if (!muster_py_calls_init(&self->calls) || !read_options(self, args, keywords, &options) ||
-        !enter(self, false)) {
+        !dataset_enter(self, false)) {
         Py_DECREF((PyObject *)self);
         return NULL;
     }
     rc = muster_dataset_open(&options, &self->dataset, &error);
-    leave(self);
+    dataset_leave(self);
     if (rc == MUSTER_OK)
         return (PyObject *)self;
     Py_DECREF((PyObject *)self);
@@ -240,7 +240,7 @@ static PyObject *dataset_next(PyObject *self, PyObject *unused)
     struct muster_error error = {.rc = MUSTER_OK};
 
     (void)unused;
-    if (!enter(ours, false))
+    if (!dataset_enter(ours, false))
         return NULL;
     return give_batch(ours, muster_dataset_next(ours->dataset, &batch, &error), &batch, &error);
 }
@@ -257,7 +257,7 @@ static PyObject *dataset_next_share(PyObject *self, PyObject *const *args, Py_ss
 
     if (!muster_py_read_arguments("next_share", names, 2, args, count, keywords, values) ||
         !muster_py_read_number(values[0], 0, UINT32_MAX, &rank) ||
-        !muster_py_read_number(values[1], 0, UINT32_MAX, &size) || !enter(ours, false))
+        !muster_py_read_number(values[1], 0, UINT32_MAX, &size) || !dataset_enter(ours, false))
         return NULL;
     return give_batch(
         ours,
@@ -292,12 +292,12 @@ static PyObject *dataset_record_claims(PyObject *self, PyObject *array)
 
     if (!open_claims(ours, &tensors, array))
         return NULL;
-    if (!enter(ours, true)) {
+    if (!dataset_enter(ours, true)) {
         muster_py_tensors_close(&tensors);
         return NULL;
     }
     muster_dataset_record_claims(ours->dataset, tensors.tensors[0].data);
-    leave(ours);
+    dataset_leave(ours);
     muster_py_tensors_close(&tensors);
     Py_RETURN_NONE;
 }
@@ -312,12 +312,12 @@ static PyObject *dataset_apply_claims(PyObject *self, PyObject *array)
 
     if (!open_claims(ours, &tensors, array))
         return NULL;
-    if (!enter(ours, true)) {
+    if (!dataset_enter(ours, true)) {
         muster_py_tensors_close(&tensors);
         return NULL;
     }
     rc = muster_dataset_apply_claims(ours->dataset, tensors.tensors[0].data, &used, &error);
-    leave(ours);
+    dataset_leave(ours);
     muster_py_tensors_close(&tensors);
     return rc == MUSTER_OK ? PyLong_FromUnsignedLongLong(used) : raise_or_none(rc, &error);
 }

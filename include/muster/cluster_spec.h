@@ -101,8 +101,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_cluster_spec_unpack(
     struct muster_error *ret_error);
 
 /**
- * What reading both wire forms one after the other gives (protobuf's merge): the jobs of `first`,
- * then those of `second`; of a job in both, the one of `second` counts as a whole. Gives a
+ * Merge two specs as protobuf merges two messages that are read in turn: the jobs of `first`, then
+ * those of `second`; of a job in both, the one of `second` counts as a whole. Gives a
  * reference.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_cluster_spec_merge(

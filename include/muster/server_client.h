@@ -43,6 +43,7 @@ struct muster_server_devices {
  * and by the incarnation, whether it is the same process as before.
  *
  * Units:   deadline_ns is loop time, absolute.
+ * Owns:    borrows op and channel until done, and options during the call.
  * Errors:  returned as muster_call_start; by done UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED, INTERNAL (an answer
  *          that cannot be read), RESOURCE_EXHAUSTED, and those of the server.
  * Thread:  loop only, as all below.
@@ -79,6 +80,7 @@ struct muster_server_group {
  * Join a collective group. The leader of the collectives is asked, and answers when all `size` devices have joined.
  *
  * Units:   deadline_ns is loop time, absolute.
+ * Owns:    borrows op and channel until done, and options during the call.
  * Errors:  returned as muster_call_start; by done INTERNAL (another size or type than the others', one too many),
  *          FAILED_PRECONDITION (the device has restarted), those of an abort, and as muster_server_devices_start.
  * Source:  tensorflow.WorkerService CompleteGroup.
@@ -132,6 +134,7 @@ struct muster_server_instance {
  * broadcast is answered when all members have asked.
  *
  * Units:   deadline_ns is loop time, absolute.
+ * Owns:    borrows op and channel until done, and options during the call.
  * Errors:  returned INVALID_ARGUMENT (more dims than MUSTER_SERVER_DIMS_MAX) and as muster_call_start; by done INTERNAL
  *          and others of the server (members differ; no such group), and as muster_server_devices_start.
  * Source:  tensorflow.WorkerService CompleteInstance.
@@ -168,6 +171,7 @@ struct muster_server_fetch {
  * step. The channel must take messages as large as the bytes (receive_message_max_bytes).
  *
  * Units:   deadline_ns is loop time, absolute.
+ * Owns:    borrows op and channel until done, and options during the call.
  * Errors:  returned as muster_call_start; by done INVALID_ARGUMENT (it has no such device), FAILED_PRECONDITION (its
  *          incarnation is another), INTERNAL (somebody else waits for the key), those of an abort, and as
  *          muster_server_devices_start.
