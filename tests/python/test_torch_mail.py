@@ -108,3 +108,52 @@ def test_a_receive_that_cannot_begin_is_forgotten():
         mail.exchange(KEY, {}, {1: numpy.zeros(3)})
 
     assert not mail.is_awaited
+
+
+class SilentAndDead:
+    """Rank 1 does nothing; rank 2 is dead, which is heard only by polling."""
+
+    def __init__(self):
+        self.open, self.polls, self.cancelled = [], 0, 0
+
+    def start(self, kind, input=None, output=None, rank=None):
+        if rank == 2 and self.polls:
+            raise muster.Aborted("it is dead")
+        request = Request(False)
+        request.cancel = lambda: setattr(self, "cancelled", self.cancelled + 1)
+        request.wait = lambda: self.end(request)
+        if rank == 2:
+            self.open.append(request)
+        return request
+
+    @staticmethod
+    def end(request):
+        assert request.done, "a wait for a silent rank alone"
+        raise muster.Aborted("it is dead")
+
+    def poll(self):
+        self.polls += 1
+        assert self.polls < 10, "the death of rank 2 is not heard"
+        for request in self.open:
+            request.done = True
+
+
+def test_a_death_ends_an_exchange_that_waits_for_another_rank():
+    strategy = SilentAndDead()
+    mail = Mail(strategy)
+
+    with pytest.raises(muster.Aborted, match="dead"):
+        mail.exchange(KEY, {1: numpy.zeros(3)}, {1: numpy.zeros(3), 2: numpy.zeros(3)})
+
+    assert strategy.cancelled == 1 and not mail.is_awaited
+
+
+@pytest.mark.parametrize("outgoing, incoming", [({1: numpy.zeros(3)}, {}), ({}, {1: numpy.zeros(3)})])
+def test_the_death_of_a_watched_rank_ends_an_exchange_with_others(outgoing, incoming):
+    strategy = SilentAndDead()
+    mail = Mail(strategy)
+
+    with pytest.raises(muster.Aborted, match="dead"):
+        mail.exchange(KEY, outgoing, incoming, [1, 2])
+
+    assert strategy.cancelled == len(outgoing) and not mail.is_awaited

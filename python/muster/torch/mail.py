@@ -15,6 +15,8 @@ _HEAD_BYTES = 24  # group, tag, bytes
 _INLINE_BYTES = _ENVELOPE_BYTES - _HEAD_BYTES
 _SPINS = 200  # looks without a pause before those with one
 _PAUSE_S = 0.0001
+_NO_KEY = None  # that of no message: who awaits it hears only that the rank is gone
+_NOTHING = numpy.empty(0, numpy.uint8)
 
 
 def _bytes_of(array):
@@ -124,22 +126,36 @@ class Mail:
     def requests_of(self, rank):
         return [self._reading[rank].request] if rank in self._reading else []
 
-    def exchange(self, key, outgoing, incoming):
-        """Arrays to and from ranks, all at once. When one fails the rest is given up."""
-        receivings, sendings = [], []
+    def exchange(self, key, outgoing, incoming, watched=()):
+        """Arrays to and from ranks, all at once. When one fails, or a watched rank is gone, the rest is given up.
+
+        A member that hears of a death first gives up its own messages, too. So no message is waited for by itself: the
+        one that tells of the death may be another.
+        """
+        receivings, watches, sendings = [], [], []
         try:
             for rank, array in incoming.items():
                 receivings.append(self.receive(rank, key, array))
+            for rank in watched:
+                if rank not in incoming:
+                    watches.append(self.receive(rank, _NO_KEY, _NOTHING))
             for rank, array in outgoing.items():
                 sendings.append(self.send(rank, key, array))
-            for each in receivings + sendings:
+            works, telling = receivings + sendings, receivings + watches
+            if len({*incoming, *outgoing, *watched}) > 1:
+                self.wait(lambda: all(each.done for each in works) or any(each.error for each in telling))
+                for each in telling:
+                    if each.error is not None:
+                        raise each.error
+            for each in works:
                 each.wait()
         except BaseException:
-            for each in receivings:
-                self.forget(each)
             for each in sendings:
                 each.cancel()
             raise
+        finally:
+            for each in receivings + watches:
+                self.forget(each)
 
     def wait(self, is_done, requests=()):
         """Until it is done: receives that others may wait for go on meanwhile."""
