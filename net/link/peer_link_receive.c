@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "net/tls/stream.h"
+
 /* A step of on_progress is small against the second cache of a processor core (256 KiB and more),
  * so what has arrived is still there when it is used. The size itself was not measured. */
 #define PROGRESS_BYTES (64u << 10)
@@ -180,6 +182,15 @@ static bool take_step(struct muster_peer_link *link)
     return false;
 }
 
+/* Whoever demands TLS says hello to an opener in plain text, and closes. */
+static const char *loss_text(const struct muster_peer_link *link, bool is_eof)
+{
+    if (link->is_opener && link->session == 0 && link->received == 0 &&
+        !muster_tls_stream_is_one(link->stream))
+        return "the peer ended the connection, which has no TLS, before its first message";
+    return is_eof ? "the peer closed the connection" : "the connection was lost";
+}
+
 static void on_read_done(struct muster_peer_link *link, enum muster_rc rc, bool is_eof)
 {
     struct muster_error error;
@@ -188,8 +199,7 @@ static void on_read_done(struct muster_peer_link *link, enum muster_rc rc, bool 
         muster_peer_link_receive(link);
         return;
     }
-    muster_peer_link_lost_error(
-        link, is_eof ? "the peer closed the connection" : "the connection was lost", &error);
+    muster_peer_link_lost_error(link, loss_text(link, is_eof), &error);
     if (is_eof && link->state == MUSTER_LINK_ANSWER && link->is_opener)
         error.rc = MUSTER_FAILED_PRECONDITION; /* it lives and does not want to */
     muster_peer_link_lose(link, &error);

@@ -9,6 +9,7 @@
 #include <muster/hash.h>
 
 #include "params/store/index.h"
+#include "params/wire/frame.h"
 
 /* Which hyper-parameters an optimizer has, their defaults, and its state. */
 static const struct optimizer_row {
@@ -197,6 +198,9 @@ enum muster_rc muster_params_schema_check(const struct muster_params_schema *sch
                                 "the name of a table must have 1 to %u bytes, got %zu%s",
                                 MUSTER_PARAMS_NAME_BYTES - 1, name_bytes,
                                 name_bytes == 0 ? "" : " or more");
+    if (!muster_params_name_is_valid(schema->name))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the name of a table must be UTF-8 without control characters");
     if (schema->row_elements == 0 ||
         schema->row_elements > MUSTER_PARAMS_ROW_BYTES_MAX / sizeof(float))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,

@@ -62,6 +62,15 @@ static void add_flags(struct muster_text *text, const struct muster_option *row)
         muster_text_add_format(text, " %s", value_name(row));
 }
 
+/* A duration may have its own unit, such as 50ms. */
+static const char *default_unit(const struct muster_option *row)
+{
+    char last = row->fallback[strlen(row->fallback) - 1];
+
+    return row->unit == NULL || (row->kind == MUSTER_OPTION_DURATION && last > '9') ? NULL
+                                                                                    : row->unit;
+}
+
 /* "Help. Default 10 s. Variable MUSTER_X." */
 static void add_row(struct muster_text *page, struct muster_text *words,
                     const struct muster_option *row)
@@ -76,7 +85,8 @@ static void add_row(struct muster_text *page, struct muster_text *words,
     muster_text_add_string(words, row->help);
     if (row->fallback != NULL)
         muster_text_add_format(words, " Default %s%s%s.", row->fallback,
-                               row->unit == NULL ? "" : " ", row->unit == NULL ? "" : row->unit);
+                               default_unit(row) == NULL ? "" : " ",
+                               default_unit(row) == NULL ? "" : default_unit(row));
     else if (row->unit != NULL)
         muster_text_add_format(words, " Unit: %s.", row->unit);
     if (row->variable != NULL && row->name != NULL)

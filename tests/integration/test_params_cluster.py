@@ -192,8 +192,15 @@ class Cluster(ParamsCluster):
         self.wait_until(lambda: self.lines_of(log, "params_replica_refused"), "nobody tells of it")
         self.assertIn(f'address={second} reason="another process answers at its address"', self.lines_of(log, "params_replica_refused")[0])
         ledgers = [self.ledger(f"{first},{second}", i, 10000) for i in range(2)]
+        self.wait_until(lambda: self.inspect_errors(first), "inspect does not tell of the third server")
+        self.assertEqual(self.inspect_errors(first), ["another server answers at this address; give each server a --reach of its own"])
         witness.kill()
         self.assert_nothing_lost(ledgers)
+
+    def inspect_errors(self, address):
+        done = subprocess.run([MUSTER, "params", "inspect", "--json", "--interval", "0", "--server", address], capture_output=True, text=True,
+                              timeout=PATIENCE_S, check=False)
+        return [server["error"] for server in json.loads(done.stdout)["servers"] if "error" in server]
 
     def test_a_server_with_another_number_of_shards_is_refused(self):
         _, addresses = self.servers(2)

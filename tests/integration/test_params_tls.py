@@ -165,6 +165,15 @@ class Tls(unittest.TestCase):
         self.assertEqual(done.returncode, 5, done.stderr)
         self.assertIn("demands a certificate", done.stderr)
 
+    def test_a_client_in_plain_text_reads_that_it_has_no_tls(self):
+        self.serve()
+        folder = self.files.path("plain")
+        os.mkdir(folder)
+        done = subprocess.run([MUSTER, "params", "cut", "--server", self.address, "--timeout", "2", folder], capture_output=True, text=True,
+                              timeout=PATIENCE_S, check=False)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("ended the connection, which has no TLS, before its first message", done.stderr)
+
     def test_a_policy_knows_clients_by_their_certificates(self):
         policy = self.files.path("policy.json")
         with open(policy, "w", encoding="ascii") as file:

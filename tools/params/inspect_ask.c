@@ -185,6 +185,17 @@ static void on_first(struct muster_params_inspect *question, enum muster_rc rc)
     server->answered_ns = muster_loop_now_ns(job->connection.env->loop);
 }
 
+/* Another server answers where two have one --reach. */
+static bool server_check(struct inspect_server *server,
+                         const struct muster_params_inspection *found)
+{
+    if (muster_incarnation_is_equal(&server->id, &found->id))
+        return true;
+    muster_error_set(&server->error, MUSTER_FAILED_PRECONDITION,
+                     "another server answers at this address; give each server a --reach of its own");
+    return false;
+}
+
 static void on_next(struct muster_params_inspect *question, enum muster_rc rc)
 {
     struct inspect_server *server = question->data;
@@ -192,7 +203,7 @@ static void on_next(struct muster_params_inspect *question, enum muster_rc rc)
     question_end(server, rc);
     if (rc == MUSTER_NOT_FOUND) /* it has no shard of the table, and has not heard of it */
         server->has_answered = true;
-    if (rc != MUSTER_OK)
+    if (rc != MUSTER_OK || !server_check(server, question->inspection))
         return;
     answer_add(server, question->inspection);
     server->answered_ns = muster_loop_now_ns(server->job->connection.env->loop);

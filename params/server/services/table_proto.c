@@ -98,10 +98,6 @@ enum muster_rc muster_params_server_table_make(struct muster_params_server *serv
                                                 .round_grace_ns = asked->round_grace_ns};
     enum muster_rc rc = muster_params_schema_check(&schema, ret_error);
 
-    /* The name has its NUL among the bytes that are looked at: the check has seen its length. */
-    if (rc == MUSTER_OK && !muster_params_name_is_valid(schema.name))
-        rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                              "the name of a table must not have control characters");
     return rc != MUSTER_OK ? rc
                            : muster_params_server_table_open(server, &schema, ret_table, ret_error);
 }

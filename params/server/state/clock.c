@@ -97,19 +97,19 @@ void muster_params_server_clock_text(const struct muster_params_server *server, 
 
     if (!muster_params_server_has_ticks(server)) {
         snprintf(ret_text, MUSTER_PARAMS_WAIT_TEXT_BYTES,
-                 "no source has ticked yet; the pull is for clock %" PRIu64, clock);
+                 "no source has ticked yet; the call waits for clock %" PRIu64, clock);
         return;
     }
     if (clocks->known < server->region->head->clock_sources) {
         snprintf(ret_text, MUSTER_PARAMS_WAIT_TEXT_BYTES,
-                 "%" PRIu64 " of %u sources have begun; the pull is for clock %" PRIu64,
+                 "%" PRIu64 " of %u sources have begun; the call waits for clock %" PRIu64,
                  clocks->known, server->region->head->clock_sources, clock);
         return;
     }
     if (clocks->slowest < clocks->presence_count)
         since_ns = clocks->presences[clocks->slowest].tick_ns;
     snprintf(ret_text, MUSTER_PARAMS_WAIT_TEXT_BYTES,
-             "source %s is at clock %" PRIu64 " since %.1f s; the pull is for clock %" PRIu64,
+             "source %s is at clock %" PRIu64 " since %.1f s; the call waits for clock %" PRIu64,
              muster_incarnation_format(&source_of(server, clocks->slowest)->id, name), clocks->low,
              (double)(now_ns - since_ns) / (double)MUSTER_NS_PER_S, clock);
 }

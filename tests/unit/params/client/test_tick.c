@@ -164,7 +164,7 @@ static void before_the_first_tick_no_clock_has_come(void **state)
     pull_start(&fresh, &pull, 1,
                muster_loop_now_ns(fresh.stand.test.env.loop) + 50 * MUSTER_NS_PER_MS);
     assert_int_equal(params_call_await(&fresh.stand.test.env, &pull), MUSTER_DEADLINE_EXCEEDED);
-    assert_non_null(strstr(pull.op.error.text, "no source has ticked yet; the pull is for clock 1"));
+    assert_non_null(strstr(pull.op.error.text, "no source has ticked yet; the call waits for clock 1"));
     pull_start_waiting(&fresh, &pull, 1);
 
     worker_open(&fresh, 1, 1);
@@ -188,7 +188,7 @@ static void a_deadline_names_the_slowest(void **state)
 
     assert_int_equal(params_call_await(&scene->stand.test.env, &pull), MUSTER_DEADLINE_EXCEEDED);
     assert_non_null(strstr(pull.op.error.text, " is at clock 2 since "));
-    assert_non_null(strstr(pull.op.error.text, "the pull is for clock 4"));
+    assert_non_null(strstr(pull.op.error.text, "the call waits for clock 4"));
 }
 
 static void nobody_waits_for_a_source_that_is_done(void **state)

@@ -37,6 +37,8 @@ static void each_wrong_part_of_a_schema_is_named(void **state)
         {SGD(.name = NULL), "the name of a table must have 1 to 63 bytes, got 0"},
         {SGD(.name = ""), "the name of a table must have 1 to 63 bytes, got 0"},
         {SGD(.name = NAME_63 "4"), "the name of a table must have 1 to 63 bytes, got 64 or more"},
+        {SGD(.name = "a\xff"), "the name of a table must be UTF-8 without control characters"},
+        {SGD(.name = "a\n"), "the name of a table must be UTF-8 without control characters"},
         {SGD(.row_elements = 0), "table t: row_elements must be from 1 to 16384, got 0"},
         {SGD(.row_elements = 16385), "table t: row_elements must be from 1 to 16384, got 16385"},
         {SGD(.wire_dtype = MUSTER_F64), "table t: wire_dtype must be f32, f16 or bf16, got f64"},

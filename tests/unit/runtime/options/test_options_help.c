@@ -20,6 +20,8 @@ static const struct muster_option rows[] = {
      .help = "Members."},
     {.name = "rate", .kind = MUSTER_OPTION_REAL, .fallback = "0.5", .help = "A rate."},
     {.name = "wait", .kind = MUSTER_OPTION_DURATION, .unit = "s", .help = "A time."},
+    {.name = "rest", .kind = MUSTER_OPTION_DURATION, .unit = "s", .fallback = "5", .help = "One."},
+    {.name = "nap", .kind = MUSTER_OPTION_DURATION, .unit = "s", .fallback = "5ms", .help = "One."},
     {.name = "room", .kind = MUSTER_OPTION_BYTES, .help = "A size."},
     {.variable = "MUSTER_ONLY", .kind = MUSTER_OPTION_TEXT, .fallback = "x", .help = "Hidden."},
     {.name = "odd", .kind = (enum muster_option_kind)99, .help = "Of no kind."},
@@ -74,6 +76,10 @@ static void the_help_page_shows_every_row(void **state)
                "          A rate. Default 0.5.\n"
                "  --wait TIME\n"
                "          A time. Unit: s.\n"
+               "  --rest TIME\n"
+               "          One. Default 5 s.\n"
+               "  --nap TIME\n"
+               "          One. Default 5ms.\n"
                "  --room SIZE\n"
                "          A size.\n"
                "  MUSTER_ONLY (variable)\n"

@@ -164,7 +164,8 @@ static const struct refusal_row {
      "the server demands a certificate of ours", "the client showed no certificate"},
     {"another authority's", true, &stranger_cert, MUSTER_UNAUTHENTICATED,
      "does not trust the issuer of our certificate", "its issuer CN=other is not trusted"},
-    {"plain text", false, NULL, MUSTER_OK, "the connection was lost", NULL},
+    {"plain text", false, NULL, MUSTER_OK,
+     "the peer ended the connection, which has no TLS, before its first message", NULL},
 };
 
 struct refusal_wait {

@@ -236,7 +236,7 @@ static void a_pull_that_waits_in_vain_names_the_slowest_source(void **state)
 
     assert_int_equal(answer.rc, MUSTER_DEADLINE_EXCEEDED);
     assert_non_null(strstr(answer.text, " is at clock 1 since "));
-    assert_non_null(strstr(answer.text, "; the pull is for clock 2"));
+    assert_non_null(strstr(answer.text, "; the call waits for clock 2"));
 }
 
 static void a_server_that_closes_ends_calls_that_wait(void **state)
