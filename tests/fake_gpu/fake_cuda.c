@@ -18,7 +18,9 @@ enum {
     LAUNCH_FAILED = 719,
 };
 
-#define MEMORY_MAX 4096
+#define MEMORY_MAX  4096
+#define DEVICES_MAX 16
+#define HANDLE_BASE 100 /* a device's handle is not its ordinal */
 
 static struct knob knobs[KNOBS_MAX] = {
     {"no_device", 0},
@@ -35,7 +37,7 @@ static struct knob knobs[KNOBS_MAX] = {
     {"events", 0},
     {"callbacks", 0},
     {"device_stub", 0},
-    {"ordinal", 0},
+    {"ordinal", -1},
     {"guarded", 0},
     {"pinned", 0},
     {"copy_fails", 0},
@@ -43,6 +45,9 @@ static struct knob knobs[KNOBS_MAX] = {
     {"pinned_fails", 0},
     {"lazy", 0},
     {"write_fails", 0},
+    {"broken", -1},
+    {"failed", -1},
+    {"contexts", 0},
     {NULL, 0},
 };
 
@@ -63,6 +68,7 @@ struct item {
 };
 
 struct fake_stream {
+    int device;
     struct item *first, **last;
     bool is_busy, is_destroyed;
     unsigned waiters;
@@ -72,13 +78,14 @@ struct memory {
     char *start; /* its address: of the bytes, or of pages that nobody may touch */
     char *host;  /* the bytes */
     size_t bytes;
+    int device;
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static struct fake_stream *default_stream;
+static struct fake_stream *default_streams[DEVICES_MAX];
 static struct memory memories[MEMORY_MAX];
-static int context_object;
+static char contexts[DEVICES_MAX]; /* by their addresses */
 static _Thread_local void *current;
 
 __attribute__((constructor)) static void start(void)
@@ -99,9 +106,18 @@ long fake_cuda_get(const char *name)
     return knob_get(name);
 }
 
+/* The device whose context is current in this thread; -1: none is. */
+static int current_device(void)
+{
+    for (int i = 0; i < DEVICES_MAX; i++)
+        if (current == &contexts[i])
+            return i;
+    return -1;
+}
+
 bool fake_cuda_has_context(void)
 {
-    if (current == &context_object)
+    if (current_device() >= 0)
         return true;
     knob_add("misuse", 1);
     return false;
@@ -137,7 +153,8 @@ static void run_item(struct item *item)
 static bool stands_still(const struct fake_stream *stream)
 {
     return knob_get("hold") != 0 ||
-           (knob_get("lazy") != 0 && stream == default_stream && stream->waiters == 0);
+           (knob_get("lazy") != 0 && stream == default_streams[stream->device] &&
+            stream->waiters == 0);
 }
 
 static void *run_stream(void *data)
@@ -169,11 +186,12 @@ static void *run_stream(void *data)
     return NULL;
 }
 
-static struct fake_stream *stream_new(void)
+static struct fake_stream *stream_new(int device)
 {
     struct fake_stream *stream = calloc(1, sizeof(*stream));
     pthread_t thread;
 
+    stream->device = device;
     stream->last = &stream->first;
     knob_add("streams", 1);
     pthread_create(&thread, NULL, run_stream, stream);
@@ -181,13 +199,19 @@ static struct fake_stream *stream_new(void)
     return stream;
 }
 
+/* A stream is used under the context of its device only. */
 static struct fake_stream *stream_of(struct fake_stream *stream)
 {
+    int device = current_device();
+
+    if (stream != NULL && stream->device != device)
+        knob_add("misuse", 1);
     if (stream != NULL)
         return stream;
-    if (default_stream == NULL)
-        default_stream = stream_new();
-    return default_stream;
+    device = device >= 0 ? device : 0;
+    if (default_streams[device] == NULL)
+        default_streams[device] = stream_new(device);
+    return default_streams[device];
 }
 
 static void stream_enqueue(struct fake_stream *stream, const struct item *fields)
@@ -240,13 +264,13 @@ FAKE_API int cuDeviceGetCount(int *count)
 
 FAKE_API int cuDeviceGet(int *device, int ordinal)
 {
-    *device = 100 + ordinal;
+    *device = HANDLE_BASE + ordinal;
     return ordinal < knob_get("devices") ? SUCCESS : INVALID_DEVICE;
 }
 
 FAKE_API int cuDeviceGetName(char *name, int length, int device)
 {
-    snprintf(name, (size_t)length, "Fake GPU %d", device - 100);
+    snprintf(name, (size_t)length, "Fake GPU %d", device - HANDLE_BASE);
     return SUCCESS;
 }
 
@@ -264,16 +288,24 @@ FAKE_API int cuDeviceGetAttribute(int *value, int attribute, int device)
     return SUCCESS;
 }
 
+/* Tests give the ordinal for the handle, too. */
 FAKE_API int cuDevicePrimaryCtxRetain(void **context, int device)
 {
-    (void)device;
-    *context = &context_object;
+    int ordinal = device >= HANDLE_BASE ? device - HANDLE_BASE : device;
+
+    if (ordinal >= DEVICES_MAX)
+        return INVALID_DEVICE;
+    if (knob_get("broken") == ordinal)
+        return OUT_OF_MEMORY;
+    knob_add("contexts", 1);
+    *context = &contexts[ordinal];
     return SUCCESS;
 }
 
 FAKE_API int cuDevicePrimaryCtxRelease_v2(int device)
 {
     (void)device;
+    knob_add("contexts", -1);
     return SUCCESS;
 }
 
@@ -297,21 +329,48 @@ static struct memory memory_make(size_t bytes)
 
     if (knob_get("guarded") != 0)
         guard = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return (struct memory){
-        .start = guard != MAP_FAILED ? guard : host, .host = host, .bytes = bytes};
+    return (struct memory){.start = guard != MAP_FAILED ? guard : host,
+                           .host = host,
+                           .bytes = bytes,
+                           .device = current_device()};
+}
+
+/* The mutex is held. */
+static const struct memory *memory_find(const void *address)
+{
+    const char *at = address;
+
+    for (int i = 0; i < MEMORY_MAX; i++)
+        if (memories[i].start != NULL && at >= memories[i].start &&
+            at < memories[i].start + memories[i].bytes)
+            return &memories[i];
+    return NULL;
+}
+
+/* The device of its memory; -1: it is the host's. */
+static int device_of(const void *address)
+{
+    const struct memory *memory;
+    int device;
+
+    pthread_mutex_lock(&mutex);
+    memory = memory_find(address);
+    device = memory == NULL
+                 ? -1
+                 : (knob_get("ordinal") >= 0 ? (int)knob_get("ordinal") : memory->device);
+    pthread_mutex_unlock(&mutex);
+    return device;
 }
 
 void *fake_cuda_host(const void *memory)
 {
+    const struct memory *found;
     char *host = (char *)(uintptr_t)memory;
 
     pthread_mutex_lock(&mutex);
-    for (int i = 0; i < MEMORY_MAX; i++)
-        if (memories[i].start != NULL && host >= memories[i].start &&
-            host < memories[i].start + memories[i].bytes) {
-            host = memories[i].host + (host - memories[i].start);
-            break;
-        }
+    found = memory_find(memory);
+    if (found != NULL)
+        host = found->host + (host - found->start);
     pthread_mutex_unlock(&mutex);
     return host;
 }
@@ -397,21 +456,17 @@ FAKE_API int cuMemFree_v2(unsigned long long memory)
 
 FAKE_API int cuPointerGetAttribute(void *value, int attribute, unsigned long long memory)
 {
-    int result = INVALID_VALUE;
+    int device = device_of((const void *)(uintptr_t)memory);
 
-    pthread_mutex_lock(&mutex);
-    for (int i = 0; i < MEMORY_MAX && (attribute == 2 || attribute == 3 || attribute == 9); i++)
-        if (memories[i].start != NULL && memory >= (uintptr_t)memories[i].start &&
-            memory < (uintptr_t)memories[i].start + memories[i].bytes)
-            result = SUCCESS;
-    pthread_mutex_unlock(&mutex);
-    if (result == SUCCESS && attribute == 2)
+    if (device < 0 || (attribute != 2 && attribute != 3 && attribute != 9))
+        return INVALID_VALUE;
+    if (attribute == 2)
         *(unsigned *)value = 2; /* device memory */
-    else if (result == SUCCESS && attribute == 9)
-        *(int *)value = (int)knob_get("ordinal");
-    else if (result == SUCCESS)
+    else if (attribute == 9)
+        *(int *)value = device;
+    else
         *(unsigned long long *)value = memory;
-    return result;
+    return SUCCESS;
 }
 
 struct copy {
@@ -430,9 +485,12 @@ static void run_copy(void *data)
 
 static int start_copy(struct fake_stream *stream, void *to, const void *from, size_t bytes)
 {
+    int device = device_of(to) >= 0 ? device_of(to) : device_of(from);
     struct copy *copy;
 
-    if (knob_take("copy_fails"))
+    if (device >= 0 && device != current_device())
+        knob_add("misuse", 1);
+    if (knob_take("copy_fails") || knob_get("failed") == current_device())
         return LAUNCH_FAILED;
     copy = malloc(sizeof(*copy));
     *copy = (struct copy){.to = fake_cuda_host(to), .from = fake_cuda_host(from), .bytes = bytes};
@@ -461,7 +519,7 @@ FAKE_API int cuStreamCreate(struct fake_stream **stream, unsigned flags)
 {
     (void)flags;
     NEED_CONTEXT();
-    *stream = stream_new();
+    *stream = stream_new(current_device());
     return SUCCESS;
 }
 

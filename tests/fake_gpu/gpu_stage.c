@@ -33,7 +33,8 @@ static void knobs_reset(const struct gpu_knobs *knobs, int version)
     static const char *const cuda[] = {
         "no_device",   "hold",         "lost_callbacks", "alloc_fails", "alloc_blocks",
         "event_fails", "launch_fails", "misuse",         "callbacks",   "guarded",
-        "copy_fails",  "pinned_fails", "ordinal",        "copied",      "lazy"};
+        "copy_fails",  "pinned_fails", "copied",         "lazy",        "contexts"};
+    static const char *const devices[] = {"ordinal", "broken", "failed"}; /* -1: none */
     static const char *const nccl[] = {
         "polls",          "init_fails",     "init_hangs",   "init_blocks",  "id_fails",
         "id_blocks",      "issue_fails",    "error_after",  "abort_blocks", "destroy_blocks",
@@ -44,6 +45,8 @@ static void knobs_reset(const struct gpu_knobs *knobs, int version)
 
     for (size_t i = 0; i < sizeof(cuda) / sizeof(cuda[0]); i++)
         knobs->cuda_set(cuda[i], 0);
+    for (size_t i = 0; i < sizeof(devices) / sizeof(devices[0]); i++)
+        knobs->cuda_set(devices[i], -1);
     for (size_t i = 0; i < sizeof(nccl) / sizeof(nccl[0]); i++)
         knobs->nccl_set(nccl[i], 0);
     knobs->cuda_set("devices", 1);
