@@ -198,18 +198,40 @@ static enum muster_rc check_version(struct muster_cuda *cuda, struct muster_erro
     return MUSTER_OK;
 }
 
-static enum muster_rc find_device(struct muster_cuda *cuda, int ordinal,
-                                  struct muster_error *ret_error)
+static enum muster_rc count_devices(const struct muster_cuda *cuda, int *ret_count,
+                                    struct muster_error *ret_error)
 {
     int count = 0;
     enum muster_rc rc = check_result(cuda, cuda->init(0), "start of the driver", ret_error);
 
     if (rc == MUSTER_OK)
         rc = check_result(cuda, cuda->device_count(&count), "count of devices", ret_error);
+    if (rc == MUSTER_OK && count == 0)
+        rc = muster_error_set(ret_error, MUSTER_UNAVAILABLE, "the CUDA driver sees no device");
+    if (rc == MUSTER_OK)
+        *ret_count = count;
+    return rc;
+}
+
+enum muster_rc muster_cuda_count(const char *library, int *ret_count,
+                                 struct muster_error *ret_error)
+{
+    struct muster_cuda cuda = {.mem = NULL};
+    enum muster_rc rc = load_library(&cuda, library, ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = check_version(&cuda, ret_error);
+    return rc == MUSTER_OK ? count_devices(&cuda, ret_count, ret_error) : rc;
+}
+
+static enum muster_rc find_device(struct muster_cuda *cuda, int ordinal,
+                                  struct muster_error *ret_error)
+{
+    int count = 0;
+    enum muster_rc rc = count_devices(cuda, &count, ret_error);
+
     if (rc != MUSTER_OK)
         return rc;
-    if (count == 0)
-        return muster_error_set(ret_error, MUSTER_UNAVAILABLE, "the CUDA driver sees no device");
     if (ordinal < 0 || ordinal >= count)
         return muster_error_set(ret_error, MUSTER_NOT_FOUND, "no device %d among %d", ordinal,
                                 count);

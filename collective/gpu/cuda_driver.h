@@ -25,6 +25,10 @@ struct muster_cuda_device {
 MUSTER_MUST_CHECK enum muster_rc muster_cuda_open(struct muster_mem *mem, const char *library,
                                                   int ordinal, struct muster_cuda **ret_cuda,
                                                   struct muster_error *ret_error);
+/** How many devices this process sees, for open: starts the driver, and opens none of them. Errors: UNAVAILABLE (no
+ * library, no device), UNIMPLEMENTED (a function is missing). */
+MUSTER_MUST_CHECK enum muster_rc muster_cuda_count(const char *library, int *ret_count,
+                                                   struct muster_error *ret_error);
 /** The library stays loaded: its threads may live on. NULL is accepted. */
 void muster_cuda_close(struct muster_cuda *cuda);
 const struct muster_cuda_device *muster_cuda_device(const struct muster_cuda *cuda);

@@ -4,7 +4,8 @@
 
 #include <sched.h>
 
-#define PIECE_BYTES ((size_t)1 << 20)
+#define PIECE_BYTES  ((size_t)1 << 20)
+#define ZEROES_BYTES ((size_t)64 << 10)
 
 /* --- Copies --- */
 
@@ -96,6 +97,56 @@ enum muster_rc muster_device_memory_wait(struct muster_device_memory *memory, vo
     return rc == MUSTER_OK ? rc : muster_device_memory_fail(memory, &error);
 }
 
+/* --- Memory of the program --- */
+
+void *muster_device_memory_enter(const struct muster_device_memory *memory)
+{
+    return muster_cuda_enter(memory->cuda);
+}
+
+void muster_device_memory_leave(const struct muster_device_memory *memory, void *before)
+{
+    muster_cuda_leave(memory->cuda, before);
+}
+
+void muster_device_memory_free(struct muster_device_memory *memory, void *address)
+{
+    void *before = muster_cuda_enter(memory->cuda);
+
+    muster_cuda_free(memory->cuda, address);
+    muster_cuda_leave(memory->cuda, before);
+}
+
+static enum muster_rc memory_clear(struct muster_device_memory *memory, uint8_t *address,
+                                   size_t bytes)
+{
+    static const uint8_t zeroes[ZEROES_BYTES];
+    enum muster_rc rc = MUSTER_OK;
+
+    for (size_t at = 0; at < bytes && rc == MUSTER_OK; at += ZEROES_BYTES)
+        rc = memory_write(&memory->far, address + at, zeroes,
+                          bytes - at < ZEROES_BYTES ? bytes - at : ZEROES_BYTES);
+    return rc;
+}
+
+enum muster_rc muster_device_memory_new(struct muster_device_memory *memory, size_t bytes,
+                                        void **ret_address, struct muster_error *ret_error)
+{
+    void *before = muster_cuda_enter(memory->cuda), *address = NULL;
+    enum muster_rc rc = muster_cuda_alloc(memory->cuda, bytes > 0 ? bytes : 1, &address, ret_error);
+
+    muster_cuda_leave(memory->cuda, before);
+    if (rc == MUSTER_OK)
+        rc = memory_clear(memory, address, bytes);
+    if (rc == MUSTER_OK) {
+        *ret_address = address;
+        return MUSTER_OK;
+    }
+    (void)muster_device_memory_has_failed(memory, ret_error);
+    muster_device_memory_free(memory, address);
+    return rc;
+}
+
 /* --- Opening --- */
 
 static const char *library_of(const struct muster_env *env)
@@ -126,6 +177,27 @@ int muster_device_ordinal_of(const struct muster_env *env, const void *address)
 
     return muster_cuda_look_init(&look, library_of(env)) ? muster_cuda_look_ordinal(&look, address)
                                                          : 0;
+}
+
+struct muster_device_look muster_device_look_of(const struct muster_env *env)
+{
+    struct muster_device_look look = {.has_driver = false};
+
+    look.has_driver = muster_cuda_look_init(&look.cuda, library_of(env));
+    return look;
+}
+
+int muster_device_look_at(const struct muster_device_look *look, const void *address)
+{
+    return look->has_driver && address != NULL && muster_cuda_look_is_device(&look->cuda, address)
+               ? muster_cuda_look_ordinal(&look->cuda, address)
+               : -1;
+}
+
+enum muster_rc muster_device_count(const struct muster_env *env, int *ret_count,
+                                   struct muster_error *ret_error)
+{
+    return muster_cuda_count(library_of(env), ret_count, ret_error);
 }
 
 enum muster_rc muster_device_memory_open(struct muster_env *env, int ordinal,

@@ -10,6 +10,7 @@
 #include <muster/stream.h>
 
 #include "collective/gpu/cuda_driver.h"
+#include "collective/gpu/device_batch.h"
 #include "collective/gpu/device_transfer.h"
 
 #define BYTES (((size_t)64 << 20) + 4099)
@@ -145,11 +146,112 @@ static bool transfers_check(struct copies *copies)
                               "other bytes");
 }
 
+/* --- Several devices at once, as the calls of replicas copy --- */
+
+#define DEVICES_MAX 16
+
+struct devices {
+    struct muster_env *env;
+    int count;
+    struct device {
+        struct muster_device_memory *memory;
+        struct muster_device_batch batch;
+        void *address;
+    } list[DEVICES_MAX];
+    struct muster_tensor mapped; /* a part for each device */
+};
+
+static bool devices_open(struct devices *devices)
+{
+    struct muster_error error = {.text = ""};
+    enum muster_rc rc = muster_device_count(devices->env, &devices->count, &error);
+
+    devices->count = devices->count < DEVICES_MAX ? devices->count : DEVICES_MAX;
+    for (int i = 0; i < devices->count && rc == MUSTER_OK; i++) {
+        struct device *device = &devices->list[i];
+
+        rc = muster_device_memory_open(devices->env, i, &device->memory, &error);
+        if (rc == MUSTER_OK)
+            rc = muster_device_batch_open(&device->batch, device->memory, &error);
+        if (rc == MUSTER_OK)
+            rc = muster_device_memory_new(device->memory, BYTES, &device->address, &error);
+    }
+    if (rc == MUSTER_OK)
+        rc = muster_tensor_new(devices->env, MUSTER_U8, BYTES * (size_t)devices->count,
+                               &devices->mapped);
+    return is_told(rc == MUSTER_OK, "all devices", error.text);
+}
+
+static void devices_close(struct devices *devices)
+{
+    for (int i = 0; i < devices->count; i++) {
+        struct device *device = &devices->list[i];
+
+        muster_device_batch_close(&device->batch);
+        if (device->memory != NULL)
+            muster_device_memory_free(device->memory, device->address);
+        muster_device_memory_close(device->memory);
+    }
+    muster_tensor_free(devices->env, &devices->mapped);
+}
+
+/* Each device has its own part of the host's memory. */
+static bool batches_copy(struct devices *devices, bool is_out, const char *what)
+{
+    struct muster_error error = {.text = "it has not failed"};
+    double begun_ms = now_ms();
+    bool is_fine = true;
+
+    for (int i = 0; i < devices->count; i++) {
+        const struct muster_device_copy copy = {(uint8_t *)devices->mapped.data + BYTES * (size_t)i,
+                                                devices->list[i].address, BYTES};
+
+        is_fine = muster_device_batch_start(&devices->list[i].batch, &copy, 1, is_out, NULL) ==
+                      MUSTER_OK &&
+                  is_fine;
+    }
+    for (int i = 0; i < devices->count; i++) {
+        is_fine = muster_device_batch_wait(&devices->list[i].batch) == MUSTER_OK && is_fine;
+        (void)muster_device_memory_has_failed(devices->list[i].memory, &error);
+    }
+    printf("%s, %d devices: %.2f GB/s\n", what, devices->count,
+           (double)BYTES * devices->count / (now_ms() - begun_ms) / 1e6);
+    return is_told(is_fine, what, error.text);
+}
+
+/* A device's bytes differ from the others'. */
+static bool batches_check(struct devices *devices)
+{
+    uint8_t *bytes = devices->mapped.data;
+    size_t count = BYTES * (size_t)devices->count;
+    bool is_pinned = muster_device_pin(devices->list[0].memory, bytes, count);
+    bool is_fine = is_told(is_pinned, "memory for all devices", "it cannot be pinned");
+
+    for (size_t i = 0; i < count; i++)
+        bytes[i] = (uint8_t)(i * 7 + i / BYTES * 31);
+    is_fine = is_fine && batches_copy(devices, false, "into all devices");
+    memset(bytes, 0, count);
+    is_fine = is_fine && batches_copy(devices, true, "out of all devices");
+    for (size_t i = 0; i < count && is_fine; i++)
+        is_fine =
+            is_told(bytes[i] == (uint8_t)(i * 7 + i / BYTES * 31), "all devices", "other bytes");
+    if (is_pinned)
+        muster_device_unpin(devices->list[0].memory, bytes);
+    return is_fine;
+}
+
 bool check_copies(struct muster_env *env)
 {
     struct copies copies = {.env = env};
+    struct devices devices = {.env = env};
     bool is_fine = copies_open(&copies) && pieces_check(&copies) && transfers_check(&copies);
 
     copies_close(&copies);
+    if (!is_fine)
+        return false;
+    (void)!muster_net_system_open(env, &env->net); /* closed with the copies */
+    is_fine = devices_open(&devices) && batches_check(&devices);
+    devices_close(&devices);
+    muster_net_system_close(env->net);
     return is_fine;
 }
