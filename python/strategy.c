@@ -151,7 +151,7 @@ static bool read_options(PyObject *args, PyObject *keywords,
 
 static PyObject *strategy_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    struct muster_strategy_options options = {0};
+    struct muster_strategy_options options = {.devices = "cpu"}; /* no calls of replicas here */
     struct muster_py_strategy *self;
     struct muster_error error;
     enum muster_rc rc;

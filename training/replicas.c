@@ -2,8 +2,7 @@
 #include <muster/replicas.h>
 
 #include <stdio.h>
-#include <string.h>
-
+#include "training/devices.h"
 #include "training/replicas.h"
 #include "training/strategy_call.h"
 
@@ -11,10 +10,10 @@ enum muster_rc muster_replicas_configure(struct muster_strategy *strategy,
                                          const struct muster_strategy_options *options,
                                          uint32_t *replica_count, struct muster_error *ret_error)
 {
+    enum muster_rc rc;
+
     if (options->replica_count > 0)
         *replica_count = options->replica_count;
-    if (*replica_count == 0)
-        *replica_count = 1;
     if (*replica_count > MUSTER_REPLICAS_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "replica_count must be at most %u, got %u", MUSTER_REPLICAS_MAX,
@@ -23,9 +22,14 @@ enum muster_rc muster_replicas_configure(struct muster_strategy *strategy,
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "logical_device_count must be at most %u, got %u",
                                 MUSTER_LOGICAL_DEVICES_MAX, options->logical_device_count);
-    strategy->replica_count = *replica_count;
     strategy->logical_device_count =
         options->logical_device_count > 0 ? options->logical_device_count : 1;
+    rc = muster_devices_choose(strategy, options, replica_count, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    if (*replica_count == 0)
+        *replica_count = 1;
+    strategy->replica_count = *replica_count;
     return MUSTER_OK;
 }
 
@@ -45,25 +49,11 @@ void muster_replicas_device_name(const struct muster_strategy *strategy, uint32_
                                  char ret_text[MUSTER_DEVICE_TEXT_BYTES])
 {
     const struct muster_replica_place *place = &strategy->place;
+    int gpu = muster_replicas_device_gpu(strategy, device);
 
-    snprintf(ret_text, MUSTER_DEVICE_TEXT_BYTES, "/job:%s/replica:0/task:%u/device:CPU:%u",
-             place->is_local ? "localhost" : place->task_type, place->task_index, device);
-}
-
-enum muster_rc muster_replicas_reserve(struct muster_strategy *strategy, uint64_t bytes,
-                                       void **ret_memory)
-{
-    struct muster_tensor *memory = &strategy->replica_memory;
-    enum muster_rc rc = MUSTER_OK;
-
-    if (memory->data == NULL || memory->count < bytes) {
-        muster_strategy_tensor_free(strategy, memory);
-        *memory = (struct muster_tensor){.data = NULL};
-        rc = muster_strategy_tensor_new(strategy, MUSTER_U8, bytes > 0 ? bytes : 1, memory);
-    }
-    if (rc == MUSTER_OK)
-        *ret_memory = memory->data;
-    return rc;
+    snprintf(ret_text, MUSTER_DEVICE_TEXT_BYTES, "/job:%s/replica:0/task:%u/device:%s:%u",
+             place->is_local ? "localhost" : place->task_type, place->task_index,
+             gpu != MUSTER_NO_GPU ? "GPU" : "CPU", gpu != MUSTER_NO_GPU ? (unsigned)gpu : device);
 }
 
 static enum muster_rc start_parts(const struct muster_strategy_call *call, size_t i,

@@ -9,7 +9,16 @@
 /** Memory that other processes map, of at least so many bytes,
  * kept until the strategy closes; what was in it is lost. RESOURCE_EXHAUSTED: strategy->error. */
 MUSTER_MUST_CHECK enum muster_rc muster_replicas_reserve(struct muster_strategy *strategy,
+                                                         enum muster_replicas_room_of which,
                                                          uint64_t bytes, void **ret_memory);
+
+/** Reduce each of `count` tensors over the local replicas, in their order: sums has one tensor of the host's memory for
+ * each. tensors are those of the first replica, then those of the next one, and so are `places`, where they are. MEAN
+ * divides by the local replicas. Errors: those of muster_replicas_wait_copies. */
+struct muster_replicas_copy;
+MUSTER_MUST_CHECK enum muster_rc muster_replicas_fold(
+    struct muster_strategy *strategy, const char *name, const struct muster_replicas_copy *places,
+    const struct muster_tensor *sums, size_t count, enum muster_reduction reduction);
 
 /** The parts that the members of a view give, one after the other, of different length. */
 struct muster_replicas_parts {

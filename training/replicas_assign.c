@@ -7,6 +7,7 @@
 #include "collective/kernel/kernels.h"
 #include "training/replicas.h"
 #include "training/replicas/shape.h"
+#include "training/replicas_memory.h"
 #include "training/strategy_call.h"
 
 /* --- Variables --- */
@@ -42,6 +43,41 @@ static enum muster_rc check_update(struct muster_strategy *strategy,
     return MUSTER_OK;
 }
 
+/* The first replica's, wherever it is. */
+static enum muster_rc read_tensor(struct muster_strategy *strategy, const char *name,
+                                  const struct muster_tensor *tensor, void *to)
+{
+    struct muster_replicas_copy copy = {.data = tensor->data,
+                                        .bytes = tensor->count * muster_dtype_bytes(tensor->dtype),
+                                        .is_read = true};
+    enum muster_rc rc = muster_replicas_bring(strategy, name, &copy, 1);
+
+    if (rc == MUSTER_OK && copy.bytes > 0)
+        memcpy(to, copy.host, (size_t)copy.bytes);
+    return rc;
+}
+
+/* The variable may be on a device. */
+static enum muster_rc update_variable(struct muster_strategy *strategy,
+                                      const struct muster_tensor *variable,
+                                      const struct muster_tensor *total, bool is_added)
+{
+    struct muster_replicas_copy copy = {.data = variable->data,
+                                        .bytes = total->count * muster_dtype_bytes(total->dtype),
+                                        .is_read = is_added,
+                                        .is_written = true};
+    enum muster_rc rc = muster_replicas_bring(strategy, "assign", &copy, 1);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    if (is_added)
+        muster_kernel_reduce(total->dtype, MUSTER_SUM, copy.host, total->data,
+                             (size_t)total->count);
+    else
+        memcpy(copy.host, total->data, (size_t)copy.bytes);
+    return muster_replicas_give(strategy, "assign", &copy, 1);
+}
+
 /* One value of all replicas, in memory that is given. */
 static enum muster_rc aggregate_values(struct muster_strategy *strategy,
                                        const struct muster_tensor *values,
@@ -55,11 +91,8 @@ static enum muster_rc aggregate_values(struct muster_strategy *strategy,
     if (total->data == NULL)
         return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED,
                                 "assign: out of memory");
-    if (aggregation == MUSTER_AGGREGATION_ONLY_FIRST_REPLICA) {
-        if (bytes > 0)
-            memcpy(total->data, values[0].data, bytes);
-        return MUSTER_OK;
-    }
+    if (aggregation == MUSTER_AGGREGATION_ONLY_FIRST_REPLICA)
+        return read_tensor(strategy, "assign", &values[0], total->data);
     for (uint32_t i = 0; i < strategy->replica_count; i++)
         shaped[i] = muster_shaped_vector(&values[i]);
     return muster_replicas_reduce(strategy, shaped, MUSTER_AXIS_NONE,
@@ -84,14 +117,8 @@ enum muster_rc muster_replicas_assign(struct muster_strategy *strategy,
     if (rc != MUSTER_OK)
         return rc;
     rc = aggregate_values(strategy, values, aggregation, &total);
-    if (rc == MUSTER_OK && total.count > 0) {
-        if (is_added)
-            muster_kernel_reduce(total.dtype, MUSTER_SUM, variable->data, total.data,
-                                 (size_t)total.count);
-        else
-            memcpy(variable->data, total.data,
-                   (size_t)total.count * muster_dtype_bytes(total.dtype));
-    }
+    if (rc == MUSTER_OK && total.count > 0)
+        rc = update_variable(strategy, variable, &total, is_added);
     muster_mem_free(strategy->env->mem, total.data);
     return rc;
 }
@@ -185,9 +212,7 @@ enum muster_rc muster_replicas_replicate_to_logical_devices(struct muster_strate
                                   " must be %s x %" PRIu64 ", got %s x %" PRIu64,
                                   i, muster_dtype_name(tensor->dtype), tensor->count,
                                   muster_dtype_name(copies[i].dtype), copies[i].count);
-    for (uint32_t i = 0; rc == MUSTER_OK && i < strategy->logical_device_count; i++)
-        if (tensor->count > 0 && copies[i].data != tensor->data)
-            memcpy(copies[i].data, tensor->data,
-                   (size_t)tensor->count * muster_dtype_bytes(tensor->dtype));
-    return rc;
+    return rc == MUSTER_OK ? muster_replicas_spread(strategy, "replicate_to_logical_devices",
+                                                    tensor, copies, strategy->logical_device_count)
+                           : rc;
 }

@@ -7,6 +7,7 @@
 
 #include "training/replicas.h"
 #include "training/replicas/shape.h"
+#include "training/replicas_memory.h"
 #include "training/strategy_call.h"
 
 /** The shape of a member's values, joined, as the others read it. */
@@ -114,7 +115,8 @@ static enum muster_rc join_values(struct gathering *gathering)
         return MUSTER_OK;
     for (uint32_t i = 0; i < gathering->own.dimension_count; i++)
         count *= gathering->own.dimensions[i];
-    rc = muster_replicas_reserve(strategy, count * bytes, &gathering->own.data);
+    rc = muster_replicas_reserve(strategy, MUSTER_REPLICAS_ROOM_SUMS, count * bytes,
+                                 &gathering->own.data);
     for (uint32_t i = 0; rc == MUSTER_OK && i < strategy->replica_count; i++) {
         rc = muster_shape_axis(&gathering->own, gathering->axis, &whole, NULL);
         if (rc == MUSTER_OK)
@@ -269,12 +271,19 @@ enum muster_rc muster_replicas_gather(struct muster_strategy *strategy,
                                       const struct muster_shaped_tensor *values, int32_t axis,
                                       struct muster_shaped_tensor *ret_whole)
 {
+    struct muster_shaped_tensor brought[MUSTER_REPLICAS_MAX];
     struct gathering gathering = {.strategy = strategy, .values = values, .axis = axis};
     struct muster_mem *mem = strategy->env->mem;
     enum muster_rc rc = muster_strategy_check_step(strategy, "gather");
 
     if (rc == MUSTER_OK)
         rc = check_values(&gathering);
+    if (rc == MUSTER_OK)
+        rc = muster_replicas_bring_values(strategy, "gather", values, brought);
+    if (rc == MUSTER_OK) {
+        gathering.values = brought;
+        gathering.own.data = brought[0].data;
+    }
     if (rc == MUSTER_OK)
         gathering.counts = allocate_bytes(&gathering, strategy->size * sizeof(uint64_t), &rc);
     if (rc == MUSTER_OK)

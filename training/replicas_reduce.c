@@ -5,9 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <muster/gpu.h>
+
 #include "collective/kernel/kernels.h"
 #include "training/replicas.h"
 #include "training/replicas/shape.h"
+#include "training/replicas_memory.h"
 #include "training/strategy_call.h"
 
 /* --- One value of each replica --- */
@@ -138,8 +141,8 @@ static enum muster_rc reserve_sent(struct reducing *reducing)
                                  .dtype = is_half(dtype) ? MUSTER_F32 : dtype};
     uint64_t bytes = sent.count * muster_dtype_bytes(sent.dtype);
     enum muster_rc rc = muster_replicas_reserve(
-        reducing->strategy, bytes + (is_half(dtype) ? reducing->largest * sizeof(float) : 0),
-        &sent.data);
+        reducing->strategy, MUSTER_REPLICAS_ROOM_SUMS,
+        bytes + (is_half(dtype) ? reducing->largest * sizeof(float) : 0), &sent.data);
 
     if (rc != MUSTER_OK)
         return rc;
@@ -210,11 +213,30 @@ static void divide_sums(const struct reducing *reducing)
     }
 }
 
+static enum muster_rc give_result(const struct reducing *reducing,
+                                  const struct muster_tensor *result)
+{
+    struct muster_strategy *strategy = reducing->strategy;
+    struct muster_replicas_copy copy = {.data = result->data,
+                                        .bytes = result->count * muster_dtype_bytes(result->dtype),
+                                        .is_written = true};
+    enum muster_rc rc = muster_replicas_bring(strategy, "reduce", &copy, 1);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    if (is_half(result->dtype))
+        narrow_half(result->dtype, copy.host, reducing->sent.data, result->count);
+    else
+        memcpy(copy.host, reducing->sent.data, (size_t)copy.bytes);
+    return muster_replicas_give(strategy, "reduce", &copy, 1);
+}
+
 enum muster_rc muster_replicas_reduce(struct muster_strategy *strategy,
                                       const struct muster_shaped_tensor *values, int32_t axis,
                                       enum muster_reduction reduction,
                                       const struct muster_tensor *result)
 {
+    struct muster_shaped_tensor brought[MUSTER_REPLICAS_MAX];
     struct reducing reducing = {.strategy = strategy,
                                 .values = values,
                                 .reduction = reduction,
@@ -228,8 +250,11 @@ enum muster_rc muster_replicas_reduce(struct muster_strategy *strategy,
         rc = check_result(&reducing, result);
     if (rc == MUSTER_OK)
         rc = reserve_sent(&reducing);
+    if (rc == MUSTER_OK)
+        rc = muster_replicas_bring_values(strategy, "reduce", values, brought);
     if (rc != MUSTER_OK)
         return rc;
+    reducing.values = brought;
     fold_values(&reducing);
     rc = muster_strategy_all_reduce(strategy, &reducing.sent, 1,
                                     reduction == MUSTER_MEAN ? MUSTER_SUM : reduction);
@@ -237,15 +262,12 @@ enum muster_rc muster_replicas_reduce(struct muster_strategy *strategy,
         return rc;
     if (reduction == MUSTER_MEAN)
         divide_sums(&reducing);
-    if (is_half(result->dtype))
-        narrow_half(result->dtype, result->data, reducing.sent.data, result->count);
-    else
-        memcpy(result->data, reducing.sent.data,
-               (size_t)result->count * muster_dtype_bytes(result->dtype));
-    return MUSTER_OK;
+    return give_result(&reducing, result);
 }
 
 /* --- Gradients of each replica --- */
+
+#define NAME "all_reduce of replicas"
 
 static bool is_usable(const struct muster_tensor *tensor)
 {
@@ -262,8 +284,8 @@ static enum muster_rc check_gradients(struct muster_strategy *strategy,
     for (size_t i = 0; i < count; i++)
         if (reduction == MUSTER_MEAN && !is_float(tensors[i].dtype))
             return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
-                                    "all_reduce of replicas: tensor %zu: a mean over replicas is "
-                                    "of floats, got %s",
+                                    NAME ": tensor %zu: a mean over replicas is "
+                                         "of floats, got %s",
                                     i, muster_dtype_name(tensors[i].dtype));
     for (size_t i = 0; i < count * strategy->replica_count; i++) {
         const struct muster_tensor *first = &tensors[i % count];
@@ -272,9 +294,9 @@ static enum muster_rc check_gradients(struct muster_strategy *strategy,
             tensors[i].dtype != first->dtype)
             return muster_error_set(
                 &strategy->error, MUSTER_INVALID_ARGUMENT,
-                "all_reduce of replicas: tensor %zu of local replica %zu: %s x %" PRIu64
-                ", of replica 0 %s x %" PRIu64
-                " (unknown types, data NULL or not aligned are refused, too)",
+                NAME ": tensor %zu of local replica %zu: %s x %" PRIu64
+                     ", of replica 0 %s x %" PRIu64
+                     " (unknown types, data NULL or not aligned are refused, too)",
                 i % count, i / count, muster_dtype_name(tensors[i].dtype), tensors[i].count,
                 muster_dtype_name(first->dtype), first->count);
     }
@@ -293,20 +315,6 @@ static enum muster_rc reduce_members(struct muster_strategy *strategy,
                : muster_strategy_all_reduce(strategy, tensors, count, reduction);
 }
 
-/* One tensor of each local replica into `sum`, in their order. MEAN divides by them. */
-static void fold_gradient(const struct muster_strategy *strategy,
-                          const struct muster_tensor *tensors, size_t count, size_t i,
-                          enum muster_reduction reduction, const struct muster_tensor *sum)
-{
-    const void *from[MUSTER_REPLICAS_MAX];
-
-    for (uint32_t replica = 0; replica < strategy->replica_count; replica++)
-        from[replica] = tensors[replica * count + i].data;
-    if (sum->count > 0)
-        muster_kernel_reduce_all(sum->dtype, reduction, sum->data, from, strategy->replica_count,
-                                 (size_t)sum->count);
-}
-
 #define ALIGNMENT 64u
 
 static uint64_t room_of(const struct muster_tensor *tensor)
@@ -316,10 +324,9 @@ static uint64_t room_of(const struct muster_tensor *tensor)
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* Sums of the local replicas are made aside, so that after an error the inputs are as they were. */
-static enum muster_rc reduce_aside(struct muster_strategy *strategy,
-                                   const struct muster_tensor *tensors, size_t count,
-                                   enum muster_reduction reduction, struct muster_tensor *sums)
+static enum muster_rc place_sums(struct muster_strategy *strategy,
+                                 const struct muster_tensor *tensors, size_t count,
+                                 struct muster_tensor *sums)
 {
     uint64_t bytes = 0;
     void *memory = NULL;
@@ -328,21 +335,67 @@ static enum muster_rc reduce_aside(struct muster_strategy *strategy,
 
     for (size_t i = 0; i < count; i++)
         bytes += room_of(&tensors[i]);
-    rc = muster_replicas_reserve(strategy, bytes, &memory);
-    if (rc != MUSTER_OK)
-        return rc;
+    rc = muster_replicas_reserve(strategy, MUSTER_REPLICAS_ROOM_SUMS, bytes, &memory);
     at = memory;
-    for (size_t i = 0; i < count; at += room_of(&tensors[i]), i++) {
+    for (size_t i = 0; rc == MUSTER_OK && i < count; at += room_of(&tensors[i]), i++) {
         sums[i] = tensors[i];
         sums[i].data = at;
-        fold_gradient(strategy, tensors, count, i, reduction, &sums[i]);
     }
-    rc = reduce_members(strategy, sums, count, reduction);
-    for (size_t i = 0; rc == MUSTER_OK && i < count * strategy->replica_count; i++)
-        if (tensors[i].count > 0)
-            memcpy(tensors[i].data, sums[i % count].data,
-                   (size_t)tensors[i].count * muster_dtype_bytes(tensors[i].dtype));
     return rc;
+}
+
+/* Sums of the local replicas are made aside, so that after an error the inputs are as they were. */
+static enum muster_rc reduce_aside(struct muster_strategy *strategy,
+                                   struct muster_replicas_copy *places,
+                                   const struct muster_tensor *sums, size_t count,
+                                   enum muster_reduction reduction)
+{
+    size_t all = count * strategy->replica_count;
+    enum muster_rc rc;
+
+    if (muster_replicas_are_far(places, all))
+        muster_replicas_pin(strategy, MUSTER_REPLICAS_ROOM_SUMS);
+    rc = muster_replicas_fold(strategy, NAME, places, sums, count, reduction);
+    if (rc == MUSTER_OK)
+        rc = reduce_members(strategy, sums, count, reduction);
+    if (rc != MUSTER_OK)
+        return rc;
+    for (size_t i = 0; i < all; i++)
+        places[i].host = sums[i % count].data;
+    return muster_replicas_give(strategy, NAME, places, all);
+}
+
+/* One replica whose tensors the members' own operation takes as they are. */
+static bool is_direct(const struct muster_strategy *strategy)
+{
+    return strategy->replica_count == 1 &&
+           strategy->communication.implementation == MUSTER_COMMUNICATION_NCCL;
+}
+
+static enum muster_rc reduce_gradients(struct muster_strategy *strategy,
+                                       const struct muster_tensor *tensors, size_t count,
+                                       enum muster_reduction reduction,
+                                       struct muster_replicas_copy *places,
+                                       struct muster_tensor *sums)
+{
+    size_t all = count * strategy->replica_count;
+    enum muster_rc rc;
+
+    for (size_t i = 0; i < all; i++)
+        places[i] = (struct muster_replicas_copy){
+            .data = tensors[i].data,
+            .bytes = tensors[i].count * muster_dtype_bytes(tensors[i].dtype),
+            .replica = (uint32_t)(i / count),
+            .is_read = true,
+            .is_written = true,
+        };
+    rc = muster_replicas_find(strategy, NAME, places, all);
+    if (rc != MUSTER_OK)
+        return rc;
+    if (is_direct(strategy))
+        return reduce_members(strategy, tensors, count, reduction);
+    rc = place_sums(strategy, tensors, count, sums);
+    return rc == MUSTER_OK ? reduce_aside(strategy, places, sums, count, reduction) : rc;
 }
 
 enum muster_rc muster_replicas_all_reduce(struct muster_strategy *strategy,
@@ -350,8 +403,9 @@ enum muster_rc muster_replicas_all_reduce(struct muster_strategy *strategy,
                                           enum muster_reduction reduction)
 {
     struct muster_mem *mem = strategy->env->mem;
+    struct muster_replicas_copy *places;
     struct muster_tensor *sums;
-    enum muster_rc rc = muster_strategy_check_step(strategy, "all_reduce of replicas");
+    enum muster_rc rc = muster_strategy_check_step(strategy, NAME);
 
     if (rc == MUSTER_OK)
         rc = check_gradients(strategy, tensors, count, reduction);
@@ -362,15 +416,18 @@ enum muster_rc muster_replicas_all_reduce(struct muster_strategy *strategy,
 
         if (muster_reduction_check(tensors[i].dtype, reduction, &why) != MUSTER_OK)
             return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
-                                    "all_reduce of replicas: tensor %zu: %s", i, why.text);
+                                    NAME ": tensor %zu: %s", i, why.text);
     }
-    if (strategy->replica_count == 1)
+    if (strategy->replica_count == 1 &&
+        muster_gpu_count_tensors(strategy->env, tensors, count) == 0)
         return reduce_members(strategy, tensors, count, reduction);
     sums = muster_mem_alloc_zero(mem, count > 0 ? count : 1, sizeof(*sums));
-    if (sums == NULL)
-        return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED,
-                                "all_reduce of replicas: out of memory");
-    rc = reduce_aside(strategy, tensors, count, reduction, sums);
+    places = muster_mem_alloc_zero(mem, count * strategy->replica_count + 1, sizeof(*places));
+    rc =
+        sums != NULL && places != NULL
+            ? reduce_gradients(strategy, tensors, count, reduction, places, sums)
+            : muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED, NAME ": out of memory");
+    muster_mem_free(mem, places);
     muster_mem_free(mem, sums);
     return rc;
 }

@@ -8,6 +8,7 @@
 #include "training/replicas.h"
 #include "training/replicas/crew_system.h"
 #include "training/replicas/slices.h"
+#include "training/strategy_memory.h"
 #include "training/strategy_call.h"
 
 /* --- The run --- */
@@ -17,19 +18,54 @@ struct run {
     muster_replica_fn *work;
     void *data;
     struct muster_replica replicas[MUSTER_REPLICAS_MAX];
+    struct muster_device_memory *devices[MUSTER_REPLICAS_MAX]; /* NULL: the CPU */
 };
+
+static enum muster_rc open_devices(struct run *run)
+{
+    struct muster_strategy *strategy = run->strategy;
+    enum muster_rc rc = MUSTER_OK;
+
+    for (uint32_t i = 0; i < strategy->replica_count && rc == MUSTER_OK; i++) {
+        int gpu = muster_replicas_device_gpu(strategy, i * strategy->logical_device_count);
+
+        if (gpu != MUSTER_NO_GPU)
+            rc = muster_strategy_memory_open(strategy, "run", gpu, &run->devices[i]);
+    }
+    return rc;
+}
 
 static enum muster_rc work_replica(struct muster_crew *crew, uint32_t hand, void *data)
 {
     struct run *run = data;
     struct muster_replica *replica = &run->replicas[hand];
+    struct muster_strategy *strategy = run->strategy;
+    void *before = NULL;
+    enum muster_rc rc;
 
-    *replica = (struct muster_replica){.data = run->data,
-                                       .id = muster_replicas_first(run->strategy) + hand,
-                                       .local = hand,
-                                       .strategy = run->strategy,
-                                       .crew = crew};
-    return run->work(replica);
+    *replica = (struct muster_replica){
+        .data = run->data,
+        .id = muster_replicas_first(run->strategy) + hand,
+        .local = hand,
+        .gpu = muster_replicas_device_gpu(strategy, hand * strategy->logical_device_count),
+        .strategy = strategy,
+        .crew = crew};
+    if (run->devices[hand] != NULL)
+        before = muster_device_memory_enter(run->devices[hand]);
+    rc = run->work(replica);
+    if (run->devices[hand] != NULL)
+        muster_device_memory_leave(run->devices[hand], before);
+    return rc;
+}
+
+static void explain_run(const struct run *run, uint32_t hand, enum muster_rc rc)
+{
+    struct muster_strategy *strategy = run->strategy;
+    const struct muster_error *why = &run->replicas[hand].error;
+
+    (void)muster_error_set(&strategy->error, rc, "run: replica %" PRIu32 ": %s",
+                           muster_replicas_first(strategy) + hand,
+                           why->rc != MUSTER_OK ? why->text : muster_rc_text(rc));
 }
 
 enum muster_rc muster_replicas_run(struct muster_strategy *strategy, muster_replica_fn *work,
@@ -48,13 +84,12 @@ enum muster_rc muster_replicas_run(struct muster_strategy *strategy, muster_repl
     run->strategy = strategy;
     run->work = work;
     run->data = data;
-    rc = muster_crew_run(mem, strategy->replica_count, work_replica, run, &hand);
-    if (rc != MUSTER_OK && run->replicas[hand].error.rc != MUSTER_OK)
-        rc = muster_error_set(&strategy->error, rc, "run: replica %" PRIu32 ": %s",
-                              run->replicas[hand].id, run->replicas[hand].error.text);
-    else if (rc != MUSTER_OK)
-        rc = muster_error_set(&strategy->error, rc, "run: replica %" PRIu32 ": %s",
-                              muster_replicas_first(strategy) + hand, muster_rc_text(rc));
+    rc = open_devices(run);
+    if (rc == MUSTER_OK) {
+        rc = muster_crew_run(mem, strategy->replica_count, work_replica, run, &hand);
+        if (rc != MUSTER_OK)
+            explain_run(run, hand, rc);
+    }
     muster_mem_free(mem, run);
     return rc;
 }

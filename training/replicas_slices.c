@@ -8,6 +8,7 @@
 #include "collective/kernel/kernels.h"
 #include "training/replicas.h"
 #include "training/replicas/slices.h"
+#include "training/replicas_memory.h"
 #include "training/strategy_call.h"
 
 #define DENSE_PERCENT 50u
@@ -65,6 +66,37 @@ static void *allocate_zero(const struct slicing *slicing, uint64_t count, size_t
 }
 
 /* --- This member's rows --- */
+
+/* Indices are looked at only where the host can read them. */
+static enum muster_rc bring_slices(struct slicing *slicing, const struct muster_slices *slices,
+                                   struct muster_slices *ret_brought)
+{
+    struct muster_replicas_copy copies[2 * MUSTER_REPLICAS_MAX];
+    uint32_t replicas = slicing->strategy->replica_count;
+    struct muster_error why;
+    enum muster_rc rc;
+
+    for (uint32_t i = 0; i < replicas; i++) {
+        if (muster_slices_check(&slices[i], 0, &slicing->row_bytes, &why) != MUSTER_OK)
+            return refuse_call(slicing, why.text);
+        copies[2 * i] = (struct muster_replicas_copy){.data = (void *)(uintptr_t)slices[i].indices,
+                                                      .bytes = slices[i].count * sizeof(uint64_t),
+                                                      .replica = i,
+                                                      .is_read = true};
+        copies[2 * i + 1] =
+            (struct muster_replicas_copy){.data = (void *)(uintptr_t)slices[i].values,
+                                          .bytes = slices[i].count * slicing->row_bytes,
+                                          .replica = i,
+                                          .is_read = true};
+    }
+    rc = muster_replicas_bring(slicing->strategy, NAME, copies, 2 * (size_t)replicas);
+    for (uint32_t i = 0; i < replicas && rc == MUSTER_OK; i++) {
+        ret_brought[i] = slices[i];
+        ret_brought[i].indices = copies[2 * i].host;
+        ret_brought[i].values = copies[2 * i + 1].host;
+    }
+    return rc;
+}
 
 static enum muster_rc check_slices(struct slicing *slicing, const struct muster_slices *slices)
 {
@@ -373,6 +405,7 @@ enum muster_rc muster_replicas_sum_slices(struct muster_strategy *strategy,
 {
     static const struct muster_slices_options defaults;
     struct slicing slicing = {.strategy = strategy, .mem = strategy->env->mem};
+    struct muster_slices brought[MUSTER_REPLICAS_MAX];
     struct muster_slices_sum sum;
     uint32_t tries = 0;
     bool is_tried_again = false;
@@ -389,9 +422,11 @@ enum muster_rc muster_replicas_sum_slices(struct muster_strategy *strategy,
         .dense_percent = options->dense_percent > 0 ? options->dense_percent : DENSE_PERCENT,
         .is_concatenated = options->is_concatenated,
         .reduction = reduction};
-    rc = check_slices(&slicing, slices);
+    rc = bring_slices(&slicing, slices, brought);
     if (rc == MUSTER_OK)
-        rc = combine_own(&slicing, slices);
+        rc = check_slices(&slicing, brought);
+    if (rc == MUSTER_OK)
+        rc = combine_own(&slicing, brought);
     while (rc == MUSTER_OK || is_tried_again) {
         rc = take_view(&slicing);
         if (rc == MUSTER_OK)

@@ -139,14 +139,16 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
     node.communication = options->communication;
     node.is_fixed_size = options->is_fixed_size;
     node.plan.is_reproducible = node.plan.is_reproducible || options->is_reproducible;
-    if (rc == MUSTER_OK)
-        rc = muster_replicas_configure(strategy, options, &node.replica_count, ret_error);
     if (node.job == NULL)
         node.job = "default";
     if (rc == MUSTER_OK)
         rc = muster_training_take_incarnation(&node, &strategy->has_incarnation, ret_error);
     if (rc == MUSTER_OK)
         rc = find_registry(strategy, resolver, &node, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_replicas_configure(strategy, options, &node.replica_count, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_devices_open(strategy, ret_error);
     if (rc == MUSTER_OK)
         rc = muster_strategy_open_trace(strategy, ret_error);
     if (rc == MUSTER_OK)

@@ -19,6 +19,8 @@ enum muster_rc muster_strategy_open_device(struct muster_strategy *strategy, con
         return MUSTER_OK;
     if (address != NULL)
         options.ordinal = muster_device_ordinal_of(strategy->env, address);
+    else if (strategy->devices.count > 0)
+        options.ordinal = strategy->devices.list[0].gpu;
     rc = muster_gpu_open(strategy->env, &options, &strategy->env->backend, &why);
     strategy->nccl_ordinal = options.ordinal;
     if (rc == MUSTER_OK)
@@ -50,6 +52,7 @@ void muster_strategy_close_device(struct muster_strategy *strategy)
 void muster_strategy_set_stream(struct muster_strategy *strategy, void *stream)
 {
     strategy->stream = stream;
+    strategy->devices.list[0].stream = stream; /* read where there is one */
 }
 
 /* --- Which memory --- */

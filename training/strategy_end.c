@@ -100,12 +100,12 @@ static void close_node(struct muster_strategy *strategy)
 
     MUSTER_ASSERT(strategy->leave != MUSTER_STRATEGY_STAYS);
     /* Deferred requests begin, for the group to end them. */
-    muster_device_transfers_drain(strategy->memory);
+    muster_strategy_memory_drain(strategy);
     muster_strategy_wait_until(strategy, strategy_has_left, strategy);
     muster_node_close(strategy->node, on_gone, &is_closed);
     muster_strategy_wait_until(strategy, muster_strategy_is_true, &is_closed);
     strategy->node = NULL;
-    muster_device_transfers_drain(strategy->memory);          /* of what has been delivered */
+    muster_strategy_memory_drain(strategy);                   /* of what has been delivered */
     MUSTER_ASSERT(muster_list_is_empty(&strategy->requests)); /* the group has ended them */
 }
 
@@ -350,7 +350,7 @@ static enum muster_rc close_in_seat(struct muster_strategy *strategy, struct mus
     muster_strategy_close_device(strategy);
     muster_list_op_fini(&strategy->list);
     muster_strategy_drop_signals(strategy);
-    muster_tensor_free(strategy->env, &strategy->replica_memory);
+    muster_replicas_memory_free(strategy);
     muster_stage_memory_free(strategy);
     muster_strategy_memory_close(strategy);
     if (strategy->exit_wake != NULL)

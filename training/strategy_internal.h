@@ -7,11 +7,13 @@
 
 #include <muster/collective.h>
 #include <muster/env.h>
+#include <muster/replicas.h>
 #include <muster/runtime.h>
 #include <muster/strategy.h>
 #include <muster/strategy_blob.h>
 
 #include "cluster/node/member.h"
+#include "collective/gpu/device_batch.h"
 #include "collective/group/group.h"
 #include "runtime/system/huge_memory.h"
 #include "runtime/system/process_system.h"
@@ -90,8 +92,38 @@ struct muster_strategy_request_calls {
 struct muster_strategy_room {
     struct muster_tensor tensor; /* of bytes */
     bool is_used;
-    bool is_pinned;
-    bool is_extra; /* of one call only */
+    struct muster_device_memory *pinned_by; /* NULL: it is not pinned */
+    bool is_extra;                          /* of one call only */
+};
+
+/** Memory of an open device, in the order in which they were opened. */
+#define MUSTER_STRATEGY_MEMORIES_MAX 64u
+struct muster_strategy_device_memory {
+    struct muster_device_memory *memory;
+    struct muster_device_batch batch; /* of calls of replicas; its memory is NULL: none */
+};
+
+/** The devices of the replicas: devices.c. */
+struct muster_strategy_device {
+    int gpu;
+    void *stream; /* of the program; NULL: the default stream */
+};
+struct muster_strategy_devices {
+    uint32_t count;    /* 0: the replicas compute on the CPU */
+    bool is_asked_for; /* by the program, or a variable */
+    struct muster_strategy_device list[MUSTER_REPLICAS_MAX];
+};
+
+/** Host memory of the calls of replicas, kept: replicas_memory.c. */
+enum muster_replicas_room_of {
+    MUSTER_REPLICAS_ROOM_SUMS,   /* what travels to the other members */
+    MUSTER_REPLICAS_ROOM_VALUES, /* copies of what is on devices */
+    MUSTER_REPLICAS_ROOM_COUNT,
+};
+struct muster_replicas_room {
+    struct muster_tensor tensor;
+    struct muster_device_memory *pinned_by; /* NULL: it is not pinned */
+    bool is_pin_tried;
 };
 
 struct muster_strategy_split {
@@ -147,7 +179,8 @@ struct muster_strategy {
     struct muster_node_tensor *tensors;
     size_t tensor_count;
     size_t tensor_capacity;
-    struct muster_device_memory *memory; /* of tensors on a device; NULL: there are none */
+    struct muster_strategy_device_memory memories[MUSTER_STRATEGY_MEMORIES_MAX];
+    atomic_size_t memory_count; /* devices that are open; grows in the program's thread alone */
     struct muster_huge_memory
         piece_room; /* strategy_memory.c: pieces of them in the host's memory */
     struct muster_strategy_room rooms[MUSTER_STRATEGY_ROOMS];
@@ -230,7 +263,8 @@ struct muster_strategy {
     /* replicas: replicas.c and others */
     uint32_t replica_count, logical_device_count; /* of this member; of each replica */
     uint32_t first_replica, replicas_in_sync;     /* as of begin */
-    struct muster_tensor replica_memory;          /* of calls, kept; see muster_replicas_reserve */
+    struct muster_strategy_devices devices;
+    struct muster_replicas_room replica_rooms[MUSTER_REPLICAS_ROOM_COUNT];
     void *replica_batches;                        /* copies of a step's records: replicas_data.c */
 
     /* the program's own copy */
@@ -269,11 +303,20 @@ void muster_strategy_move_leave(struct muster_strategy *strategy, enum muster_st
 /** Fail for good with strategy->error: the others go on without this member. In the seat, or on the loop. */
 void muster_strategy_fail(struct muster_strategy *strategy);
 
-/** replica_count and logical_device_count of the options; *replica_count is what the variables say, and
- * becomes what holds. INVALID_ARGUMENT. */
+/** replica_count, logical_device_count and devices of the options, when the place of the process is known;
+ * *replica_count is what the variables say, and becomes what holds. INVALID_ARGUMENT; of devices that are asked for
+ * UNAVAILABLE, UNIMPLEMENTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_replicas_configure(
     struct muster_strategy *strategy, const struct muster_strategy_options *options,
     uint32_t *replica_count, struct muster_error *ret_error);
+
+/** Open the devices that the program has asked for, before anybody counts on this member; those that it has not asked
+ * for are opened when they are used. Errors: those of muster_device_memory_open, naming the device. */
+MUSTER_MUST_CHECK enum muster_rc muster_devices_open(struct muster_strategy *strategy,
+                                                     struct muster_error *ret_error);
+
+/** The host memory of the calls of replicas. In the seat, or without a runtime. */
+void muster_replicas_memory_free(struct muster_strategy *strategy);
 
 /* Fixed size. */
 /** Members are gone with a new view. In the middle of a step, or in begin, this member ends at once, and else

@@ -10,24 +10,44 @@
 #define MUSTER_STRATEGY_PIECE_BYTES ((size_t)4 << 20)
 #define MUSTER_STRATEGY_PIECES_MAX  8u
 
-/** Open the device that address is on; once. Errors: INVALID_ARGUMENT (another device is open), those of
- * muster_device_memory_open. name is for errors. */
-MUSTER_MUST_CHECK enum muster_rc muster_strategy_memory_open(struct muster_strategy *strategy,
-                                                             const char *name, const void *address);
-/** The memory of a tensor that is registered now; *ret_memory NULL: the host's. Errors: INVALID_ARGUMENT (others are on
- * another device), those of muster_device_memory_open. */
+/** The memory of a device, which is opened once. ret_memory may be NULL. Errors: those of muster_device_memory_open;
+ * name is for errors. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_memory_open(
+    struct muster_strategy *strategy, const char *name, int gpu,
+    struct muster_device_memory **ret_memory);
+/** The memory of the device that address is on. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_memory_open_of(
+    struct muster_strategy *strategy, const char *name, const void *address,
+    struct muster_device_memory **ret_memory);
+/** The batch of an open device, which is opened once. Errors: those of muster_device_batch_open. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_memory_batch(
+    struct muster_strategy *strategy, const char *name, const struct muster_device_memory *memory,
+    struct muster_device_batch **ret_batch);
+/** The memory of a tensor that is registered now; *ret_memory NULL: the host's. Errors: those of
+ * muster_device_memory_open. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_memory_find(struct muster_strategy *strategy,
                                                              const char *name,
                                                              const struct muster_tensor *tensor,
                                                              struct muster_far_memory **ret_memory);
 void muster_strategy_memory_close(struct muster_strategy *strategy);
 
+/** The program's stream on a device: that of the first replica there. */
+void *muster_strategy_stream_of(const struct muster_strategy *strategy,
+                                const struct muster_device_memory *memory);
+/** Wait for all of the program's streams on all open devices. What fails is kept by the memory. Any thread. */
+void muster_strategy_streams_wait(const struct muster_strategy *strategy);
+/** Wait for the copies of all open devices. On the loop. */
+void muster_strategy_memory_drain(struct muster_strategy *strategy);
+
 /** The memory of a piece of the state; NULL: the host's. */
 struct muster_far_memory *muster_strategy_memory_at(const struct muster_strategy *strategy,
                                                     const void *data);
-/** Wait for the program's stream. Not in the seat: it may take long. A failure is kept for check. */
+/** Wait for the program's streams. Not in the seat: it may take long. A failure is kept for check. */
 void muster_strategy_memory_settle(struct muster_strategy *strategy, const char *name);
 bool muster_strategy_memory_has_failed(const struct muster_strategy *strategy);
+/** UNAVAILABLE: a device has failed, with its text. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_memory_explain(
+    const struct muster_strategy *strategy, struct muster_error *ret_error);
 /** UNAVAILABLE, and FAILED from here on: the memory has failed. In the seat. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_memory_check(struct muster_strategy *strategy);
 

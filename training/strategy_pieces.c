@@ -8,13 +8,11 @@ static uint64_t bytes_of(const struct muster_tensor *tensor)
 
 static enum muster_rc explain_failure(struct muster_strategy *strategy, enum muster_rc rc)
 {
-    struct muster_error why = {.rc = MUSTER_OK};
-
     if (rc == MUSTER_OK)
         return rc;
-    (void)muster_device_memory_has_failed(strategy->memory, &why);
-    return muster_error_set(&strategy->error, MUSTER_UNAVAILABLE,
-                            "the device of this process has failed: %s", why.text);
+    rc = muster_strategy_memory_explain(strategy, &strategy->error);
+    MUSTER_ASSERT(rc != MUSTER_OK);
+    return rc;
 }
 
 enum muster_rc muster_strategy_piece_read(struct muster_strategy *strategy,
@@ -102,7 +100,7 @@ enum muster_rc muster_strategy_give_pieces(struct muster_strategy *strategy, con
     enum muster_rc rc;
 
     MUSTER_ASSERT(count <= MUSTER_STRATEGY_PIECES_MAX);
-    if (strategy->memory == NULL)
+    if (strategy->memory_count == 0)
         return muster_strategy_broadcast_in_seat(strategy, name, pieces, count, root);
     rc = pieces_stage(strategy, pieces, count, is_root, &staged);
     if (rc == MUSTER_OK)

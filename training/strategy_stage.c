@@ -10,6 +10,7 @@
 struct muster_stage {
     struct muster_strategy *strategy;
     struct muster_strategy_room *room;
+    struct muster_device_memory *memory; /* of all its tensors */
     struct muster_device_transfer transfer;
     bool is_copying;
     muster_stage_fn *on_copied; /* of the owner, or NULL */
@@ -44,14 +45,43 @@ static size_t count_of(const struct muster_strategy_call *call)
 
 /* --- Before --- */
 
+static enum muster_rc refuse_devices(struct muster_strategy *strategy, const char *name,
+                                     const struct muster_device_memory *a,
+                                     const struct muster_device_memory *b)
+{
+    return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
+                            "%s: its tensors are on the devices %d and %d: use a call for each, or "
+                            "for replicas those of muster/replicas.h",
+                            name, muster_device_memory_ordinal(a), muster_device_memory_ordinal(b));
+}
+
+/* The one device of all tensors. */
+static enum muster_rc memory_of(struct muster_strategy *strategy,
+                                const struct muster_strategy_call *call,
+                                struct muster_device_memory **ret_memory)
+{
+    struct muster_device_memory *found = NULL, *memory = NULL;
+    enum muster_rc rc = MUSTER_OK;
+
+    for (size_t i = 0; i < count_of(call) && rc == MUSTER_OK; i++) {
+        if (call->tensors[i].data == NULL)
+            continue;
+        rc = muster_strategy_memory_open_of(strategy, call->name, call->tensors[i].data, &memory);
+        if (rc == MUSTER_OK && found != NULL && memory != found)
+            rc = refuse_devices(strategy, call->name, found, memory);
+        found = memory;
+    }
+    if (rc == MUSTER_OK)
+        *ret_memory = found;
+    return rc;
+}
+
 enum muster_rc muster_stage_prepare(struct muster_strategy *strategy,
                                     const struct muster_strategy_call *call)
 {
-    enum muster_rc rc = MUSTER_OK;
+    struct muster_device_memory *memory = NULL;
+    enum muster_rc rc = memory_of(strategy, call, &memory);
 
-    for (size_t i = 0; i < count_of(call) && rc == MUSTER_OK; i++)
-        if (call->tensors[i].data != NULL)
-            rc = muster_strategy_memory_open(strategy, call->name, call->tensors[i].data);
     if (rc == MUSTER_OK && call->request == NULL)
         muster_strategy_memory_settle(strategy, call->name);
     return rc;
@@ -78,9 +108,9 @@ static struct muster_strategy_room *room_find(struct muster_strategy *strategy, 
 
 static void room_empty(struct muster_strategy *strategy, struct muster_strategy_room *room)
 {
-    if (room->is_pinned)
-        muster_device_unpin(strategy->memory, room->tensor.data);
-    room->is_pinned = false;
+    if (room->pinned_by != NULL)
+        muster_device_unpin(room->pinned_by, room->tensor.data);
+    room->pinned_by = NULL;
     muster_tensor_free(strategy->env, &room->tensor);
     room->tensor = (struct muster_tensor){.data = NULL};
 }
@@ -207,31 +237,32 @@ static void on_transferred(struct muster_device_transfer *transfer, enum muster_
 
 static enum muster_rc transfer_start(struct muster_stage *stage, bool is_out)
 {
-    struct muster_strategy *strategy = stage->strategy;
     enum muster_rc rc;
 
     stage->transfer.data = stage;
-    rc = muster_device_transfer_start(&stage->transfer, strategy->memory, stage->copies,
-                                      copies_list(stage, is_out), is_out, strategy->stream,
-                                      on_transferred);
+    rc = muster_device_transfer_start(
+        &stage->transfer, stage->memory, stage->copies, copies_list(stage, is_out), is_out,
+        muster_strategy_stream_of(stage->strategy, stage->memory), on_transferred);
     stage->is_copying = rc == MUSTER_OK;
     return rc;
 }
 
 /* Pinned memory is copied while the program computes. It is pinned once; what is as large as memory that could not be
  * pinned is not tried again, as each refusal is logged. */
-static bool room_pin(struct muster_strategy *strategy, struct muster_strategy_room *room)
+static bool room_pin(struct muster_strategy *strategy, struct muster_device_memory *memory,
+                     struct muster_strategy_room *room)
 {
     uint64_t bytes = room->tensor.count;
 
-    if (room->is_pinned)
+    if (room->pinned_by != NULL) /* for all devices */
         return true;
     if (strategy->unpinned_bytes != 0 && bytes >= strategy->unpinned_bytes)
         return false;
-    room->is_pinned = muster_device_pin(strategy->memory, room->tensor.data, (size_t)bytes);
-    if (!room->is_pinned)
+    if (muster_device_pin(memory, room->tensor.data, (size_t)bytes))
+        room->pinned_by = memory;
+    else
         strategy->unpinned_bytes = bytes;
-    return room->is_pinned;
+    return room->pinned_by != NULL;
 }
 
 /* A request goes on beside the stream. Where that cannot be, the stream is waited for, as by a blocking call. */
@@ -239,9 +270,10 @@ static bool has_begun_to_fill(struct muster_stage *stage)
 {
     struct muster_strategy *strategy = stage->strategy;
 
-    if (room_pin(strategy, stage->room) && transfer_start(stage, true) == MUSTER_OK)
+    if (room_pin(strategy, stage->memory, stage->room) && transfer_start(stage, true) == MUSTER_OK)
         return true;
-    (void)!muster_device_memory_wait(strategy->memory, strategy->stream);
+    (void)!muster_device_memory_wait(stage->memory,
+                                     muster_strategy_stream_of(strategy, stage->memory));
     return false;
 }
 
@@ -252,7 +284,7 @@ static enum muster_rc stage_fill(const struct muster_stage *stage)
 
     for (size_t i = 0; i < stage->count && rc == MUSTER_OK; i++)
         if (is_read(stage, i) && stage->device[i].data != NULL &&
-            muster_far_memory_read(muster_device_memory_far(strategy->memory), stage->host[i].data,
+            muster_far_memory_read(muster_device_memory_far(stage->memory), stage->host[i].data,
                                    stage->device[i].data,
                                    (size_t)bytes_of(&stage->device[i])) != MUSTER_OK)
             rc = muster_strategy_memory_check(strategy);
@@ -264,10 +296,16 @@ enum muster_rc muster_stage_open(struct muster_strategy *strategy,
                                  struct muster_stage **ret_stage)
 {
     struct muster_stage *stage = NULL;
-    enum muster_rc rc = stage_new(strategy, call, &stage);
+    struct muster_device_memory *memory = NULL;
+    enum muster_rc rc = memory_of(strategy, call, &memory);
 
-    if (rc == MUSTER_OK)
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = stage_new(strategy, call, &stage);
+    if (rc == MUSTER_OK) {
+        stage->memory = memory;
         rc = stage_place(stage);
+    }
     if (rc != MUSTER_OK)
         rc = muster_error_set(&strategy->error, rc,
                               "%s: no memory for copies of the tensors on the device", call->name);
@@ -299,7 +337,7 @@ void muster_stage_set_owner(struct muster_stage *stage, muster_stage_fn *on_copi
 
 bool muster_stage_start_write_back(struct muster_stage *stage)
 {
-    return stage->room->is_pinned && stage->on_copied != NULL &&
+    return stage->room->pinned_by != NULL && stage->on_copied != NULL &&
            transfer_start(stage, false) == MUSTER_OK;
 }
 
@@ -309,8 +347,8 @@ enum muster_rc muster_stage_write_back(const struct muster_stage *stage)
 
     for (size_t i = 0; i < stage->count; i++)
         if (is_written(stage, i) && stage->device[i].data != NULL &&
-            muster_far_memory_write(muster_device_memory_far(strategy->memory),
-                                    stage->device[i].data, stage->host[i].data,
+            muster_far_memory_write(muster_device_memory_far(stage->memory), stage->device[i].data,
+                                    stage->host[i].data,
                                     (size_t)bytes_of(&stage->device[i])) != MUSTER_OK)
             return muster_strategy_memory_check(strategy);
     return MUSTER_OK;
@@ -321,7 +359,7 @@ void muster_stage_close(struct muster_stage *stage)
     if (stage == NULL)
         return;
     if (stage->is_copying)
-        muster_device_transfer_stop(&stage->transfer, stage->strategy->memory);
+        muster_device_transfer_stop(&stage->transfer, stage->memory);
     if (stage->room != NULL)
         room_give_back(stage->strategy, stage->room);
     muster_mem_free(stage->strategy->env->mem, stage);

@@ -5,6 +5,7 @@
 #include <muster/replicas.h>
 
 #include "collective/board/system.h"
+#include "training/device_list.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -245,6 +246,8 @@ enum muster_rc muster_strategy_check_variables(struct muster_env *env,
         rc = muster_training_read_trace(env, &trace, ret_error);
     if (rc == MUSTER_OK)
         rc = muster_training_read_notices(env, &notices, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_device_list_check(env, ret_error);
     return rc != MUSTER_OK ? rc : muster_training_read_variables(env, &node, ret_error);
 }
 

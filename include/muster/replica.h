@@ -15,7 +15,8 @@ struct muster_crew;
 struct muster_replica {
     void *data;     /* as given to muster_replicas_run */
     uint32_t id;    /* its number among the replicas of all members */
-    uint32_t local; /* its number among those of this member: its device, too */
+    uint32_t local; /* its number among those of this member */
+    int gpu; /* its first device (muster_replicas_device_gpu), which is current on this thread */
     struct muster_strategy *strategy;
     struct muster_error error; /* set by its last call that failed */
     /* private */
@@ -26,11 +27,13 @@ typedef enum muster_rc muster_replica_fn(struct muster_replica *replica);
 
 /**
  * Run `work` for each replica of this member: the first on the caller's thread, each other on a thread of its own.
- * Returns when all have returned. Threads are started for each run.
+ * Returns when all have returned. Threads are started for each run. A replica that has a GPU finds it current on its
+ * thread, as after cudaSetDevice.
  *
  * Owns:    replicas are the call's; data is borrowed.
- * Errors:  RESOURCE_EXHAUSTED (no threads: nothing has run), FAILED_PRECONDITION (another call is under way), or the
- *          first failure of a replica in their order: muster_strategy_error has its text, if it set one.
+ * Errors:  RESOURCE_EXHAUSTED (no threads, or a device cannot be opened: nothing has run), UNAVAILABLE (a device cannot
+ *          be opened), FAILED_PRECONDITION (another call is under way), or the first failure of a replica in their
+ *          order: muster_strategy_error has its text, if it set one.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_run(struct muster_strategy *strategy,
                                                                 muster_replica_fn *work,

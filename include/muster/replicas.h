@@ -1,6 +1,13 @@
 /* Replicas: copies of the model that compute side by side, one or several in each member, as tf.distribute has
- * them. A member has as many as its strategy was opened with (replica_count), one for each device that it computes
- * on, and members may differ. Replicas are numbered through all members, in the order of their ranks.
+ * them. A member has as many as its strategy was opened with (replica_count, devices), one for each device that it
+ * computes on, and members may differ. Replicas are numbered through all members, in the order of their ranks.
+ *
+ * Values may be in the memory of the host or of any device, each by itself: those of a replica usually on its own
+ * device. They are reduced in host memory, on all members, whatever their numbers of replicas and devices, so that
+ * calls have what calls on host memory have: an outcome when a member dies, and the host's bits. Copies come after what
+ * the devices' streams hold at the call, and are done when it returns. Errors, of all calls on device memory:
+ * UNAVAILABLE (a device has failed: this member ends, and the others go on), RESOURCE_EXHAUSTED, and INVALID_ARGUMENT
+ * where the members have agreed on communication NCCL and this one has several replicas.
  *
  * Calls below take the values of all replicas of this member at once, in their order. Instead each replica may call
  * for itself, on a thread of its own, inside muster_replicas_run (replica.h). Calls that need other members are made in
@@ -31,15 +38,59 @@ MUSTER_API uint32_t muster_replicas_local(const struct muster_strategy *strategy
  * the first one as if all members had as many replicas as this one. */
 MUSTER_API uint32_t muster_replicas_first(const struct muster_strategy *strategy);
 /** TensorFlow's name of a device of this member, "/job:worker/replica:0/task:1/device:CPU:0". Devices are counted
- * through: replica 1 with 2 logical devices has 2 and 3. A program alone is the job "localhost". */
+ * through: replica 1 with 2 logical devices has 2 and 3. One on a GPU is "…/device:GPU:2", by the GPU's number in
+ * this process. A program alone is the job "localhost". */
 MUSTER_API void muster_replicas_device_name(const struct muster_strategy *strategy, uint32_t device,
                                             char ret_text[MUSTER_DEVICE_TEXT_BYTES]);
+
+/* The devices of this member, counted as above. */
+
+#define MUSTER_NO_GPU (-1)
+
+/** The GPU of a device, by its number in this process; MUSTER_NO_GPU: the device is a CPU. */
+MUSTER_API int muster_replicas_device_gpu(const struct muster_strategy *strategy, uint32_t device);
+/** A CUstream of the program on that device: muster_strategy_set_stream for each of them. INVALID_ARGUMENT (the device
+ * is a CPU, or there is no such device), FAILED_PRECONDITION (another call is under way). */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_set_stream(
+    struct muster_strategy *strategy, uint32_t device, void *stream);
+
+/**
+ * A tensor of zeroes on a device: in its memory, or where that is a CPU muster_strategy_tensor_new. For programs that
+ * have no allocator of their own; the calls below take memory of others as well.
+ *
+ * Owns:    gives; muster_replicas_tensor_free before close, and not while it is registered.
+ * Errors:  INVALID_ARGUMENT (no such device, or type), RESOURCE_EXHAUSTED, UNAVAILABLE (the device cannot be opened),
+ *          FAILED_PRECONDITION (another call is under way).
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_tensor_new(
+    struct muster_strategy *strategy, uint32_t device, enum muster_dtype dtype, uint64_t count,
+    struct muster_tensor *ret_tensor);
+/** Data NULL is accepted. */
+MUSTER_API void muster_replicas_tensor_free(struct muster_strategy *strategy,
+                                            struct muster_tensor *tensor);
+/** Copy a whole tensor, wherever it is, from the host's memory, or to it, after what its device's stream holds. Not
+ * within muster_replicas_run. UNAVAILABLE, RESOURCE_EXHAUSTED, FAILED_PRECONDITION (another call is under way). */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_write(
+    struct muster_strategy *strategy, const struct muster_tensor *tensor, const void *from);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_read(struct muster_strategy *strategy,
+                                                                 const struct muster_tensor *tensor,
+                                                                 void *to);
+/**
+ * Give each of `count` tensors of the first local replica to all other local replicas, whose tensors follow as for
+ * all_reduce. The training state is registered, and restored by begin, for the first replica alone: this brings it to
+ * the others, in the first step and after each begin that has restored the state.
+ *
+ * Errors:  INVALID_ARGUMENT (tensors that differ between replicas), UNAVAILABLE, RESOURCE_EXHAUSTED,
+ *          FAILED_PRECONDITION (another call is under way).
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_mirror(
+    struct muster_strategy *strategy, const struct muster_tensor *tensors, size_t count);
 
 /* Values of all replicas. */
 
 /** A tensor with dimensions; the elements of the last one lie side by side. No dimensions: one element. */
 struct muster_shaped_tensor {
-    void *data; /* as of struct muster_tensor */
+    void *data; /* as of struct muster_tensor; also in device memory */
     enum muster_dtype dtype;
     uint32_t dimension_count;
     uint64_t dimensions[MUSTER_DIMENSIONS_MAX];
@@ -94,7 +145,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_all_reduce(
  * Join the values of all replicas along an axis, in the order of replicas; every member has the whole. Extents of
  * the axis may differ, also 0; the others are equal.
  *
- * Owns:    gives *ret_whole: muster_replicas_free.
+ * Owns:    gives *ret_whole, in the host's memory: muster_replicas_free.
  * Errors:  INVALID_ARGUMENT (no such axis, shapes or types that differ: on all members alike, the text names both),
  *          RESOURCE_EXHAUSTED, ABORTED (a member has gone: begin the step again), otherwise as
  *          muster_strategy_all_gather.
@@ -180,7 +231,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_split_to_logical_dev
     struct muster_strategy *strategy, const struct muster_shaped_tensor *tensor,
     const uint64_t *partition, uint32_t partition_count, int64_t id,
     struct muster_tensor_part *ret_part);
-/** Copy that part to `into`, which has room for its elements. */
+/** Copy that part to `into`, which has room for its elements. Both are in the host's memory. */
 MUSTER_API void muster_tensor_part_read(const struct muster_shaped_tensor *tensor,
                                         const struct muster_tensor_part *part, void *into);
 

@@ -37,9 +37,14 @@ struct muster_strategy_options {
      * one that differs with INVALID_ARGUMENT, which names both sides. */
     bool is_fixed_size;
     /* Replicas of the model that this process computes side by side, one per device (muster/replicas.h).
-     * Members may have different numbers. 0: MUSTER_REPLICAS, else 1. */
+     * Members may have different numbers. 0: MUSTER_REPLICAS, else as many as devices allow, else 1. */
     uint32_t replica_count;
     uint32_t logical_device_count; /* devices over which each replica divides its tensors; 0: 1 */
+    /* GPUs on which the replicas compute: "all" that the process sees, a list of their numbers there ("0,2"), or "cpu".
+     * Replica i has the next logical_device_count of them; one that is named twice counts twice. NULL: MUSTER_DEVICES,
+     * else "cpu". But in local mode (muster_strategy_is_local) without any of this, and without a replica_count, it is
+     * "all", if there are any. docs/gpu.md, "Several devices in one process". */
+    const char *devices;
 };
 
 /**
@@ -58,7 +63,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_check_variables(
  * Owns:    gives; options are borrowed during the call.
  * Errors:  FAILED_PRECONDITION (not started by `muster run` and no registry named; or started by it
  *          and another strategy of this process is not closed yet: it is one member),
- *          UNAVAILABLE, UNIMPLEMENTED (communication NCCL without a device, a driver or an NCCL),
+ *          UNAVAILABLE, UNIMPLEMENTED, RESOURCE_EXHAUSTED (devices, or communication NCCL, without a device, a
+ *          driver or an NCCL),
  *          INVALID_ARGUMENT, NOT_FOUND (TF_CONFIG, RANK, a variable of muster: the text names it).
  *          Who is missing shows in begin.
  */
@@ -92,12 +98,13 @@ MUSTER_API void muster_kept_memory_free(struct muster_kept_memory *kept);
 /** Name a tensor that is part of the training state, the same on every member, before the first
  * begin; see there when it may change. Borrows tensor->data until close; name is copied.
  *
- * It may be in device memory (CUDA's), all such tensors on one device: then begin and commit wait until
- * the device has done what the program's stream holds (muster_strategy_set_stream), and a device that
- * fails ends this member with UNAVAILABLE. Copies go through pinned memory of 4 MiB (docs/gpu.md).
+ * It may be in device memory (CUDA's): then begin and commit wait until the device has done what the program's
+ * stream holds (muster_strategy_set_stream, muster_replicas_set_stream), and a device that fails ends this member with
+ * UNAVAILABLE. Copies go through pinned memory of 4 MiB for each device (docs/gpu.md). Of a tensor that each replica
+ * has, register the first replica's (muster_replicas_mirror).
  *
- * ALREADY_EXISTS, FAILED_PRECONDITION (after begin), INVALID_ARGUMENT (another device), UNAVAILABLE,
- * RESOURCE_EXHAUSTED (the device cannot be opened); what is final in begin, if it is known by now. */
+ * ALREADY_EXISTS, FAILED_PRECONDITION (after begin), UNAVAILABLE, RESOURCE_EXHAUSTED (the device cannot be opened);
+ * what is final in begin, if it is known by now. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_register(
     struct muster_strategy *strategy, const char *name, const struct muster_tensor *tensor);
 
@@ -211,7 +218,7 @@ MUSTER_API void muster_strategy_set_interrupt(struct muster_strategy *strategy,
 
 /** A CUstream of the program: what it holds when an operation on device memory is called comes before
  * it, and what it holds at begin and commit belongs to the state. NULL: the default stream. Borrowed
- * until the next one, or close. */
+ * until the next one, or close. With several devices it is of the first one (muster_replicas_set_stream). */
 MUSTER_API void muster_strategy_set_stream(struct muster_strategy *strategy, void *stream);
 
 /** The registered tensors are now the state after this step. FAILED_PRECONDITION without begin.
