@@ -1,12 +1,15 @@
 /* Pipelined load for key-value servers: requests made beforehand with keys drawn evenly, replies of known
- * size counted. One JSON line. For params_table.
+ * size counted. It says "ready"; each line that comes in starts a run over the same connections, and is answered by
+ * one JSON line: of this run, and the p99 of all runs since the last line "warm". For params_table.
  * usage: load redis|memcached|muster write|read PORT CONNECTIONS DEPTH BATCH VALUE_BYTES KEYS SECONDS RATE
- * RATE: messages per second of all connections, 0: as fast as they are answered. Of muster reads alone. */
+ * RATE: messages per second of all connections, at moments drawn at random (a Poisson process), 0: as fast as they
+ * are answered. Of muster reads alone. */
 #include "load.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <netinet/tcp.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,8 +24,8 @@
 
 #define REQUESTS   512u
 #define FILL_BATCH 100u
-#define PACE_NS    1000000u /* as muster bench params has it */
 #define SAMPLE_MAX (8u << 20)
+#define EVENTS_MAX 256
 
 struct request {
     char *bytes;
@@ -52,7 +55,8 @@ static uint64_t answered, in_time, end_ns;
 static unsigned running;
 static bool is_stopping;
 static uint32_t *samples_ns;
-static size_t sample_count;
+static size_t sample_count, run_first; /* those of the run begin at run_first */
+static uint64_t late_max_ns;           /* between when a message was due and when it was sent */
 
 void load_fail(const char *what)
 {
@@ -308,40 +312,48 @@ static void connections_open(uint16_t port)
 
 /* --- The course --- */
 
-/* When the message of this number is due: a beat of the pace, behind its own moment. */
-static uint64_t due_ns(uint64_t begin_ns, uint64_t number)
+static uint64_t gap_next_ns(void)
 {
-    return begin_ns + ((uint64_t)((double)number * 1e9 / ((double)rate * PACE_NS)) + 1) * PACE_NS;
+    return (uint64_t)(-log1p(-(double)(random_next() >> 11) / 9007199254740992.0) * 1e9 /
+                      (double)rate);
 }
 
-/* The load does not wait for the server: what starts late is measured from when it was due. */
-static void load_pace(uint64_t begin_ns, uint64_t *number)
+/* The load does not wait for the server: what starts late is measured from when it was due. It looks for answers
+ * between some sends, however late it is. */
+static void load_pace(uint64_t *due_ns)
 {
-    for (unsigned tries = 0; due_ns(begin_ns, *number) <= now_ns() && tries < 4 * connection_count; tries++) {
+    for (unsigned tries = 0; tries < EVENTS_MAX; tries++) {
         struct connection *connection = &connections[random_next() % connection_count];
+        uint64_t now = now_ns();
 
+        if (*due_ns > now)
+            return;
         if (connection->waiting == depth || connection->sending != NULL)
             continue;
-        connection_send(connection, 1, due_ns(begin_ns, (*number)++));
+        late_max_ns = now - *due_ns > late_max_ns ? now - *due_ns : late_max_ns;
+        connection_send(connection, 1, *due_ns);
+        *due_ns += gap_next_ns();
     }
 }
 
 static void load_run(uint64_t duration_ns)
 {
-    struct epoll_event events[256];
-    uint64_t tick_ns = now_ns(), paced = 0;
+    struct epoll_event events[EVENTS_MAX];
+    uint64_t begin_ns = now_ns(), due_ns = begin_ns;
 
-    end_ns = tick_ns + duration_ns;
+    end_ns = begin_ns + duration_ns;
+    in_time = answered = late_max_ns = 0;
+    run_first = sample_count;
+    is_stopping = false;
     for (unsigned i = 0; rate == 0 && i < connection_count; i++)
-        connection_send(&connections[i], depth, tick_ns);
+        connection_send(&connections[i], depth, begin_ns);
     while (!is_stopping || running > 0) {
-        uint64_t now = now_ns();
         int count;
 
-        is_stopping = now >= end_ns;
+        is_stopping = now_ns() >= end_ns;
         if (rate > 0 && !is_stopping)
-            load_pace(tick_ns, &paced);
-        count = epoll_wait(poller, events, 256, rate > 0 && !is_stopping ? 0 : 10);
+            load_pace(&due_ns);
+        count = epoll_wait(poller, events, EVENTS_MAX, rate > 0 && !is_stopping ? 0 : 10);
         for (int i = 0; i < count; i++) {
             struct connection *connection = events[i].data.ptr;
 
@@ -360,9 +372,24 @@ static int samples_compare(const void *a, const void *b)
     return (one > other) - (one < other);
 }
 
-static double quantile_us(double q)
+static double quantile_us(uint32_t *samples, size_t count, double q)
 {
-    return sample_count == 0 ? 0 : samples_ns[(size_t)(q * (double)(sample_count - 1))] / 1e3;
+    qsort(samples, count, sizeof(*samples), samples_compare);
+    return count == 0 ? 0 : samples[(size_t)(q * (double)(count - 1))] / 1e3;
+}
+
+static void load_tell(double seconds)
+{
+    uint32_t *run = samples_ns + run_first;
+    size_t run_count = sample_count - run_first;
+
+    printf("{\"messages_per_s\":%.0f,\"ops_per_s\":%.0f,\"rows\":%llu,", (double)in_time / seconds,
+           (double)in_time * batch / seconds, (unsigned long long)(answered * batch));
+    printf("\"p50_us\":%.1f,\"p99_us\":%.1f,", quantile_us(run, run_count, 0.5),
+           quantile_us(run, run_count, 0.99));
+    printf("\"all_p99_us\":%.1f,\"late_max_us\":%.1f}\n",
+           quantile_us(samples_ns, sample_count, 0.99), (double)late_max_ns / 1e3);
+    fflush(stdout);
 }
 
 int main(int argc, char **argv)
@@ -371,6 +398,7 @@ int main(int argc, char **argv)
     unsigned *keys;
     uint16_t port;
     double seconds;
+    char line[16];
 
     if (argc != 11)
         return 2;
@@ -400,14 +428,13 @@ int main(int argc, char **argv)
     }
     reply_describe(is_write);
     connections_open(port);
-    puts("ready"); /* the load begins when a line comes in */
+    puts("ready");
     fflush(stdout);
-    if (getchar() == EOF)
-        return 1;
-    load_run((uint64_t)(seconds * 1e9));
-    qsort(samples_ns, sample_count, sizeof(*samples_ns), samples_compare);
-    printf("{\"messages_per_s\":%.0f,\"ops_per_s\":%.0f,\"rows\":%llu,\"p50_us\":%.1f,\"p99_us\":%.1f}\n",
-           (double)in_time / seconds, (double)in_time * batch / seconds, (unsigned long long)(answered * batch),
-           quantile_us(0.5), quantile_us(0.99));
+    while (fgets(line, sizeof(line), stdin) != NULL) {
+        load_run((uint64_t)(seconds * 1e9));
+        load_tell(seconds);
+        if (strcmp(line, "warm\n") == 0)
+            sample_count = 0;
+    }
     return 0;
 }
