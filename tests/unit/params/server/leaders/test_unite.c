@@ -15,10 +15,12 @@
 #include "params/client/forward.h"
 #include "params/map/place.h"
 #include "params/server/followers/follower.h"
+#include "params/server/followers/tail.h"
 #include "params/server/leaders/leader_internal.h"
 #include "params/server/registry/registration_internal.h"
 #include "params/server/state/round_internal.h"
 #include "params/store/row.h"
+#include "params/store/turnover.h"
 
 #define KEYS PARAMS_JOB_KEYS
 
@@ -373,6 +375,99 @@ static void a_refusal_that_one_survivor_lacks_is_given_to_it(void **state)
     }
 }
 
+/* --- A row that is removed --- */
+
+/* No row of it is evicted here, but one could be. */
+static const struct muster_params_schema evicted = {.name = "counters",
+                                                    .row_elements = 1,
+                                                    .wire_dtype = MUSTER_F32,
+                                                    .optimizer = MUSTER_PARAMS_ADD,
+                                                    .rows_max = 64 * KEYS};
+
+static struct muster_params_leader *leader_of(const struct scene *scene, uint32_t server,
+                                              uint32_t other)
+{
+    const struct muster_incarnation *id = &server_of(scene, other)->region->head->id;
+
+    MUSTER_LIST_EACH (&server_of(scene, server)->leaders, leader, struct muster_params_leader,
+                      node) {
+        if (muster_incarnation_is_equal(&leader->id, id))
+            return leader;
+    }
+    return NULL;
+}
+
+/* The copy hears from the first server that a row of each of its shards goes with its next push, and nothing of the
+ * push. */
+static void removals_tell(const struct scene *scene, uint32_t server)
+{
+    const struct muster_params_server *first = server_of(scene, 0);
+    const struct muster_params_store_table *table =
+        muster_params_table_find(first->region, "counters");
+    struct muster_params_leader *leader = leader_of(scene, server, 0);
+    const struct muster_frame_header header = {.offset = 2,
+                                               .chunk =
+                                                   muster_params_table_number(first->region, table),
+                                               .descriptor = table->descriptor,
+                                               .epoch = first->map->epoch,
+                                               .op.step = first->record_count + 1};
+
+    for (uint32_t shard = 0; shard < first->map->shard_count; shard++) {
+        struct muster_params_turned turned = {.shard = shard, .kind = MUSTER_PARAMS_TURNED_REMOVED};
+        struct muster_frame_header message = header;
+
+        if (!muster_params_server_leads(first, shard, first->map->epoch))
+            continue;
+        while (muster_params_key_shard(table, turned.key, first->map->shard_count) != shard)
+            turned.key++;
+        message.payload_bytes = sizeof(turned);
+        assert_true(muster_params_leader_turnover(leader, &message, (uint8_t *)(void *)&turned));
+        assert_int_equal(server_of(scene, server)->region->head->removals[shard], 1);
+    }
+}
+
+static bool is_united_without_first(void *data)
+{
+    const struct scene *scene = data;
+
+    for (uint32_t i = 1; i <= 2; i++) {
+        const struct muster_params_server *server = server_of(scene, i);
+
+        if (server->map->server_count != 2 || muster_params_unite_waits(server))
+            return false;
+        MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node) {
+            if (!muster_list_is_empty(&follower->records))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* A primary that dies, or gives the shard away, may have told one copy of a removal, and not of the push behind it. */
+static void a_removal_without_its_push_is_given_to_all_copies(void **state)
+{
+    (void)state;
+    for (uint32_t ahead = 1; ahead <= 2; ahead++) {
+        struct scene scene;
+
+        scene_open(&scene, &evicted);
+        push_run(&scene);
+        pull_compare(&scene, 1);
+        for (uint32_t i = 1; i <= 2; i++)
+            muster_params_tail_sweep(server_of(&scene, i));
+        removals_tell(&scene, ahead);
+
+        params_job_member_close(&scene.job, 0);
+        test_env_run_until(scene.job.env, is_united_without_first, &scene);
+
+        assert_both_have_all(&scene);
+        for (uint32_t shard = 0; shard < server_of(&scene, 1)->map->shard_count; shard++)
+            assert_int_equal(server_of(&scene, 1)->region->head->removals[shard],
+                             server_of(&scene, 2)->region->head->removals[shard]);
+        scene_close(&scene);
+    }
+}
+
 /* --- Rounds --- */
 
 static const struct muster_params_rounds *rounds_of(const struct scene *scene, uint32_t i)
@@ -684,6 +779,7 @@ int main(void)
         cmocka_unit_test(a_server_that_learns_gets_what_its_teacher_is_given),
         cmocka_unit_test(all_copies_know_of_a_refusal_before_the_client_does),
         cmocka_unit_test(a_refusal_that_one_survivor_lacks_is_given_to_it),
+        cmocka_unit_test(a_removal_without_its_push_is_given_to_all_copies),
         cmocka_unit_test(rounds_go_on_when_the_copies_have_answered),
         cmocka_unit_test(what_all_copies_have_is_not_kept),
         cmocka_unit_test(a_shard_that_moves_has_two_copies_all_the_time),
