@@ -25,17 +25,8 @@ static uint32_t table_width(const void *data, uint32_t number)
 
 /* --- OPEN, TABLE --- */
 
-/* The generation of the newest process that has opened the source here; 0: none has. */
-static uint32_t generation_of(const struct muster_params_region *region,
-                              const struct muster_incarnation *id)
-{
-    uint64_t slot;
-    const struct muster_params_source *source = muster_params_source_find(region, id, &slot);
-
-    return source != NULL ? (uint32_t)source->generation : 0;
-}
-
-/* A source gets its generation from the server of its home shard, and shows it to all others. */
+/* A source gets its generation from the server of its home shard, and shows it to all others. Followers are told also
+ * where this server has heard of it before, from the home: they may follow no other server. */
 static enum muster_rc source_open(struct muster_params_client *client,
                                   const struct muster_frame_header *header,
                                   const struct muster_params_open *open,
@@ -50,7 +41,6 @@ static enum muster_rc source_open(struct muster_params_client *client,
                                                 .home_is_elsewhere = !muster_params_server_leads(
                                                     server, home, server->map->epoch),
                                                 .is_named = open->name[0] != '\0'};
-    uint32_t before = generation_of(server->region, &open->source);
     enum muster_rc rc;
 
     if (client->is_open)
@@ -60,9 +50,7 @@ static enum muster_rc source_open(struct muster_params_client *client,
         rc = muster_params_server_source_join(server, &opener, &client->slot, ret_error);
     else
         rc = muster_params_server_source_open(server, &opener, &client->slot, ret_error);
-    if (rc == MUSTER_OK &&
-        (open->generation == 0 || generation_of(server->region, &open->source) != before) &&
-        muster_params_source_forward(server, client->slot) != MUSTER_OK)
+    if (rc == MUSTER_OK && muster_params_source_forward(server, client->slot) != MUSTER_OK)
         rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                               "no memory to tell other servers of the source");
     return rc;
