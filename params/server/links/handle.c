@@ -25,8 +25,9 @@ static uint32_t table_width(const void *data, uint32_t number)
 
 /* --- OPEN, TABLE --- */
 
-/* A source gets its generation from the server of its home shard, and shows it to all others. Followers are told also
- * where this server has heard of it before, from the home: they may follow no other server. */
+/* A source gets its generation from the server of its home shard, and shows it to all others.
+ * Followers are told also where this server has heard of it before, from the home: they may follow
+ * no other server. */
 static enum muster_rc source_open(struct muster_params_client *client,
                                   const struct muster_frame_header *header,
                                   const struct muster_params_open *open,
@@ -565,10 +566,18 @@ static bool pull_answer(struct muster_params_client *client,
 bool muster_params_handle_tick(struct muster_params_client *client,
                                const struct muster_frame_header *header, const uint8_t *payload)
 {
+    const struct muster_params_source *source =
+        muster_params_source_at(client->server->region, client->slot);
     struct muster_params_tick tick;
     struct muster_error error;
+    enum muster_rc rc = muster_params_tick_unpack(payload, header->payload_bytes, &tick, &error);
 
-    if (muster_params_tick_unpack(payload, header->payload_bytes, &tick, &error) != MUSTER_OK)
+    /* It says nothing about the source then, nor does one that comes late over an older link.
+     * Whether the client knows the present map does not matter: it has the acknowledgements of
+     * all that it has pushed before, so all copies have that, whoever leads them now. */
+    if (rc == MUSTER_OK && source->generation != client->generation)
+        rc = muster_error_set(&error, MUSTER_ABORTED, "a younger process has opened this source");
+    if (rc != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
     /* A server that takes over counts the source in the round, also when its client is dead by then. */
     if (muster_params_server_clock_tick(client->server, client->slot, &tick) &&

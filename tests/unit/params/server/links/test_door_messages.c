@@ -200,6 +200,38 @@ static void a_link_names_its_source_once(void **state)
     scene_close(&scene);
 }
 
+/* Its pushes of the step have been refused. */
+static void a_tick_of_an_older_process_is_refused(void **state)
+{
+    const struct muster_peer_hello hello = params_peer_hello();
+    const struct muster_params_open open = {.source = {{1}}, .name = "played"};
+    const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
+                                               .type = MUSTER_PARAMS_OPEN,
+                                               .payload_bytes = MUSTER_PARAMS_OPEN_BYTES};
+    uint8_t opening[MUSTER_PARAMS_OPEN_BYTES], tick[MUSTER_PARAMS_TICK_BYTES];
+    struct params_peer younger = {.discards = false};
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene);
+    muster_params_tick_pack(&(struct muster_params_tick){.clock = 3, .source_count = 1}, tick);
+    message_send(&scene, MUSTER_PARAMS_TICK, 2, tick, sizeof(tick));
+    params_peer_await(&scene.peer, 3);
+    assert_int_equal(scene.peer.headers[2].type, MUSTER_PARAMS_TICKED);
+    muster_params_open_pack(&open, opening);
+    params_peer_open(&younger, &scene.stand.test.env, scene.stand.address, &hello);
+    params_peer_send(&younger, &header, opening);
+    params_peer_await(&younger, 1);
+    assert_int_equal(younger.headers[0].type, MUSTER_PARAMS_OPENED);
+
+    muster_params_tick_pack(&(struct muster_params_tick){.clock = 4, .source_count = 1}, tick);
+    message_send(&scene, MUSTER_PARAMS_TICK, 3, tick, sizeof(tick));
+    check_refusal(&scene, 3, MUSTER_ABORTED, "a younger process has opened this source");
+    assert_int_equal(scene.stand.server->clocks.low, 3);
+    params_peer_close(&younger);
+    scene_close(&scene);
+}
+
 static void a_source_without_an_id_is_refused(void **state)
 {
     struct scene scene;
@@ -532,6 +564,7 @@ int main(void)
         cmocka_unit_test(messages_that_no_client_sends_end_the_link),
         cmocka_unit_test(links_for_other_things_are_ended),
         cmocka_unit_test(a_link_names_its_source_once),
+        cmocka_unit_test(a_tick_of_an_older_process_is_refused),
         cmocka_unit_test(a_source_without_an_id_is_refused),
         cmocka_unit_test(wrong_rows_are_refused_and_change_nothing),
         cmocka_unit_test(the_push_behind_a_refused_one_is_taken),
