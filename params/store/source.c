@@ -299,10 +299,11 @@ enum muster_rc muster_params_source_learn(struct muster_params_region *region,
                                           const struct muster_params_opener *opener,
                                           uint64_t *ret_slot)
 {
-    const struct muster_params_source *source =
-        muster_params_source_find(region, &opener->id, ret_slot);
+    struct muster_params_source *source = muster_params_source_find(region, &opener->id, ret_slot);
     uint32_t generation = source != NULL ? (uint32_t)source->generation : 0;
 
+    if (source != NULL && opener->is_named)
+        MUSTER_PARAMS_STORE(&source->flags, source->flags | MUSTER_PARAMS_SOURCE_NAMED);
     if (source != NULL &&
         (is_of_process(source, opener->process) ||
          (source->flags & MUSTER_PARAMS_SOURCE_FORGOTTEN) != 0 ||

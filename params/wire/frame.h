@@ -99,6 +99,8 @@ enum muster_params_copy_message {
 /* … likewise: it makes no rows but those of the COPY_TURNOVER before it, as always in tables whose rows come and go,
  * and in others while the primary's memory is short. */
 #define MUSTER_PARAMS_COPY_IS_TOLD 4u
+/* … of COPY_TAIL: its source has a name, and is kept. */
+#define MUSTER_PARAMS_COPY_TAIL_IS_NAMED 8u
 /* header.flags of COPY_SOURCE: the source has a name, and is kept. */
 #define MUSTER_PARAMS_COPY_IS_NAMED 1u
 /* … : its client is connected to the primary, or has lost its link and may come back. */

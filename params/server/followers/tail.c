@@ -345,6 +345,8 @@ static bool tail_message_send(struct muster_params_server *server, struct muster
     header.type = MUSTER_PARAMS_COPY_TAIL;
     if (entry->turned != NULL)
         header.flags = MUSTER_PARAMS_COPY_IS_TURNED;
+    if ((source->flags & MUSTER_PARAMS_SOURCE_NAMED) != 0)
+        header.flags |= MUSTER_PARAMS_COPY_TAIL_IS_NAMED;
     header.epoch = server->map->epoch;
     header.payload_bytes = (uint32_t)(HEAD_BYTES + bytes);
     rc = header.payload_bytes <= MUSTER_FRAME_PAYLOAD_MAX

@@ -121,7 +121,10 @@ static bool names_learn(struct muster_params_server *server,
         muster_params_table_open(server->region, &schema, &ret_push->table, &error) != MUSTER_OK)
         return false;
     opener = (struct muster_params_opener){
-        .id = open.source, .generation = open.generation, .process = open.process};
+        .id = open.source,
+        .generation = open.generation,
+        .process = open.process,
+        .is_named = (header->flags & MUSTER_PARAMS_COPY_TAIL_IS_NAMED) != 0};
     if (muster_params_source_learn(server->region, &opener, &ret_push->slot) != MUSTER_OK)
         return false;
     ret_push->source = muster_params_source_at(server->region, ret_push->slot);

@@ -375,6 +375,64 @@ static void a_refusal_that_one_survivor_lacks_is_given_to_it(void **state)
     }
 }
 
+/* --- A source that has a name --- */
+
+static bool is_united_without_first(void *data)
+{
+    const struct scene *scene = data;
+
+    for (uint32_t i = 1; i <= 2; i++) {
+        const struct muster_params_server *server = server_of(scene, i);
+
+        if (server->map->server_count != 2 || muster_params_unite_waits(server))
+            return false;
+        MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node) {
+            if (!muster_list_is_empty(&follower->records))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* The survivor that leads one of the first server's shards next. */
+static uint32_t heir_find(const struct scene *scene)
+{
+    const struct muster_params_map *map = server_of(scene, 0)->map;
+    uint32_t shard = 0;
+
+    while (!muster_params_server_leads(server_of(scene, 0), shard, map->epoch))
+        shard++;
+    return map->shards[shard].copies[1] == server_of(scene, 1)->place ? 1 : 2;
+}
+
+/* Without it the lease would drop what its processes have pushed. */
+static void a_source_that_a_tail_tells_of_has_its_name(void **state)
+{
+    struct muster_params_op push;
+    struct scene scene;
+    struct shard_look look = {.scene = &scene, .sequence = 1};
+    uint32_t heir;
+
+    (void)state;
+    scene_open(&scene, &counters);
+    heir = heir_find(&scene);
+    look.server = 3 - heir;
+    follower_mute(&scene, heir);
+    push_start(&scene, &push);
+    test_env_run_until(scene.job.env, is_applied, &look);
+    muster_params_source_at(server_of(&scene, look.server)->region, 0)->flags |=
+        MUSTER_PARAMS_SOURCE_NAMED;
+    client_abandon(&scene);
+
+    params_job_member_close(&scene.job, 0);
+    test_env_run_until(scene.job.env, is_united_without_first, &scene);
+
+    assert_int_not_equal(muster_params_source_at(server_of(&scene, heir)->region, 0)->flags &
+                             MUSTER_PARAMS_SOURCE_NAMED,
+                         0);
+    params_job_close(&scene.job);
+}
+
 /* --- A row that is removed --- */
 
 /* No row of it is evicted here, but one could be. */
@@ -397,8 +455,8 @@ static struct muster_params_leader *leader_of(const struct scene *scene, uint32_
     return NULL;
 }
 
-/* The copy hears from the first server that a row of each of its shards goes with its next push, and nothing of the
- * push. */
+/* The copy hears from the first server that a row of each of its shards goes with its next push,
+ * and nothing of the push. */
 static void removals_tell(const struct scene *scene, uint32_t server)
 {
     const struct muster_params_server *first = server_of(scene, 0);
@@ -426,24 +484,8 @@ static void removals_tell(const struct scene *scene, uint32_t server)
     }
 }
 
-static bool is_united_without_first(void *data)
-{
-    const struct scene *scene = data;
-
-    for (uint32_t i = 1; i <= 2; i++) {
-        const struct muster_params_server *server = server_of(scene, i);
-
-        if (server->map->server_count != 2 || muster_params_unite_waits(server))
-            return false;
-        MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node) {
-            if (!muster_list_is_empty(&follower->records))
-                return false;
-        }
-    }
-    return true;
-}
-
-/* A primary that dies, or gives the shard away, may have told one copy of a removal, and not of the push behind it. */
+/* A primary that dies, or gives the shard away, may have told one copy of a removal, and not of
+ * the push behind it. */
 static void a_removal_without_its_push_is_given_to_all_copies(void **state)
 {
     (void)state;
@@ -779,6 +821,7 @@ int main(void)
         cmocka_unit_test(a_server_that_learns_gets_what_its_teacher_is_given),
         cmocka_unit_test(all_copies_know_of_a_refusal_before_the_client_does),
         cmocka_unit_test(a_refusal_that_one_survivor_lacks_is_given_to_it),
+        cmocka_unit_test(a_source_that_a_tail_tells_of_has_its_name),
         cmocka_unit_test(a_removal_without_its_push_is_given_to_all_copies),
         cmocka_unit_test(rounds_go_on_when_the_copies_have_answered),
         cmocka_unit_test(what_all_copies_have_is_not_kept),
