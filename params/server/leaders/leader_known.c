@@ -26,6 +26,9 @@ void muster_params_leader_drop_slot(struct muster_params_leader *leader, uint64_
     leader->slots[slot] = MUSTER_PARAMS_SLOT_UNKNOWN;
 }
 
+/* Another server that leads the home speaks of the home shard first (COPY_CHECK, COPY_BEGIN), and
+ * that has waited for its map. So a server that leads the home again has heard of all generations
+ * that others have given meanwhile, and its own ones that are void have given way. */
 static bool home_is_led(const struct muster_params_leader *leader,
                         const struct muster_incarnation *source)
 {

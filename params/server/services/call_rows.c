@@ -227,8 +227,10 @@ enum muster_rc muster_params_call_pull_rows(struct muster_params_server *server,
 
 /* --- Runs --- */
 
-/* Rows of one shard stand together in their order, shards rise: the runs follow from the keys alone.
- * starts[shard] is where the next row of that shard goes. */
+/* Rows of one shard stand together in their order, shards rise: the runs follow from the keys
+ * alone. No run is marked as its source's first: only servers of a job look for the mark, and they
+ * get such rows from a client, which sets it. starts[shard] is where the next row of that shard
+ * goes. */
 static void rows_sort(const struct muster_params_server *server,
                       const struct muster_params_push *push, uint32_t *starts,
                       struct muster_params_run *ret_runs, uint64_t *ret_keys, uint8_t *ret_values,

@@ -1,4 +1,5 @@
-/* A source is opened again by a younger process, and servers die: whoever takes over refuses the older one. */
+/* A source is opened again by a younger process, and servers die: whoever takes over refuses the
+ * older one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +14,8 @@
 
 #include "params/server/core/push.h"
 #include "params/server/core/server_internal.h"
+#include "params/server/leaders/leader_internal.h"
+#include "params/server/registry/map.h"
 
 #define SHARDS     PARAMS_CALLER_SHARDS
 #define SERVERS    3u
@@ -87,9 +90,8 @@ static void scene_open(struct scene *scene)
 
 /* --- A process of the source --- */
 
-static struct muster_params_opened source_open(struct scene *scene, struct params_peer *peer,
-                                               uint32_t member, uint64_t process,
-                                               uint64_t generation)
+static void source_send(struct scene *scene, struct params_peer *peer, uint32_t member,
+                        uint64_t process, uint64_t generation)
 {
     const struct muster_params_open open = {
         .source = scene->source, .generation = generation, .process = process, .link = 1};
@@ -100,19 +102,32 @@ static struct muster_params_opened source_open(struct scene *scene, struct param
                                                .payload_bytes = MUSTER_PARAMS_OPEN_BYTES};
     struct muster_peer_hello hello = params_peer_hello();
     uint8_t bytes[MUSTER_PARAMS_OPEN_BYTES];
-    struct muster_params_opened opened;
-    struct muster_error error;
 
     muster_params_open_pack(&open, bytes);
     params_peer_open(peer, scene->copies.job.env, scene->copies.job.members[member].address,
                      &hello);
     params_peer_send(peer, &header, bytes);
+}
+
+static struct muster_params_opened opened_await(struct params_peer *peer)
+{
+    struct muster_params_opened opened;
+    struct muster_error error;
+
     params_peer_await(peer, 1);
     assert_int_equal(peer->headers[0].type, MUSTER_PARAMS_OPENED);
     assert_int_equal(
         muster_params_opened_unpack(peer->payloads[0], MUSTER_PARAMS_OPENED_BYTES, &opened, &error),
         MUSTER_OK);
     return opened;
+}
+
+static struct muster_params_opened source_open(struct scene *scene, struct params_peer *peer,
+                                               uint32_t member, uint64_t process,
+                                               uint64_t generation)
+{
+    source_send(scene, peer, member, process, generation);
+    return opened_await(peer);
 }
 
 /* Its first push, of a row of the shard. The map that it goes by is the next one. */
@@ -171,10 +186,74 @@ static void a_server_that_takes_over_refuses_the_older_process(void **state)
     params_copies_close(&scene.copies);
 }
 
+/* --- A home that is one no longer, and leads again --- */
+
+/* From this map on the member leads the source's home shard, and the other one copies it. */
+static void home_lead(struct scene *scene, uint32_t member, uint32_t leader, uint64_t epoch)
+{
+    struct muster_params_server *server = scene->copies.job.members[member].server;
+    struct muster_params_map *map = muster_params_map_new(server->env->mem);
+    struct muster_params_map_shard *shard =
+        &map->shards[muster_params_source_home(&scene->source, SHARDS)];
+
+    *map = *server->map;
+    map->epoch = epoch;
+    shard->since = epoch;
+    shard->copies[0] = (uint16_t)server_of(scene, leader)->place;
+    shard->copies[1] = (uint16_t)server_of(scene, 1 - leader)->place;
+    muster_params_server_set_map(server, map);
+}
+
+static bool has_leader_that_waits(void *data)
+{
+    const struct scene *scene = data;
+
+    MUSTER_LIST_EACH (&server_of(scene, 0)->leaders, leader, struct muster_params_leader, node) {
+        if (leader->waiting.type != 0)
+            return true;
+    }
+    return false;
+}
+
+/* While it did not know that another server was the home, it raised the generation for processes
+ * that never heard of it. It hears of the other one's generations after that. */
+static void a_home_that_leads_again_knows_what_the_other_one_has_given(void **state)
+{
+    struct params_peer other = {.discards = false}, again = {.discards = false};
+    const uint64_t later = 1000; /* than all maps of the registry */
+    struct scene scene = {.shard = 0};
+    uint64_t slot;
+
+    (void)state;
+    params_copies_open(&scene.copies, 2, 2);
+    while (muster_params_source_home(&scene.source, SHARDS) !=
+           params_copies_shard_led(&scene.copies, 0))
+        scene.source.bytes[0]++;
+    for (uint64_t process = 7; process < 10; process++)
+        assert_int_equal(muster_params_source_open(
+                             server_of(&scene, 0)->region,
+                             &(struct muster_params_opener){.id = scene.source, .process = process},
+                             &slot),
+                         MUSTER_OK);
+    home_lead(&scene, 1, 1, later);
+    source_send(&scene, &other, 1, 11, 0);
+    test_env_run_until(scene.copies.job.env, has_leader_that_waits, &scene);
+    home_lead(&scene, 0, 1, later);
+    assert_int_equal((uint32_t)opened_await(&other).generation, 1);
+
+    for (uint32_t i = 0; i < 2; i++)
+        home_lead(&scene, i, 0, later + 1000);
+    assert_int_equal((uint32_t)source_open(&scene, &again, 0, 11, 1).generation, 1);
+    params_peer_close(&other);
+    params_peer_close(&again);
+    params_copies_close(&scene.copies);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_server_that_takes_over_refuses_the_older_process),
+        cmocka_unit_test(a_home_that_leads_again_knows_what_the_other_one_has_given),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
