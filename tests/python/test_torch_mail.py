@@ -4,6 +4,7 @@ import numpy
 import pytest
 
 import muster
+from muster.torch import mail as mail_module
 from muster.torch.mail import Mail
 
 LARGE = 100
@@ -157,3 +158,216 @@ def test_the_death_of_a_watched_rank_ends_an_exchange_with_others(outgoing, inco
         mail.exchange(KEY, outgoing, incoming, [1, 2])
 
     assert strategy.cancelled == len(outgoing) and not mail.is_awaited
+
+
+class Starter:
+    """The strategy of a sender: each start is noted, and one of them raises."""
+
+    def __init__(self, fails_at, is_received):
+        self.fails_at, self.is_received, self.started = fails_at, is_received, []
+
+    def start(self, kind, input=None, output=None, rank=None):
+        assert kind == "send"
+        if len(self.started) == self.fails_at:
+            self.fails_at = None
+            raise MemoryError
+        self.started.append(Sent(input, self.is_received))
+        return self.started[-1]
+
+    def poll(self):
+        pass
+
+
+class Sent(Request):
+    def __init__(self, array, is_received):
+        super().__init__(is_received)
+        self.bytes, self.is_cancelled = array.nbytes, False
+
+    def cancel(self):
+        self.is_cancelled = True
+        if not self.done:
+            self.done, self.error = True, muster.Cancelled("it is given up")
+
+
+def test_an_envelope_whose_message_cannot_be_started_is_given_up():
+    strategy = Starter(1, is_received=False)
+    mail = Mail(strategy)
+
+    with pytest.raises(MemoryError):
+        mail.send(1, KEY, large)
+    mail.send(1, OTHER, small)
+
+    assert [(each.bytes, each.is_cancelled) for each in strategy.started] == [(256, True), (256, False)]
+
+
+def test_what_a_received_envelope_promised_is_broken_off_before_the_next_message():
+    strategy = Starter(1, is_received=True)
+    mail = Mail(strategy)
+
+    with pytest.raises(MemoryError):
+        mail.send(1, KEY, large)
+    mail.send(2, OTHER, small)
+    mail.send(1, OTHER, small)
+    mail.send(1, OTHER, small)
+
+    assert [each.bytes for each in strategy.started] == [256, 256, 1, 256, 256]
+
+
+def test_what_a_received_envelope_promised_is_broken_off_at_close():
+    strategy = Starter(1, is_received=True)
+    mail = Mail(strategy)
+
+    with pytest.raises(MemoryError):
+        mail.send(1, KEY, large)
+    mail.close()
+
+    assert [each.bytes for each in strategy.started] == [256, 1]
+
+
+def test_a_message_that_is_broken_off_ends_its_own_receive():
+    class Broken(Sender):
+        def start(self, kind, input=None, output=None, rank=None):
+            request = super().start(kind, input, output, rank)
+            if len(output) == 8 * LARGE:
+                request.error = muster.Mismatch("it sends u8 x 1")
+            return request
+    mail = Mail(Broken(envelope(OTHER, large), numpy.zeros(8 * LARGE, numpy.uint8), envelope(KEY, large), numpy.zeros(8 * LARGE, numpy.uint8),
+                       envelope(OTHER, small)))
+    first = mail.receive(1, KEY, numpy.zeros(LARGE))
+    while mail.go_on():    # nobody awaits the first message
+        pass
+    second = mail.receive(1, OTHER, numpy.zeros(3))
+
+    second.wait()
+    with pytest.raises(muster.Aborted, match="rank 1 could not send the rest"):
+        first.wait()
+
+
+def kept_by(mail):
+    return sum(len(content) for kept in mail._kept.values() for _, content in kept)
+
+
+def test_what_nobody_has_asked_for_is_kept_up_to_a_bound(monkeypatch):
+    monkeypatch.setattr(mail_module, "KEPT_BYTES_MAX", 2000)
+    parts = [each for _ in range(3) for each in (envelope(OTHER, large), large.view(numpy.uint8))]
+    mail = Mail(Sender(*parts, envelope(KEY, small)))
+    receiving = mail.receive(1, KEY, numpy.zeros(3))
+
+    with pytest.raises(muster.ResourceExhausted, match=r"rank 1 with tag 1 is awaited.*has tag 2 and 800 bytes: 2 messages of 1600 bytes \(tags 2\)"):
+        receiving.wait()
+    assert kept_by(mail) == 1600 and not mail.is_awaited
+    with pytest.raises(muster.ResourceExhausted):
+        receiving.wait()
+
+    outputs = [numpy.zeros(LARGE) for _ in range(3)]
+    for output in outputs:    # in the order in which they were sent
+        mail.receive(1, OTHER, output).wait()
+    last = numpy.zeros(3)
+    mail.receive(1, KEY, last).wait()
+    assert all((output == large).all() for output in outputs) and (last == small).all() and kept_by(mail) == 0
+
+
+def test_an_operation_of_a_group_that_would_wait_for_ever_says_so(monkeypatch):
+    monkeypatch.setattr(mail_module, "KEPT_BYTES_MAX", 1000)
+    class Silent(Sender):
+        def start(self, kind, input=None, output=None, rank=None):
+            return super().start(kind, input, output, rank) if rank == 1 else Request(False)
+        def poll(self):
+            raise AssertionError("a wait for what never comes")
+    mail = Mail(Silent(*[envelope(OTHER, small)] * 4, envelope((0, -1), small)))
+
+    with pytest.raises(muster.ResourceExhausted, match="3 messages of 768 bytes .tags 2."):
+        mail.exchange((0, -1), {}, {1: numpy.zeros(3), 2: numpy.zeros(3)}, [1, 2, 3])
+    assert not mail.is_awaited
+
+
+def test_small_messages_are_bounded_as_well(monkeypatch):
+    monkeypatch.setattr(mail_module, "KEPT_BYTES_MAX", 1000)
+    mail = Mail(Sender(*[envelope(OTHER, small)] * 4, envelope(KEY, small)))
+
+    with pytest.raises(muster.ResourceExhausted, match="3 messages of 768 bytes"):
+        mail.receive(1, KEY, numpy.zeros(3)).wait()
+    for _ in range(4):
+        mail.receive(1, OTHER, numpy.zeros(3)).wait()
+    mail.receive(1, KEY, numpy.zeros(3)).wait()
+
+
+def test_a_receive_of_what_is_taken_makes_room_for_one_that_waits(monkeypatch):
+    monkeypatch.setattr(mail_module, "KEPT_BYTES_MAX", 1000)
+    mail = Mail(Sender(envelope(OTHER, large), large.view(numpy.uint8), envelope(OTHER, large), large.view(numpy.uint8), envelope(KEY, small)))
+    waiting = mail.receive(1, KEY, numpy.zeros(3))
+
+    mail.go_on()
+    assert not waiting.done and kept_by(mail) == 800
+    mail.receive(1, OTHER, numpy.zeros(LARGE)).wait()
+
+    waiting.wait()
+    assert kept_by(mail) == 800
+
+
+def test_what_has_no_room_is_given_up_at_close(monkeypatch):
+    monkeypatch.setattr(mail_module, "KEPT_BYTES_MAX", 100)
+    class Cancelled(Request):
+        def cancel(self):
+            self.done = True
+    class Receiver(Sender):
+        bodies = []
+        def start(self, kind, input=None, output=None, rank=None):
+            if len(output) == 8 * LARGE:
+                self.bodies.append(Cancelled(False))
+                return self.bodies[-1]
+            return super().start(kind, input, output, rank)
+        def poll(self):
+            pass
+    mail = Mail(Receiver(envelope(OTHER, large)))
+    with pytest.raises(muster.ResourceExhausted, match="0 messages of 0 bytes .tags none."):
+        mail.receive(1, KEY, numpy.zeros(3)).wait()
+
+    mail.close()
+
+    assert [each.done for each in Receiver.bodies] == [True]
+
+
+def test_a_failed_send_holds_up_nobody(job):
+    run = job("""
+import muster.torch.backend as backend, torch, torch.distributed as dist
+backend.init_process_group()
+strategy = backend._strategy
+class Failing:
+    count = 0
+    def __getattr__(self, name):
+        return getattr(strategy, name)
+    def start(self, kind, *args, **words):
+        self.count += 1
+        if self.count == 2:
+            wait_for("asked")
+            raise MemoryError
+        return strategy.start(kind, *args, **words)
+first, second = torch.zeros(1000), torch.zeros(1000)
+if dist.get_rank() == 0:
+    backend._everyone.mail.strategy = Failing()
+    try:
+        dist.send(torch.ones(1000), 1, tag=1)
+        assert False
+    except MemoryError:
+        pass
+    dist.send(torch.full((1000,), 2.0), 1, tag=2)
+else:
+    work = dist.irecv(first, 0, tag=1)
+    while backend._everyone.mail._reading[0].key is None:    # until it has the envelope
+        backend._everyone.mail.go_on()
+    open("asked", "w").close()
+    dist.recv(second, 0, tag=2)
+    assert (second == 2).all()
+    try:
+        work.wait()
+        assert False
+    except muster.Aborted as error:
+        assert "could not send the rest" in str(error), error
+x = torch.ones(1)
+dist.all_reduce(x)
+dist.destroy_process_group()
+say("done", x.item())
+""", 2)
+    run.end()
+    assert [words for _, _, words in run.said()] == [["done", "2.0"]] * 2

@@ -1,7 +1,8 @@
 """Messages of the c10d backend by key (group, tag): the library's own go in one order from one member to another.
 
-A message is an envelope of a fixed size, and after it what does not fit in there. An envelope that comes before its
-receive was asked for is kept with its bytes.
+A message is an envelope of a fixed size, and after it what does not fit in there. A message that comes before its
+receive was asked for is kept, up to KEPT_BYTES_MAX of each rank. Then nothing more is read from that rank until the
+program takes some of it; a wait for a later message of that rank, which could not come, raises ResourceExhausted.
 """
 
 import time
@@ -17,10 +18,21 @@ _SPINS = 200  # looks without a pause before those with one
 _PAUSE_S = 0.0001
 _NO_KEY = None  # that of no message: who awaits it hears only that the rank is gone
 _NOTHING = numpy.empty(0, numpy.uint8)
+KEPT_BYTES_MAX = 256 << 20  # of one rank; each message counts as an envelope at least
 
 
 def _bytes_of(array):
     return array.reshape(-1).view(numpy.uint8)
+
+
+def _head_of(envelope):
+    """The key of its message, and how many bytes that has."""
+    group, tag, count = (int(each) for each in envelope[:_HEAD_BYTES].view(numpy.int64))
+    return (group, tag), count
+
+
+def _room_of(count):
+    return max(count, _ENVELOPE_BYTES)
 
 
 class Sending:
@@ -54,7 +66,10 @@ class Receiving:
         self.done, self.error = False, None
 
     def wait(self):
-        self.mail.wait(lambda: self.done, self.mail.requests_of(self.rank))
+        self.mail.wait(lambda: self.done or self.mail.is_full(self.rank), self.mail.requests_of(self.rank))
+        if not self.done:
+            self.mail.forget(self)
+            self.end(self.mail.error_of_full(self))
         if self.error is not None:
             raise self.error
 
@@ -78,7 +93,10 @@ class Mail:
         self._given_up = []  # requests that were cancelled
         self._awaited = {}  # rank: receives in the order in which they were asked for
         self._kept = {}  # rank: (key, bytes) that nobody has asked for
+        self._kept_bytes = {}  # rank: what they count
+        self._held = {}  # rank: the envelope for whose message there is no room
         self._reading = {}  # rank: _Reading
+        self._broken = {}  # rank: a Sending that could not be started whole
 
     @property
     def is_awaited(self):
@@ -86,6 +104,7 @@ class Mail:
         return any(self._awaited.values()) or any(each.key is not None for each in self._reading.values())
 
     def send(self, rank, key, array):
+        self._mend(rank)
         content = _bytes_of(array)
         envelope = numpy.zeros(_ENVELOPE_BYTES, numpy.uint8)
         envelope[:_HEAD_BYTES].view(numpy.int64)[:] = (*key, len(content))
@@ -94,9 +113,34 @@ class Mail:
             envelope[_HEAD_BYTES:_HEAD_BYTES + len(content)] = content
         else:
             parts.append(content)
-        sending = Sending(self, [self.strategy.start("send", each, rank=rank) for each in parts], array)
+        sending = Sending(self, [], array)
+        try:
+            for each in parts:
+                sending.requests.append(self.strategy.start("send", each, rank=rank))
+        except BaseException:
+            if 0 < len(sending.requests) < len(parts):
+                self._broken[rank] = sending
+            sending.cancel()
+            raise
         self._sendings.append(sending)
         return sending
+
+    def _mend(self, rank):
+        """The envelope without its message is given up, or the receiver has it and waits for bytes. It gets one, which
+        cannot be the message: both sides end that part with muster.Mismatch."""
+        sending = self._broken.get(rank)
+        if sending is None:
+            return
+        envelope = sending.requests[0]
+        self.wait(lambda: envelope.done, [envelope])
+        try:
+            envelope.wait()
+        except muster.Error:
+            pass
+        else:
+            end = self.strategy.start("send", numpy.zeros(1, numpy.uint8), rank=rank)
+            self._given_up.append(end)
+        del self._broken[rank]
 
     def receive(self, rank, key, array):
         receiving = Receiving(self, rank, key, array)
@@ -187,8 +231,13 @@ class Mail:
 
     def close(self):
         """What is sent is received; a receive that nobody has waited for is given up."""
+        for rank in list(self._broken):
+            self._mend(rank)
         while self._sendings:
             self._sendings[0].wait()
+        for rank, envelope in self._held.items():
+            self._read_message(rank, envelope, None)
+        self._held.clear()
         reading = [each.request for each in self._reading.values()]
         self._reading.clear()
         for each in reading:
@@ -208,6 +257,13 @@ class Mail:
             return True
         reading = self._reading.get(rank)
         try:
+            if rank in self._held:
+                if self.is_full(rank):
+                    self._end_operations(rank)
+                    return False
+                reading = _Reading(None, self._held.pop(rank))
+                self._open(rank, reading)
+                return True
             if reading is None:
                 if awaited:
                     self._read(rank)
@@ -224,6 +280,32 @@ class Mail:
             self._fail(rank, reading, error)
         return True
 
+    def is_full(self, rank):
+        """What comes from there next has no room, and nobody awaits it."""
+        if rank not in self._held:
+            return False
+        key, count = _head_of(self._held[rank])
+        return not self._has_room(rank, count) and all(each.key != key for each in self._awaited.get(rank, []))
+
+    def _end_operations(self, rank):
+        """The program, which is in the operation of a group, cannot make room."""
+        for each in list(self._awaited.get(rank, [])):
+            if each.key is not _NO_KEY and each.key[1] < 0:
+                self.forget(each)
+                each.end(self.error_of_full(each))
+
+    def error_of_full(self, receiving):
+        rank, kept = receiving.rank, self._kept.get(receiving.rank, [])
+        (_, tag), count = _head_of(self._held[rank])
+        tags = ", ".join(str(each) for each in sorted({key[1] for key, _ in kept}))
+        return muster.ResourceExhausted(
+            f"a message of rank {rank} with tag {receiving.key[1]} is awaited, and the next one from there has tag {tag} and {count} "
+            f"bytes: {len(kept)} messages of {self._kept_bytes.get(rank, 0)} bytes (tags {tags or 'none'}) are kept that nobody has "
+            f"received, and the most is {KEPT_BYTES_MAX} bytes; receive those first")
+
+    def _has_room(self, rank, count):
+        return self._kept_bytes.get(rank, 0) + _room_of(count) <= KEPT_BYTES_MAX
+
     def _read(self, rank):
         memory = numpy.empty(_ENVELOPE_BYTES, numpy.uint8)
         self._reading[rank] = _Reading(self.strategy.start("receive", None, memory, rank=rank), memory)
@@ -231,22 +313,29 @@ class Mail:
     def _fail(self, rank, reading, error):
         """The sender has given this message up: the next look reads on. Or it has gone: then that read fails at once."""
         if reading is not None and reading.receiving is not None:
+            if isinstance(error, muster.Mismatch):  # see _mend: the envelope has told how much comes
+                error = muster.Aborted(f"rank {rank} could not send the rest of this message")
             reading.receiving.end(error)
             return
-        if reading is not None and isinstance(error, muster.Aborted):
+        if reading is not None and (reading.key is not None or isinstance(error, muster.Aborted)):
             return
         for each in self._awaited.pop(rank, []):
             each.end(error)
 
     def _open(self, rank, reading):
         """The reading of an envelope is that of its message from here on: what fails is this message."""
-        envelope = reading.memory
-        group, tag, count = (int(each) for each in envelope[:_HEAD_BYTES].view(numpy.int64))
-        key = (group, tag)
+        key, count = _head_of(reading.memory)
         receiving = next((each for each in self._awaited.get(rank, []) if each.key == key), None)
+        if receiving is None and not self._has_room(rank, count):
+            self._held[rank] = reading.memory
+            return
         if receiving is not None:
             self._awaited[rank].remove(receiving)
         reading.key, reading.receiving = key, receiving
+        self._read_message(rank, reading.memory, receiving)
+
+    def _read_message(self, rank, envelope, receiving):
+        key, count = _head_of(envelope)
         if count <= _INLINE_BYTES:
             self._deliver(rank, key, envelope[_HEAD_BYTES:_HEAD_BYTES + count], receiving)
             return
@@ -259,6 +348,7 @@ class Mail:
             receiving = next((each for each in awaited if each.key == key), None)
             if receiving is not None:
                 del self._kept[rank][place]
+                self._kept_bytes[rank] -= _room_of(len(content))
                 awaited.remove(receiving)
                 self._deliver(rank, key, content, receiving)
                 return True
@@ -266,7 +356,9 @@ class Mail:
 
     def _deliver(self, rank, key, content, receiving):
         if receiving is None:
-            self._kept.setdefault(rank, []).append((key, content.copy()))
+            is_own = content.base is None  # a part of an envelope would keep it whole
+            self._kept.setdefault(rank, []).append((key, content if is_own else content.copy()))
+            self._kept_bytes[rank] = self._kept_bytes.get(rank, 0) + _room_of(len(content))
         elif len(receiving.bytes) != len(content):
             receiving.end(ValueError(
                 f"the message of rank {rank} has {len(content)} bytes, and the tensor {len(receiving.bytes)}"))
