@@ -340,6 +340,8 @@ void muster_py_tensors_close(struct muster_py_tensors *tensors)
 {
     for (size_t i = 0; i < tensors->count; i++)
         PyBuffer_Release(&tensors->buffers[i]);
+    if (tensors->streams != tensors->few_streams)
+        PyMem_Free(tensors->streams);
     if (tensors->buffers != tensors->few_buffers)
         PyMem_Free(tensors->buffers);
     if (tensors->tensors != tensors->few_tensors)
@@ -354,9 +356,13 @@ bool muster_py_tensors_add(struct muster_py_tensors *tensors, PyObject *object, 
     bool is_on_device =
         tensors->takes_device && !PyObject_CheckBuffer(object) && muster_py_is_cuda_array(object);
 
-    if (is_on_device ? !muster_py_cuda_array_open(object, dtype, is_written, buffer, tensor)
+    uintptr_t *stream = &tensors->streams[tensors->count];
+
+    *stream = 0;
+    if (is_on_device ? !muster_py_cuda_array_open(object, dtype, is_written, buffer, tensor, stream)
                      : !tensor_open(object, dtype, is_written, buffer, tensor))
         return false;
+    tensors->has_streams |= *stream != 0;
     tensors->bytes += tensor->count * muster_dtype_bytes(tensor->dtype);
     tensors->count++;
     return true;
@@ -365,9 +371,10 @@ bool muster_py_tensors_add(struct muster_py_tensors *tensors, PyObject *object, 
 void muster_py_tensors_init(struct muster_py_tensors *tensors)
 {
     tensors->count = tensors->bytes = 0;
-    tensors->takes_device = false;
+    tensors->takes_device = tensors->has_streams = false;
     tensors->tensors = tensors->few_tensors;
     tensors->buffers = tensors->few_buffers;
+    tensors->streams = tensors->few_streams;
 }
 
 bool muster_py_tensors_reserve(struct muster_py_tensors *tensors, size_t count)
@@ -376,7 +383,9 @@ bool muster_py_tensors_reserve(struct muster_py_tensors *tensors, size_t count)
         return true;
     tensors->tensors = PyMem_Calloc(count, sizeof(struct muster_tensor));
     tensors->buffers = PyMem_Calloc(count, sizeof(Py_buffer));
-    return (tensors->tensors != NULL && tensors->buffers != NULL) || PyErr_NoMemory() != NULL;
+    tensors->streams = PyMem_Calloc(count, sizeof(uintptr_t));
+    return (tensors->tensors != NULL && tensors->buffers != NULL && tensors->streams != NULL) ||
+           PyErr_NoMemory() != NULL;
 }
 
 /* One buffer, or a list or tuple of them. */

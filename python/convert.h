@@ -59,7 +59,10 @@ struct muster_py_tensors {
     size_t count, bytes;
     struct muster_tensor *tensors, few_tensors[MUSTER_PY_FEW_TENSORS];
     Py_buffer *buffers, few_buffers[MUSTER_PY_FEW_TENSORS];
+    /* The stream that still writes it, in the numbers of the CUDA array interface; 0: none. */
+    uintptr_t *streams, few_streams[MUSTER_PY_FEW_TENSORS];
     bool takes_device; /* arrays in device memory, too */
+    bool has_streams;
 };
 
 /** For arrays in host memory; a caller that takes device memory, too, sets takes_device afterwards. */

@@ -101,8 +101,38 @@ static bool address_read(PyObject *interface, bool is_written, void **ret_addres
     return true;
 }
 
+static bool mask_check(PyObject *interface)
+{
+    PyObject *mask = PyDict_GetItemString(interface, "mask");
+
+    return mask == NULL || mask == Py_None ||
+           muster_py_raise(PyExc_BufferError,
+                           "an array must not have a mask: all its elements would be taken") !=
+               NULL;
+}
+
+/* Version 3: 1 is the default stream, 2 that of the thread, 0 neither of them. Older versions have none. */
+static bool stream_read(PyObject *interface, uintptr_t *ret_stream)
+{
+    PyObject *stream = PyDict_GetItemString(interface, "stream");
+    uint64_t number;
+
+    *ret_stream = 0;
+    if (stream == NULL || stream == Py_None)
+        return true;
+    if (!muster_py_read_number(stream, 0, UINTPTR_MAX, &number))
+        return false;
+    if (number == 0)
+        return muster_py_raise(PyExc_ValueError, INTERFACE " must have a stream that is not 0: 1 "
+                                                           "is the default one, None says that "
+                                                           "there is no work to wait for") != NULL;
+    *ret_stream = (uintptr_t)number;
+    return true;
+}
+
 bool muster_py_cuda_array_open(PyObject *object, const char *dtype, bool is_written,
-                               Py_buffer *buffer, struct muster_tensor *ret_tensor)
+                               Py_buffer *buffer, struct muster_tensor *ret_tensor,
+                               uintptr_t *ret_stream)
 {
     PyObject *interface = PyObject_GetAttrString(object, INTERFACE);
     struct muster_tensor tensor = {.data = NULL};
@@ -117,7 +147,8 @@ bool muster_py_cuda_array_open(PyObject *object, const char *dtype, bool is_writ
     }
     is_right = type_read(interface, dtype, &tensor.dtype, &bytes) &&
                shape_read(interface, bytes, &tensor.count) &&
-               address_read(interface, is_written, &tensor.data);
+               address_read(interface, is_written, &tensor.data) && mask_check(interface) &&
+               stream_read(interface, ret_stream);
     Py_DECREF(interface);
     if (!is_right)
         return false;

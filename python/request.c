@@ -155,6 +155,7 @@ PyObject *muster_py_strategy_start(PyObject *self, PyObject *const *args, Py_ssi
         return NULL;
     }
     call.data = &ours->request;
+    call.opened = &ours->tensors;
     result = muster_py_call_run(muster_py_strategy_of(self), &call);
     if (result == NULL) {
         muster_py_tensors_close(&ours->tensors);

@@ -34,13 +34,30 @@ void muster_py_strategy_leave(struct muster_py_strategy *self)
     muster_py_calls_unlock(&self->calls);
 }
 
+/* The interface of CUDA arrays gives legacy's stream the number 1, and the driver NULL. */
+static enum muster_rc wait_streams(struct muster_strategy *strategy,
+                                   const struct muster_py_tensors *opened)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    for (size_t i = 0; opened->has_streams && i < opened->count && rc == MUSTER_OK; i++)
+        if (opened->streams[i] != 0)
+            rc = muster_strategy_wait_stream(strategy, &opened->tensors[i],
+                                             opened->streams[i] == 1 ? NULL
+                                                                     : (void *)opened->streams[i]);
+    return rc;
+}
+
 static bool run_entered(struct muster_py_strategy *self, struct muster_py_call *call)
 {
     struct muster_error error;
-    enum muster_rc rc;
+    enum muster_rc rc = MUSTER_OK;
 
     muster_py_calls_enter(&self->calls, call->is_short);
-    rc = call->run(self->strategy, call);
+    if (call->opened != NULL)
+        rc = wait_streams(self->strategy, call->opened);
+    if (rc == MUSTER_OK)
+        rc = call->run(self->strategy, call);
     if (rc != MUSTER_OK) {
         error = *muster_strategy_error(self->strategy);
         error.rc = rc;
@@ -70,6 +87,7 @@ PyObject *muster_py_call_run_tensors(struct muster_py_strategy *self, struct mus
 {
     PyObject *result;
 
+    call->opened = tensors;
     call->tensors = tensors->tensors;
     call->count = tensors->count;
     call->is_short = tensors->bytes <= SHORT_BYTES_MAX;

@@ -39,6 +39,7 @@ void muster_py_strategy_leave(struct muster_py_strategy *self);
 /** One call of the library: its arguments, and its function. */
 struct muster_py_call {
     enum muster_rc (*run)(struct muster_strategy *strategy, struct muster_py_call *call);
+    const struct muster_py_tensors *opened; /* whose streams come first; NULL: none */
     struct muster_tensor *tensors;
     size_t count;
     enum muster_reduction reduction;

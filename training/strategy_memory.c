@@ -185,6 +185,25 @@ enum muster_rc muster_strategy_memory_explain(const struct muster_strategy *stra
     return MUSTER_OK;
 }
 
+enum muster_rc muster_strategy_wait_stream(struct muster_strategy *strategy,
+                                           const struct muster_tensor *tensor, void *stream)
+{
+    struct muster_device_memory *memory = NULL;
+    struct muster_error why = {.rc = MUSTER_OK};
+    enum muster_rc rc = muster_strategy_check(strategy, "wait_stream");
+    void *own;
+
+    if (rc == MUSTER_OK)
+        rc = muster_strategy_memory_open_of(strategy, "wait_stream", tensor->data, &memory);
+    if (rc != MUSTER_OK)
+        return rc;
+    own = muster_strategy_stream_of(strategy, memory);
+    if (stream == own || muster_device_memory_order(memory, stream, own, &why) == MUSTER_OK)
+        return MUSTER_OK;
+    return muster_error_set(&strategy->error, MUSTER_UNAVAILABLE, "the stream %p of a tensor: %s",
+                            stream, why.text);
+}
+
 bool muster_strategy_memory_has_failed(const struct muster_strategy *strategy)
 {
     struct muster_error error;

@@ -97,6 +97,22 @@ enum muster_rc muster_device_memory_wait(struct muster_device_memory *memory, vo
     return rc == MUSTER_OK ? rc : muster_device_memory_fail(memory, &error);
 }
 
+enum muster_rc muster_device_memory_order(struct muster_device_memory *memory, void *first,
+                                          void *stream, struct muster_error *ret_error)
+{
+    struct muster_cuda_event *event = NULL;
+    void *before = muster_cuda_enter(memory->cuda);
+    enum muster_rc rc = muster_cuda_event_new(memory->cuda, &event, ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = muster_cuda_event_record(memory->cuda, event, first, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_cuda_stream_wait(memory->cuda, stream, event, ret_error);
+    muster_cuda_event_free(memory->cuda, event);
+    muster_cuda_leave(memory->cuda, before);
+    return rc;
+}
+
 /* --- Memory of the program --- */
 
 void *muster_device_memory_enter(const struct muster_device_memory *memory)

@@ -50,6 +50,11 @@ struct muster_far_memory *muster_device_memory_far(struct muster_device_memory *
 /** Wait until `stream` (a CUstream, NULL: the default stream) has done all that it holds now. Errors: as of a copy. */
 MUSTER_MUST_CHECK enum muster_rc muster_device_memory_wait(struct muster_device_memory *memory,
                                                            void *stream);
+/** Let work that `stream` is given from now on wait for all that `first` holds now; the host does not wait. Errors:
+ * those of the driver, which refuses the stream; copies go on. */
+MUSTER_MUST_CHECK enum muster_rc muster_device_memory_order(struct muster_device_memory *memory,
+                                                            void *first, void *stream,
+                                                            struct muster_error *ret_error);
 /** Whether a copy or a wait has failed, after which all do: the first error, with its text. Any thread. */
 bool muster_device_memory_has_failed(struct muster_device_memory *memory,
                                      struct muster_error *ret_error);

@@ -221,6 +221,18 @@ MUSTER_API void muster_strategy_set_interrupt(struct muster_strategy *strategy,
  * until the next one, or close. With several devices it is of the first one (muster_replicas_set_stream). */
 MUSTER_API void muster_strategy_set_stream(struct muster_strategy *strategy, void *stream);
 
+/**
+ * Let the stream of muster_strategy_set_stream wait, on the device, for the work that another stream of the program
+ * (CUstream, NULL: the default one) holds now. That work then comes before the operations on device memory that are
+ * called from now on, and before begin and commit. For a tensor that another stream still writes.
+ *
+ * Owns:    borrows both during the call. tensor is in device memory.
+ * Errors:  those of muster_strategy_register on a device; UNAVAILABLE also: the driver refuses the stream, and the
+ *          order is not made.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_wait_stream(
+    struct muster_strategy *strategy, const struct muster_tensor *tensor, void *stream);
+
 /** The registered tensors are now the state after this step. FAILED_PRECONDITION without begin.
  * OK also for a member that was left out meanwhile: its next begin brings the members' state. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_commit(

@@ -23,9 +23,9 @@ class Array:
         self.__cuda_array_interface__ = {"shape": values.shape, "typestr": values.dtype.str, "version": 3,
                                          "data": (address.value, False), **fields}
         self.set(values)
-    def set(self, values):
+    def set(self, values, stream=None):
         self.kept = numpy.array(values, self.dtype)  # the stream reads it later
-        assert cuda.cuMemcpyHtoDAsync_v2(self.address, ctypes.c_void_p(self.kept.ctypes.data), self.nbytes, None) == 0
+        assert cuda.cuMemcpyHtoDAsync_v2(self.address, ctypes.c_void_p(self.kept.ctypes.data), self.nbytes, stream) == 0
     def get(self):
         values = numpy.empty(self.shape, self.dtype)
         assert cuda.cuMemcpyDtoHAsync_v2(ctypes.c_void_p(values.ctypes.data), self.address, self.nbytes, None) == 0
@@ -128,6 +128,58 @@ say("done")
     assert [words for _, _, words in running.said()] == [["done"]] * 2
 
 
+def test_the_work_of_an_array_s_own_stream_comes_first(job):
+    """A stream that is slow: usleep as its function of the host."""
+    running = start(job, """
+usleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p)
+def stream_of():
+    stream = ctypes.c_void_p()
+    assert cuda.cuStreamCreate(ctypes.byref(stream), 1) == 0
+    return stream
+def slowly(array, stream, value):
+    assert cuda.cuLaunchHostFunc(stream, usleep, ctypes.c_void_p(100_000)) == 0
+    array.set([value], stream)
+Array([0.0])    # sets the context
+own, other = stream_of(), stream_of()
+arrays = [Array([-1.0], stream=own.value) for _ in range(9)] + [Array([-1.0], stream=other.value)]
+state = Array([-1.0], stream=own.value)
+with muster.Strategy() as strategy:
+    slowly(state, own, 5.0)
+    strategy.register("state", state)
+    strategy.begin()
+    assert state.get().tolist() == [5], state.get()
+    slowly(arrays[0], own, strategy.rank)
+    strategy.all_reduce(arrays[0])
+    assert arrays[0].get().tolist() == [1], arrays[0].get()
+    slowly(arrays[9], other, strategy.rank)
+    slowly(arrays[8], own, strategy.rank)
+    strategy.all_reduce(arrays, "max")
+    assert [each.get()[0] for each in arrays] == [1] + [-1] * 7 + [1, 1]
+    slowly(arrays[1], own, strategy.rank + 2)
+    request = strategy.start("all_reduce", output=arrays[1])
+    request.wait()
+    assert arrays[1].get().tolist() == [5], arrays[1].get()
+    slowly(arrays[2], own, strategy.rank + 3)
+    strategy.broadcast(arrays[2], 1)
+    assert arrays[2].get().tolist() == [4], arrays[2].get()
+    strategy.set_stream(own.value)    # the program's: nothing more to wait for
+    slowly(arrays[2], own, strategy.rank)
+    strategy.all_reduce(arrays[2])
+    assert arrays[2].get().tolist() == [1]
+    cuda.fake_cuda_set(b"event_fails", ctypes.c_long(1))
+    try:
+        strategy.all_reduce(arrays[9])
+        assert False
+    except muster.Unavailable as error:
+        assert "the stream 0x" in str(error) and "of a tensor" in str(error), error
+    strategy.all_reduce(arrays[9])    # nothing of it was started
+    strategy.commit()
+say("done")
+""", 2)
+    running.end()
+    assert [words for _, _, words in running.said()] == [["done"]] * 2
+
+
 def test_what_does_not_fit_is_refused(job):
     running = start(job, """
 def refused(kind, text, call):
@@ -151,6 +203,11 @@ with muster.Strategy() as strategy:
     refused(TypeError, "got '<c16'", lambda: strategy.all_reduce(Array(numpy.zeros(2, complex))))
     refused(TypeError, "got '<f8' as bf16", lambda: strategy.all_reduce(Array([1.0]), dtype="bf16"))
     refused(TypeError, "got '>f8'", lambda: strategy.all_reduce(Array([1.0], typestr=">f8")))
+    refused(BufferError, "must not have a mask", lambda: strategy.all_reduce(Array([1.0], mask=numpy.zeros(1, bool))))
+    strategy.all_reduce(Array([1.0], mask=None, stream=None))
+    strategy.all_reduce(Array([1.0], stream=1))    # the default one
+    refused(ValueError, "stream that is not 0", lambda: strategy.all_reduce(Array([1.0], stream=0)))
+    refused(TypeError, "", lambda: strategy.all_reduce(Array([1.0], stream="0")))
     refused(TypeError, "must have data", lambda: strategy.all_reduce(Array([1.0], data=None)))
     refused(TypeError, "must have a shape", lambda: strategy.all_reduce(Array([1.0], shape=None)))
     odd = Array([1.0])

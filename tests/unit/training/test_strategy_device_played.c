@@ -200,6 +200,19 @@ enum muster_rc muster_device_memory_wait(struct muster_device_memory *memory, vo
     return device.failure.rc;
 }
 
+enum muster_rc muster_device_memory_order(struct muster_device_memory *memory, void *first,
+                                          void *stream, struct muster_error *ret_error)
+{
+    assert_ptr_equal(memory, &device);
+    played_note("%s after %s\n", stream == &device ? "the stream" : "the default stream",
+                first == &device ? "the stream"
+                : first == NULL  ? "the default stream"
+                                 : "another");
+    if (device.failure.rc != MUSTER_OK)
+        *ret_error = device.failure;
+    return device.failure.rc;
+}
+
 bool muster_device_memory_has_failed(struct muster_device_memory *memory,
                                      struct muster_error *ret_error)
 {
@@ -456,6 +469,25 @@ static void nccl_is_opened_on_the_device_of_the_tensors(void **state)
     close_all(strategy);
 }
 
+static void another_stream_of_the_program_comes_first(void **state)
+{
+    struct muster_strategy *strategy = open_in_step();
+    int other = 0;
+
+    (void)state;
+    muster_strategy_set_stream(strategy, &device);
+    assert_int_equal(muster_strategy_wait_stream(strategy, &one, &other), MUSTER_OK);
+    assert_int_equal(muster_strategy_wait_stream(strategy, &one, NULL), MUSTER_OK);
+    assert_int_equal(muster_strategy_wait_stream(strategy, &one, &device), MUSTER_OK);
+    played_expect("memory of 0 opened\nthe stream after another\n"
+                  "the stream after the default stream\n");
+    (void)muster_error_set(&device.failure, MUSTER_UNAVAILABLE, "refused");
+    assert_int_equal(muster_strategy_wait_stream(strategy, &one, &other), MUSTER_UNAVAILABLE);
+    assert_non_null(strstr(muster_strategy_error(strategy)->text, " of a tensor: refused"));
+    device.failure.rc = MUSTER_OK;
+    close_all(strategy);
+}
+
 static void without_a_device_a_call_fails(void **state)
 {
     struct muster_strategy *strategy = open_in_step();
@@ -602,6 +634,7 @@ int main(void)
         cmocka_unit_test(what_a_device_has_not_runs_on_copies),
         cmocka_unit_test(a_device_that_fails_fails_the_strategy),
         cmocka_unit_test(nccl_is_opened_on_the_device_of_the_tensors),
+        cmocka_unit_test(another_stream_of_the_program_comes_first),
         cmocka_unit_test(without_a_device_a_call_fails),
         cmocka_unit_test(where_all_need_a_device_it_is_opened_at_once),
         cmocka_unit_test(the_first_failure_is_told),

@@ -2,6 +2,7 @@
 #include "gpu_stage.h"
 #include "test_vars.h"
 
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,6 +97,50 @@ static void without_far_memory_it_is_the_hosts(void **state)
     assert_int_equal(stand.knobs.cuda_get("copied"), 0);
 }
 
+static void wait_for_gate(void *data)
+{
+    while (sem_wait(data) != 0)
+        continue;
+}
+
+/* The copy stands in the other stream behind a function that waits for this thread. */
+static void a_stream_waits_for_another_one(void **state)
+{
+    struct muster_device_memory *memory = must_open(0);
+    struct muster_cuda_stream *first = NULL;
+    struct muster_error error = {.rc = MUSTER_OK};
+    sem_t gate;
+
+    (void)state;
+    assert_int_equal(sem_init(&gate, 0, 0), 0);
+    (void)muster_cuda_enter(stand.cuda);
+    assert_int_equal(muster_cuda_stream_new(stand.cuda, &first, &error), MUSTER_OK);
+    assert_int_equal(muster_cuda_launch_host(stand.cuda, first, wait_for_gate, &gate, &error),
+                     MUSTER_OK);
+    assert_int_equal(
+        muster_cuda_copy_in(stand.cuda, stand.memory, stand.bytes, BYTES, first, &error),
+        MUSTER_OK);
+    muster_cuda_leave(stand.cuda, NULL);
+    assert_int_equal(muster_device_memory_order(memory, first, NULL, &error), MUSTER_OK);
+    assert_int_equal(sem_post(&gate), 0);
+    assert_int_equal(muster_device_memory_wait(memory, NULL), MUSTER_OK);
+    assert_int_equal(
+        muster_far_memory_read(muster_device_memory_far(memory), stand.back, stand.memory, BYTES),
+        MUSTER_OK);
+    assert_memory_equal(stand.back, stand.bytes, BYTES);
+
+    stand.knobs.cuda_set("event_fails", 1);
+    assert_int_equal(muster_device_memory_order(memory, first, NULL, &error), MUSTER_INTERNAL);
+    assert_non_null(strstr(error.text, "CUDA error"));
+    assert_false(muster_device_memory_has_failed(memory, &error));
+    assert_int_equal(stand.knobs.cuda_get("events"), 0);
+    (void)muster_cuda_enter(stand.cuda);
+    muster_cuda_stream_free(stand.cuda, first);
+    muster_cuda_leave(stand.cuda, NULL);
+    muster_device_memory_close(memory);
+    (void)sem_destroy(&gate);
+}
+
 static void the_first_failure_is_kept(void **state)
 {
     struct muster_device_memory *memory = must_open(0);
@@ -181,6 +226,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(without_far_memory_it_is_the_hosts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_first_failure_is_kept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(wait_waits_for_the_programs_stream, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stream_waits_for_another_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_device_of_an_address_is_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_cannot_be_opened_leaves_nothing, set_up, tear_down),
     };
