@@ -389,24 +389,37 @@ bool muster_py_tensors_reserve(struct muster_py_tensors *tensors, size_t count)
 }
 
 /* One buffer, or a list or tuple of them. */
-bool muster_py_tensors_open(struct muster_py_tensors *tensors, PyObject *object, const char *dtype)
+static bool tensors_add_all(struct muster_py_tensors *tensors, PyObject *object, const char *dtype,
+                            bool is_written)
 {
     bool is_list = PyList_Check(object), is_right;
     Py_ssize_t count;
 
-    muster_py_tensors_init(tensors);
-    tensors->takes_device = true;
     if (!is_list && !PyTuple_Check(object))
-        return muster_py_tensors_add(tensors, object, dtype, true);
+        return muster_py_tensors_add(tensors, object, dtype, is_written);
     count = PySequence_Size(object);
     is_right = muster_py_tensors_reserve(tensors, (size_t)count);
     for (Py_ssize_t i = 0; is_right && i < count; i++) {
         PyObject *item = PySequence_GetItem(object, i);
 
-        is_right = item != NULL && muster_py_tensors_add(tensors, item, dtype, true);
+        is_right = item != NULL && muster_py_tensors_add(tensors, item, dtype, is_written);
         Py_XDECREF(item);
     }
     if (!is_right)
         muster_py_tensors_close(tensors);
     return is_right;
+}
+
+bool muster_py_tensors_open(struct muster_py_tensors *tensors, PyObject *object, const char *dtype)
+{
+    muster_py_tensors_init(tensors);
+    tensors->takes_device = true;
+    return tensors_add_all(tensors, object, dtype, true);
+}
+
+bool muster_py_tensors_open_as(struct muster_py_tensors *tensors, PyObject *object,
+                               const char *dtype, bool is_written)
+{
+    muster_py_tensors_init(tensors);
+    return tensors_add_all(tensors, object, dtype, is_written);
 }

@@ -76,6 +76,9 @@ bool muster_py_tensors_add(struct muster_py_tensors *tensors, PyObject *object, 
 /** Init with one buffer, or with those of a list or tuple; they may be in device memory. Nothing is open after a
  * failure. */
 bool muster_py_tensors_open(struct muster_py_tensors *tensors, PyObject *object, const char *dtype);
+/** The same with those in host memory alone, which need not be writable. */
+bool muster_py_tensors_open_as(struct muster_py_tensors *tensors, PyObject *object,
+                               const char *dtype, bool is_written);
 void muster_py_tensors_close(struct muster_py_tensors *tensors);
 
 #endif

@@ -107,7 +107,7 @@ static PyObject *run_uneven(PyObject *self, struct muster_py_call *call, PyObjec
         muster_py_tensors_close(&tensors);
         return NULL;
     }
-    return muster_py_call_run_tensors(muster_py_strategy_of(self), call, &tensors);
+    return muster_py_call_run_tensors(muster_py_members_of(self, call), call, &tensors);
 }
 
 /* --- Parts of the members, of one length or by counts --- */
@@ -120,10 +120,10 @@ static enum muster_rc run_reduce_scatter(struct muster_strategy *strategy,
         muster_py_parts_of(&call->tensors[0], counts->of_input, counts->count);
 
     if (counts->of_input == NULL)
-        return muster_strategy_reduce_scatter(strategy, &call->tensors[0], &call->tensors[1],
-                                              call->reduction);
-    return muster_strategy_reduce_scatter_uneven(strategy, &parts, &call->tensors[1],
-                                                 call->reduction);
+        return MUSTER_PY_RUN(strategy, call, reduce_scatter, &call->tensors[0], &call->tensors[1],
+                             call->reduction);
+    return MUSTER_PY_RUN(strategy, call, reduce_scatter_uneven, &parts, &call->tensors[1],
+                         call->reduction);
 }
 
 PyObject *muster_py_strategy_reduce_scatter(PyObject *self, PyObject *const *args, Py_ssize_t count,
@@ -149,7 +149,7 @@ static enum muster_rc run_all_gather(struct muster_strategy *strategy, struct mu
     const struct muster_parts output =
         muster_py_parts_of(&call->tensors[1], counts->of_output, counts->output_count);
 
-    return muster_strategy_all_gather_uneven(strategy, &call->tensors[0], &output);
+    return MUSTER_PY_RUN(strategy, call, all_gather_uneven, &call->tensors[0], &output);
 }
 
 static enum muster_rc run_all_to_all(struct muster_strategy *strategy, struct muster_py_call *call)
@@ -160,7 +160,7 @@ static enum muster_rc run_all_to_all(struct muster_strategy *strategy, struct mu
     const struct muster_parts output =
         muster_py_parts_of(&call->tensors[1], counts->of_output, counts->output_count);
 
-    return muster_strategy_all_to_all_uneven(strategy, &input, &output);
+    return MUSTER_PY_RUN(strategy, call, all_to_all_uneven, &input, &output);
 }
 
 PyObject *muster_py_strategy_all_gather_uneven(PyObject *self, PyObject *const *args,
@@ -203,14 +203,14 @@ PyObject *muster_py_strategy_all_to_all_uneven(PyObject *self, PyObject *const *
 
 static enum muster_rc run_gather(struct muster_strategy *strategy, struct muster_py_call *call)
 {
-    return muster_strategy_gather(strategy, &call->tensors[0],
-                                  call->count > 1 ? &call->tensors[1] : NULL, call->root);
+    return MUSTER_PY_RUN(strategy, call, gather, &call->tensors[0],
+                         call->count > 1 ? &call->tensors[1] : NULL, call->root);
 }
 
 static enum muster_rc run_scatter(struct muster_strategy *strategy, struct muster_py_call *call)
 {
-    return muster_strategy_scatter(strategy, call->count > 1 ? &call->tensors[0] : NULL,
-                                   &call->tensors[call->count - 1], call->root);
+    return MUSTER_PY_RUN(strategy, call, scatter, call->count > 1 ? &call->tensors[0] : NULL,
+                         &call->tensors[call->count - 1], call->root);
 }
 
 static PyObject *run_rooted(PyObject *self, const char *name, struct muster_py_call *call,
@@ -230,7 +230,7 @@ static PyObject *run_rooted(PyObject *self, const char *name, struct muster_py_c
                              is_gather ? none_as_null(values[1]) : values[1], dtype))
         return NULL;
     call->root = (uint32_t)root;
-    return muster_py_call_run_tensors(muster_py_strategy_of(self), call, &tensors);
+    return muster_py_call_run_tensors(muster_py_members_of(self, call), call, &tensors);
 }
 
 PyObject *muster_py_strategy_gather(PyObject *self, PyObject *const *args, Py_ssize_t count,
@@ -253,12 +253,12 @@ PyObject *muster_py_strategy_scatter(PyObject *self, PyObject *const *args, Py_s
 
 static enum muster_rc run_send(struct muster_strategy *strategy, struct muster_py_call *call)
 {
-    return muster_strategy_send(strategy, call->tensors, call->root);
+    return MUSTER_PY_RUN(strategy, call, send, call->tensors, call->root);
 }
 
 static enum muster_rc run_receive(struct muster_strategy *strategy, struct muster_py_call *call)
 {
-    return muster_strategy_receive(strategy, call->tensors, call->root);
+    return MUSTER_PY_RUN(strategy, call, receive, call->tensors, call->root);
 }
 
 static PyObject *run_message(PyObject *self, const char *name, struct muster_py_call *call,
@@ -278,7 +278,7 @@ static PyObject *run_message(PyObject *self, const char *name, struct muster_py_
                              dtype))
         return NULL;
     call->root = (uint32_t)rank;
-    return muster_py_call_run_tensors(muster_py_strategy_of(self), call, &tensors);
+    return muster_py_call_run_tensors(muster_py_members_of(self, call), call, &tensors);
 }
 
 PyObject *muster_py_strategy_send(PyObject *self, PyObject *const *args, Py_ssize_t count,
@@ -307,8 +307,8 @@ static enum muster_rc run_exchange(struct muster_strategy *strategy, struct must
     const struct partners *partners = call->data;
     bool is_sent = partners->to != MUSTER_SPLIT_NOBODY;
 
-    return muster_strategy_exchange(strategy, &call->tensors[0], (uint32_t)partners->to,
-                                    &call->tensors[is_sent ? 1 : 0], (uint32_t)partners->from);
+    return MUSTER_PY_RUN(strategy, call, exchange, &call->tensors[0], (uint32_t)partners->to,
+                         &call->tensors[is_sent ? 1 : 0], (uint32_t)partners->from);
 }
 
 PyObject *muster_py_strategy_exchange(PyObject *self, PyObject *const *args, Py_ssize_t count,
@@ -329,5 +329,5 @@ PyObject *muster_py_strategy_exchange(PyObject *self, PyObject *const *args, Py_
         !muster_py_pair_open(&tensors, partners.to != MUSTER_SPLIT_NOBODY ? values[0] : NULL,
                              partners.from != MUSTER_SPLIT_NOBODY ? values[2] : NULL, dtype))
         return NULL;
-    return muster_py_call_run_tensors(muster_py_strategy_of(self), &call, &tensors);
+    return muster_py_call_run_tensors(muster_py_members_of(self, &call), &call, &tensors);
 }

@@ -26,6 +26,7 @@ PyMODINIT_FUNC PyInit__muster(void)
         return NULL;
     if (!muster_py_calls_watch_forks() || !muster_py_add_errors(module) ||
         !muster_py_add_tensor(module) || !muster_py_add_strategy(module) ||
+        !muster_py_add_split(module) || !muster_py_add_micro_batches(module) ||
         !muster_py_add_request(module) || !muster_py_add_params(module) ||
         !muster_py_add_publisher(module) || !muster_py_add_reader(module) ||
         !muster_py_add_dataset(module) || !muster_py_add_xla(module) ||

@@ -7,7 +7,8 @@ enum muster_rc muster_py_run_all_reduce(struct muster_strategy *strategy,
     struct muster_communication_options options;
 
     if (call->timeout_ns == 0 && call->bytes_per_pack == 0)
-        return muster_strategy_all_reduce(strategy, call->tensors, call->count, call->reduction);
+        return MUSTER_PY_RUN(strategy, call, all_reduce, call->tensors, call->count,
+                             call->reduction);
     options = muster_strategy_communication(strategy);
     if (call->timeout_ns > 0)
         options.timeout_ns = call->timeout_ns;
@@ -22,19 +23,22 @@ PyObject *muster_py_strategy_all_reduce(PyObject *self, PyObject *const *args, P
 {
     static const char *const names[] = {"tensors",        "op", "dtype", "timeout",
                                         "bytes_per_pack", NULL};
-    PyObject *values[5];
+    static const char *const split_names[] = {"tensors", "op", "dtype", NULL};
+    PyObject *values[5] = {NULL};
     struct muster_py_call call = {.run = muster_py_run_all_reduce};
+    struct muster_py_strategy *strategy = muster_py_members_of(self, &call);
     struct muster_py_tensors tensors;
     const char *dtype;
 
-    if (!muster_py_read_arguments("all_reduce", names, 1, args, count, keywords, values) ||
+    if (!muster_py_read_arguments("all_reduce", call.split != NULL ? split_names : names, 1, args,
+                                  count, keywords, values) ||
         !muster_py_read_reduction(values[1], &call.reduction) ||
         !muster_py_read_text(values[2], &dtype) ||
         !muster_py_read_seconds(values[3], &call.timeout_ns) ||
         !muster_py_read_number(values[4], 0, SIZE_MAX, &call.bytes_per_pack) ||
         !muster_py_tensors_open(&tensors, values[0], dtype))
         return NULL;
-    return muster_py_call_run_tensors(muster_py_strategy_of(self), &call, &tensors);
+    return muster_py_call_run_tensors(strategy, &call, &tensors);
 }
 
 enum muster_rc muster_py_run_all_reduce_weighted(struct muster_strategy *strategy,
@@ -63,12 +67,12 @@ PyObject *muster_py_strategy_all_reduce_weighted(PyObject *self, PyObject *const
 enum muster_rc muster_py_run_broadcast(struct muster_strategy *strategy,
                                        struct muster_py_call *call)
 {
-    return muster_strategy_broadcast(strategy, call->tensors, call->root);
+    return MUSTER_PY_RUN(strategy, call, broadcast, call->tensors, call->root);
 }
 
 static enum muster_rc run_reduce(struct muster_strategy *strategy, struct muster_py_call *call)
 {
-    return muster_strategy_reduce(strategy, call->tensors, call->reduction, call->root);
+    return MUSTER_PY_RUN(strategy, call, reduce, call->tensors, call->reduction, call->root);
 }
 
 PyObject *muster_py_strategy_broadcast(PyObject *self, PyObject *const *args, Py_ssize_t count,
@@ -89,7 +93,7 @@ PyObject *muster_py_strategy_broadcast(PyObject *self, PyObject *const *args, Py
         !muster_py_tensors_add(&tensors, values[0], dtype, true))
         return NULL;
     call.root = (uint32_t)root;
-    return muster_py_call_run_tensors(muster_py_strategy_of(self), &call, &tensors);
+    return muster_py_call_run_tensors(muster_py_members_of(self, &call), &call, &tensors);
 }
 
 PyObject *muster_py_strategy_reduce(PyObject *self, PyObject *const *args, Py_ssize_t count,
@@ -111,17 +115,17 @@ PyObject *muster_py_strategy_reduce(PyObject *self, PyObject *const *args, Py_ss
         !muster_py_tensors_add(&tensors, values[0], dtype, true))
         return NULL;
     call.root = (uint32_t)root;
-    return muster_py_call_run_tensors(muster_py_strategy_of(self), &call, &tensors);
+    return muster_py_call_run_tensors(muster_py_members_of(self, &call), &call, &tensors);
 }
 
 static enum muster_rc run_all_gather(struct muster_strategy *strategy, struct muster_py_call *call)
 {
-    return muster_strategy_all_gather(strategy, &call->tensors[0], &call->tensors[1]);
+    return MUSTER_PY_RUN(strategy, call, all_gather, &call->tensors[0], &call->tensors[1]);
 }
 
 static enum muster_rc run_all_to_all(struct muster_strategy *strategy, struct muster_py_call *call)
 {
-    return muster_strategy_all_to_all(strategy, &call->tensors[0], &call->tensors[1]);
+    return MUSTER_PY_RUN(strategy, call, all_to_all, &call->tensors[0], &call->tensors[1]);
 }
 
 static PyObject *run_exchange(PyObject *self, const char *name, struct muster_py_call *call,
@@ -142,7 +146,7 @@ static PyObject *run_exchange(PyObject *self, const char *name, struct muster_py
         muster_py_tensors_close(&tensors);
         return NULL;
     }
-    return muster_py_call_run_tensors(muster_py_strategy_of(self), call, &tensors);
+    return muster_py_call_run_tensors(muster_py_members_of(self, call), call, &tensors);
 }
 
 PyObject *muster_py_strategy_all_gather(PyObject *self, PyObject *const *args, Py_ssize_t count,
@@ -163,8 +167,8 @@ PyObject *muster_py_strategy_all_to_all(PyObject *self, PyObject *const *args, P
 
 static enum muster_rc run_barrier(struct muster_strategy *strategy, struct muster_py_call *call)
 {
-    (void)call;
-    return muster_strategy_barrier(strategy);
+    return call->split != NULL ? muster_strategy_split_barrier(call->split)
+                               : muster_strategy_barrier(strategy);
 }
 
 PyObject *muster_py_strategy_barrier(PyObject *self, PyObject *unused)
@@ -172,7 +176,7 @@ PyObject *muster_py_strategy_barrier(PyObject *self, PyObject *unused)
     struct muster_py_call call = {.run = run_barrier, .is_short = true};
 
     (void)unused;
-    return muster_py_call_run(muster_py_strategy_of(self), &call);
+    return muster_py_call_run(muster_py_members_of(self, &call), &call);
 }
 
 static enum muster_rc run_check_health(struct muster_strategy *strategy,

@@ -147,24 +147,25 @@ PyObject *muster_py_strategy_start(PyObject *self, PyObject *const *args, Py_ssi
     PyObject *object = PyType_GenericAlloc(request_type, 0), *result;
     struct request_object *ours = object != NULL ? request_of(object) : NULL;
     struct muster_py_call call = {.run = run_start, .is_short = true};
+    struct muster_py_strategy *owner = muster_py_members_of(self, &call);
 
     if (ours == NULL)
         return NULL;
+    ours->request.split = call.split;
     if (!read_start(ours, args, count, keywords)) {
         Py_DECREF(object);
         return NULL;
     }
     call.data = &ours->request;
     call.opened = &ours->tensors;
-    result = muster_py_call_run(muster_py_strategy_of(self), &call);
+    result = muster_py_call_run(owner, &call);
     if (result == NULL) {
         muster_py_tensors_close(&ours->tensors);
         Py_DECREF(object);
         return NULL;
     }
     Py_DECREF(result);
-    Py_INCREF(self);
-    ours->owner = muster_py_strategy_of(self);
+    ours->owner = (struct muster_py_strategy *)Py_NewRef((PyObject *)owner);
     Py_INCREF(object); /* the library's */
     muster_list_append(&ours->owner->requests, &ours->node);
     return object;

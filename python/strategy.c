@@ -2,6 +2,7 @@
  * only close, or the end of the process, ends it. */
 #include "python/request.h"
 
+#include <muster/micro_batches.h>
 #include <muster/strategy_preemption.h>
 #include <muster/strategy_role.h>
 
@@ -59,7 +60,9 @@ static bool run_entered(struct muster_py_strategy *self, struct muster_py_call *
     if (rc == MUSTER_OK)
         rc = call->run(self->strategy, call);
     if (rc != MUSTER_OK) {
-        error = *muster_strategy_error(self->strategy);
+        error = call->error != NULL && call->error->rc != MUSTER_OK
+                    ? *call->error
+                    : *muster_strategy_error(self->strategy);
         error.rc = rc;
     }
     muster_py_calls_leave(&self->calls);
@@ -132,6 +135,8 @@ static PyObject *strategy_close(PyObject *self, PyObject *unused)
         return NULL;
     strategy = ours->strategy;
     if (strategy != NULL) {
+        muster_micro_batches_close(ours->micro);
+        ours->micro = NULL;
         muster_py_strategy_free_unused(ours);
         muster_py_strategy_keep_tensors(ours);
         ours->strategy = NULL;
@@ -367,6 +372,17 @@ static PyMethodDef strategy_methods[] = {
     {"exchange", FAST(muster_py_strategy_exchange), METH_FASTCALL | METH_KEYWORDS,
      "exchange(output, to, input, source, dtype=None)\n--\n\nSend output to rank to and receive "
      "input from rank source, both at once. None: nobody."},
+    {"split", FAST(muster_py_strategy_split), METH_FASTCALL | METH_KEYWORDS,
+     "split(colors)\n--\n\nA Split: groups of those members whose tasks have one color, for all of "
+     "this strategy's life. colors: a list with the color of each task (a number; None: this task "
+     "has no group), or a dictionary whose keys are indices of tasks, or pairs (task type, index). "
+     "All members make the same splits, at most 16, in the same order; also after the first begin, "
+     "and then a program that is started again makes them all before it calls an operation on "
+     "one."},
+    {"micro_batches", FAST(muster_py_strategy_micro_batches), METH_FASTCALL | METH_KEYWORDS,
+     "micro_batches(slots, elements, dtype='f32')\n--\n\nMicroBatches: divide each step into so "
+     "many slots, at most 65,536, of one tensor of so many elements each. Once, before the first "
+     "begin, alike on all members."},
     {"start", FAST(muster_py_strategy_start), METH_FASTCALL | METH_KEYWORDS,
      "start(kind, input=None, output=None, op='sum', rank=0, weight=0, timeout=None, "
      "input_counts=None, output_counts=None, dtype=None)\n--\n\nStart an operation, and return a "

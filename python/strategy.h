@@ -5,6 +5,8 @@
 #include "python/call.h"
 #include "python/tensor.h"
 
+struct muster_micro_batches;
+
 struct muster_py_strategy {
     /* clang-format off */
     PyObject_HEAD
@@ -14,9 +16,10 @@ struct muster_py_strategy {
     struct muster_py_calls calls;
     uint64_t step;
     bool is_restored;
-    struct muster_list tensors;  /* that exist: struct muster_py_memory */
-    struct muster_list unused;   /* that nobody has any more, freed by the next call */
-    struct muster_list requests; /* that the library holds: struct request_object */
+    struct muster_list tensors;         /* that exist: struct muster_py_memory */
+    struct muster_list unused;          /* that nobody has any more, freed by the next call */
+    struct muster_list requests;        /* that the library holds: struct request_object */
+    struct muster_micro_batches *micro; /* NULL: its steps are not divided */
 };
 
 static inline struct muster_py_strategy *muster_py_strategy_of(PyObject *self)
@@ -40,6 +43,7 @@ void muster_py_strategy_leave(struct muster_py_strategy *self);
 struct muster_py_call {
     enum muster_rc (*run)(struct muster_strategy *strategy, struct muster_py_call *call);
     const struct muster_py_tensors *opened; /* whose streams come first; NULL: none */
+    struct muster_strategy_split *split;    /* NULL: among all members */
     struct muster_tensor *tensors;
     size_t count;
     enum muster_reduction reduction;
@@ -48,8 +52,18 @@ struct muster_py_call {
     const char *text;
     bool is_short;              /* keeps the GIL until it waits */
     PyObject *invalid_argument; /* the class of that error */
+    struct muster_error
+        *error; /* what run has failed with, where it says so; NULL: the strategy's */
     void *data;
 };
+
+/** The library's function of this name, among those that the call is for. */
+#define MUSTER_PY_RUN(strategy, call, name, ...)                                                   \
+    ((call)->split != NULL ? muster_strategy_split_##name((call)->split, __VA_ARGS__)              \
+                           : muster_strategy_##name(strategy, __VA_ARGS__))
+
+/** self is a strategy, or a split of one, which is put into the call: the strategy. split.c */
+struct muster_py_strategy *muster_py_members_of(PyObject *self, struct muster_py_call *call);
 
 /** None. */
 PyObject *muster_py_call_run(struct muster_py_strategy *self, struct muster_py_call *call);
@@ -97,6 +111,11 @@ MUSTER_PY_METHOD(all_to_all_uneven);
 MUSTER_PY_METHOD(send);
 MUSTER_PY_METHOD(receive);
 MUSTER_PY_METHOD(exchange);
+/* split.c, micro_batches.c */
+MUSTER_PY_METHOD(split);
+MUSTER_PY_METHOD(micro_batches);
+bool muster_py_add_split(PyObject *module);
+bool muster_py_add_micro_batches(PyObject *module);
 /* request.c */
 MUSTER_PY_METHOD(start);
 MUSTER_PY_METHOD_OF_NOTHING(poll);

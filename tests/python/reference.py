@@ -12,7 +12,7 @@ HEAD = """# Python: reference
 What the package has, in the words of its docstrings; `tests/python/reference.py` makes this page of them.
 [python.md](python.md) is the guide, `python/muster/_muster.pyi` has the types of arguments.
 """
-C_CLASSES = {"muster.Strategy": ("Strategy", "Tensor", "Request")}
+C_CLASSES = {"muster.Strategy": ("Strategy", "Split", "MicroBatches", "Tensor", "Request")}
 FILES = [  # module, file, names
     ("muster.Elastic", "elastic.py", ("Elastic",)),
     ("muster.data", "data.py", ("Dataset", "lines", "csv", "fixed", "tfrecord", "numbers")),

@@ -47,6 +47,24 @@ def test_the_request_of_the_page_ends(job):
     job(blocks(PAGE, "python")[6], 2, prelude="").end()
 
 
+def test_the_grid_of_the_page_averages_by_columns(job):
+    run = job(blocks(PAGE, "python")[7], 4, prelude="")
+
+    run.end()
+    assert sorted(line.split(maxsplit=1)[-1] for line in run.text().splitlines() if "row " in line) == [
+        f"row {rank} of 2 [1. 1. 1. 2. 2. 2.]" for rank in (0, 0, 1, 1)]
+
+
+def test_the_micro_batches_of_the_page_have_the_same_bits(job):
+    lines = []
+    for n in (1, 3):
+        run = job(blocks(PAGE, "python")[8], n, prelude="")
+        run.end()
+        lines += [line[line.index("weights"):] for line in run.text().splitlines() if "weights [" in line]
+
+    assert len(lines) == 2 and lines[0] == lines[1] and lines[0].startswith("weights [1. 2. 3. 4.]"), lines
+
+
 def test_the_commands_of_the_page_install_and_run():
     """What tests/tools/install-strangers has done by the page's first lines, and the last line."""
     sys.path.insert(0, str(conftest.SOURCE / "tests/lib"))
