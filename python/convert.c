@@ -340,6 +340,7 @@ void muster_py_tensors_close(struct muster_py_tensors *tensors)
 {
     for (size_t i = 0; i < tensors->count; i++)
         PyBuffer_Release(&tensors->buffers[i]);
+    tensors->count = 0;
     if (tensors->streams != tensors->few_streams)
         PyMem_Free(tensors->streams);
     if (tensors->buffers != tensors->few_buffers)

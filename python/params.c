@@ -1,6 +1,8 @@
 /* A client of the servers of tables: open, the steps that it has completed, close. */
 #include "python/params.h"
 
+#include <muster/tls.h>
+
 static struct muster_py_params *params_of(PyObject *self)
 {
     return (struct muster_py_params *)self;
@@ -33,15 +35,20 @@ static PyObject *raise_op(const struct muster_params_op *op, enum muster_rc rc)
     return muster_py_raise_error(&error, NULL);
 }
 
-PyObject *muster_py_params_end(struct muster_py_params *self, const struct muster_params_op *op,
-                               enum muster_rc rc)
+PyObject *muster_py_params_result(const struct muster_params_op *op, enum muster_rc rc)
 {
-    muster_py_runtime_leave(&self->runtime);
     if (rc != MUSTER_OK)
         return raise_op(op, rc);
     if (PyErr_Occurred()) /* a handler has raised when the answer was there */
         return NULL;
     Py_RETURN_NONE;
+}
+
+PyObject *muster_py_params_end(struct muster_py_params *self, const struct muster_params_op *op,
+                               enum muster_rc rc)
+{
+    muster_py_runtime_leave(&self->runtime);
+    return muster_py_params_result(op, rc);
 }
 
 PyObject *muster_py_params_wait(struct muster_py_params *self, struct muster_params_op *op,
@@ -94,6 +101,7 @@ static PyObject *params_close(PyObject *self, PyObject *const *args, Py_ssize_t 
     if (!muster_py_runtime_enter(&ours->runtime, false))
         return NULL;
     error.rc = close_entered(ours, timeout_ns);
+    muster_py_params_requests_release(ours);
     if (error.rc == MUSTER_OK)
         Py_RETURN_NONE;
     (void)muster_error_set(&error, error.rc, "the server has not acknowledged all pushes in time");
@@ -117,26 +125,47 @@ static void params_dealloc(PyObject *self)
 
 /* --- Open --- */
 
-static bool read_options(PyObject *args, PyObject *keywords, struct muster_params_options *options,
-                         uint64_t *ret_timeout_ns)
+/** The arguments of a client. */
+struct opening {
+    struct muster_params_options options;
+    struct muster_tls_options tls;
+    int has_tls;
+    uint64_t timeout_ns;
+};
+
+static bool tls_check(struct opening *opening)
+{
+    const struct muster_tls_options *tls = &opening->tls;
+
+    if ((tls->cert_file == NULL) != (tls->key_file == NULL))
+        return muster_py_raise(PyExc_ValueError,
+                               "tls_cert and tls_key must both be given, got one of them") != NULL;
+    opening->has_tls |= tls->cert_file != NULL || tls->ca_file != NULL;
+    return true;
+}
+
+static bool read_options(PyObject *args, PyObject *keywords, struct opening *ret_opening)
 {
     static const char *const names[] = {
-        "server",          "job",         "source",  "clock_sources",
-        "queue_max_bytes", "host_memory", "timeout", NULL};
+        "server",  "job", "source", "clock_sources", "queue_max_bytes", "host_memory",
+        "timeout", "tls", "tls_ca", "tls_cert",      "tls_key",         NULL};
+    struct muster_params_options *options = &ret_opening->options;
+    struct muster_tls_options *tls = &ret_opening->tls;
     PyObject *clock_sources = NULL, *queue = NULL, *timeout = NULL;
     uint64_t sources;
     int has_host_memory = 1;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "s|$zzOOpO:Client", (char **)(uintptr_t)names,
-                                     &options->server, &options->job, &options->source,
-                                     &clock_sources, &queue, &has_host_memory, &timeout) ||
+    if (!PyArg_ParseTupleAndKeywords(
+            args, keywords, "s|$zzOOpOpzzz:Client", (char **)(uintptr_t)names, &options->server,
+            &options->job, &options->source, &clock_sources, &queue, &has_host_memory, &timeout,
+            &ret_opening->has_tls, &tls->ca_file, &tls->cert_file, &tls->key_file) ||
         !muster_py_read_number(clock_sources, 0, UINT32_MAX, &sources) ||
         !muster_py_read_number(queue, 0, UINT64_MAX, &options->queue_max_bytes) ||
-        !muster_py_read_timeout(timeout, ret_timeout_ns))
+        !muster_py_read_timeout(timeout, &ret_opening->timeout_ns))
         return false;
     options->clock_sources = (uint32_t)sources;
     options->no_host_memory = has_host_memory == 0;
-    return true;
+    return tls_check(ret_opening);
 }
 
 static void cancel_open(void *data)
@@ -147,15 +176,20 @@ static void cancel_open(void *data)
     muster_params_close(self->params, muster_loop_now_ns(self->runtime.env->loop), on_told);
 }
 
-static bool open_entered(struct muster_py_params *self, struct muster_params_options *options,
-                         uint64_t timeout_ns, struct muster_error *ret_error)
+static bool open_entered(struct muster_py_params *self, struct opening *opening,
+                         struct muster_error *ret_error)
 {
-    enum muster_rc rc;
+    struct muster_params_options *options = &opening->options;
+    struct muster_env *env = self->runtime.env;
+    enum muster_rc rc = MUSTER_OK;
 
-    options->connect_deadline_ns = muster_py_runtime_deadline(&self->runtime, timeout_ns);
+    options->connect_deadline_ns = muster_py_runtime_deadline(&self->runtime, opening->timeout_ns);
     options->data = self;
     muster_py_runtime_expect(&self->runtime);
-    rc = muster_params_open(self->runtime.env, options, on_told, &self->params, ret_error);
+    if (opening->has_tls)
+        rc = muster_tls_open(env, &opening->tls, &env->tls, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_params_open(env, options, on_told, &self->params, ret_error);
     if (rc == MUSTER_OK) {
         rc = muster_py_runtime_wait(&self->runtime, cancel_open, self);
         if (rc == MUSTER_OK && !self->is_closing)
@@ -169,23 +203,23 @@ static bool open_entered(struct muster_py_params *self, struct muster_params_opt
 
 static PyObject *params_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    struct muster_params_options options = {0};
+    struct opening opening = {.has_tls = 0};
     struct muster_error error = {.rc = MUSTER_OK};
     struct muster_py_params *self;
-    uint64_t timeout_ns;
 
-    if (!read_options(args, keywords, &options, &timeout_ns))
+    if (!read_options(args, keywords, &opening))
         return NULL;
     self = params_of(PyType_GenericAlloc(type, 0));
     if (self == NULL)
         return NULL;
-    self->clock_sources = options.clock_sources;
+    muster_list_init(&self->requests);
+    self->clock_sources = opening.options.clock_sources;
     if (!muster_py_runtime_open(&self->runtime) ||
         !muster_py_runtime_enter(&self->runtime, false)) {
         Py_DECREF((PyObject *)self);
         return NULL;
     }
-    if (open_entered(self, &options, timeout_ns, &error)) {
+    if (open_entered(self, &opening, &error)) {
         muster_py_runtime_leave(&self->runtime);
         if (!PyErr_Occurred())
             return (PyObject *)self;
@@ -324,5 +358,6 @@ static PyType_Spec params_spec = {
 
 bool muster_py_add_params(PyObject *module)
 {
-    return muster_py_add_type(module, &params_spec, NULL) && muster_py_add_params_table(module);
+    return muster_py_add_type(module, &params_spec, NULL) && muster_py_add_params_table(module) &&
+           muster_py_add_params_request(module);
 }

@@ -6,6 +6,8 @@
 
 #include <muster/params.h>
 
+struct muster_py_params_request;
+
 struct muster_py_params {
     /* clang-format off */
     PyObject_HEAD
@@ -15,6 +17,8 @@ struct muster_py_params {
     uint32_t clock_sources;
     uint64_t clock; /* of the last tick */
     bool is_closing;
+    struct muster_list requests;              /* that the library holds; with the GIL */
+    struct muster_py_params_request *awaited; /* by the call that runs; NULL: none */
 };
 
 /** Wait for what was started with rc, leave the call, and give None or raise. op->data is muster_py_params's. */
@@ -23,7 +27,28 @@ PyObject *muster_py_params_wait(struct muster_py_params *self, struct muster_par
 /** Leave the call, and give None or raise what rc says. */
 PyObject *muster_py_params_end(struct muster_py_params *self, const struct muster_params_op *op,
                                enum muster_rc rc);
+/** None, or raise what rc says. With the GIL. */
+PyObject *muster_py_params_result(const struct muster_params_op *op, enum muster_rc rc);
 void muster_py_params_on_done(struct muster_params_op *op, enum muster_rc rc);
+
+/* --- params_request.c --- */
+
+/** One that is not started; free it by Py_DECREF. kind is a literal. */
+struct muster_py_params_request *muster_py_params_request_new(const char *kind);
+struct muster_py_tensors *muster_py_params_request_tensors(struct muster_py_params_request *self);
+struct muster_params_op *muster_py_params_request_op(struct muster_py_params_request *self);
+/** Before the start of its operation, whose callback is muster_py_params_on_request_done. */
+void muster_py_params_request_own(struct muster_py_params_request *self,
+                                  struct muster_py_params *owner);
+void muster_py_params_on_request_done(struct muster_params_op *op, enum muster_rc rc);
+/** After its start: the library holds it, too. Returns it. */
+PyObject *muster_py_params_request_hold(struct muster_py_params_request *self);
+/** Let go of those that have ended. With the GIL, outside of calls. */
+void muster_py_params_requests_release(struct muster_py_params *owner);
+bool muster_py_add_params_request(PyObject *module);
+
+/* --- Others --- */
+
 /** The arguments of the method `table`; names are borrowed from them. */
 bool muster_py_read_schema(PyObject *args, PyObject *keywords, struct muster_params_schema *schema,
                            uint64_t *ret_timeout_ns);

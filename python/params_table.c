@@ -2,6 +2,7 @@
 #include "python/params.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define SHORT_BYTES_MAX 65536u /* more bytes than these take longer than getting the GIL back */
 
@@ -71,6 +72,7 @@ static bool add_values(struct muster_py_tensors *tensors, const struct table_obj
 struct table_call {
     enum muster_rc (*start)(struct muster_params_op *op, struct table_call *call,
                             uint64_t deadline_ns);
+    muster_params_op_fn *done;
     struct muster_params_table *table;
     struct muster_params_rows rows;
     void *ret_values;
@@ -86,7 +88,9 @@ static PyObject *table_run(PyObject *self, struct table_call *call,
     struct muster_params_op op = {.data = client};
     PyObject *result = NULL;
 
+    muster_py_params_requests_release(client);
     call->table = table_of(self)->table;
+    call->done = muster_py_params_on_done;
     if (muster_py_runtime_enter(&client->runtime, tensors->bytes <= SHORT_BYTES_MAX)) {
         muster_py_runtime_expect(&client->runtime);
         result = muster_py_params_wait(
@@ -129,8 +133,7 @@ static bool open_rows(PyObject *self, PyObject *keys, PyObject *values, PyObject
 static enum muster_rc start_push(struct muster_params_op *op, struct table_call *call,
                                  uint64_t deadline_ns)
 {
-    return muster_params_push_start(op, call->table, &call->rows, deadline_ns,
-                                    muster_py_params_on_done);
+    return muster_params_push_start(op, call->table, &call->rows, deadline_ns, call->done);
 }
 
 static PyObject *table_push(PyObject *self, PyObject *const *args, Py_ssize_t count,
@@ -153,9 +156,8 @@ static enum muster_rc start_pull(struct muster_params_op *op, struct table_call 
 {
     if (call->min_clock > 0)
         return muster_params_pull_after_start(op, call->table, &call->rows, call->min_clock,
-                                              deadline_ns, muster_py_params_on_done);
-    return muster_params_pull_start(op, call->table, &call->rows, deadline_ns,
-                                    muster_py_params_on_done);
+                                              deadline_ns, call->done);
+    return muster_params_pull_start(op, call->table, &call->rows, deadline_ns, call->done);
 }
 
 static PyObject *table_pull(PyObject *self, PyObject *const *args, Py_ssize_t count,
@@ -178,7 +180,7 @@ static enum muster_rc start_push_pull(struct muster_params_op *op, struct table_
                                       uint64_t deadline_ns)
 {
     return muster_params_push_pull_start(op, call->table, &call->rows, call->ret_values,
-                                         deadline_ns, muster_py_params_on_done);
+                                         deadline_ns, call->done);
 }
 
 static PyObject *table_push_pull(PyObject *self, PyObject *const *args, Py_ssize_t count,
@@ -230,14 +232,30 @@ static enum muster_rc start_push_range(struct muster_params_op *op, struct table
                                        uint64_t deadline_ns)
 {
     return muster_params_tensor_start(op, call->table, &call->range, MUSTER_PARAMS_DIRECTION_PUSH,
-                                      deadline_ns, muster_py_params_on_done);
+                                      deadline_ns, call->done);
 }
 
 static enum muster_rc start_pull_range(struct muster_params_op *op, struct table_call *call,
                                        uint64_t deadline_ns)
 {
     return muster_params_tensor_start(op, call->table, &call->range, MUSTER_PARAMS_DIRECTION_PULL,
-                                      deadline_ns, muster_py_params_on_done);
+                                      deadline_ns, call->done);
+}
+
+static bool open_range(PyObject *self, PyObject *values, struct muster_py_tensors *tensors,
+                       struct table_call *call)
+{
+    muster_py_tensors_init(tensors);
+    if (!add_values(tensors, table_of(self), values, 0, call->start == start_pull_range) ||
+        (tensors->tensors[0].count == 0 &&
+         muster_py_raise(PyExc_ValueError, "values must have at least one element, got none") ==
+             NULL)) {
+        muster_py_tensors_close(tensors);
+        return false;
+    }
+    call->range.values = tensors->tensors[0].data;
+    call->range.count = tensors->tensors[0].count;
+    return true;
 }
 
 static PyObject *run_range(PyObject *self, PyObject *values, PyObject *offset, PyObject *timeout,
@@ -245,19 +263,10 @@ static PyObject *run_range(PyObject *self, PyObject *values, PyObject *offset, P
 {
     struct muster_py_tensors tensors;
 
-    muster_py_tensors_init(&tensors);
     if (!muster_py_read_number(offset, 0, MUSTER_PARAMS_TENSOR_ELEMENTS_MAX, &call->range.offset) ||
-        !muster_py_read_timeout(timeout, &call->timeout_ns))
+        !muster_py_read_timeout(timeout, &call->timeout_ns) ||
+        !open_range(self, values, &tensors, call))
         return NULL;
-    if (!add_values(&tensors, table_of(self), values, 0, call->start == start_pull_range) ||
-        (tensors.tensors[0].count == 0 &&
-         muster_py_raise(PyExc_ValueError, "values must have at least one element, got none") ==
-             NULL)) {
-        muster_py_tensors_close(&tensors);
-        return NULL;
-    }
-    call->range.values = tensors.tensors[0].data;
-    call->range.count = tensors.tensors[0].count;
     return table_run(self, call, &tensors);
 }
 
@@ -284,6 +293,101 @@ static PyObject *table_pull_range(PyObject *self, PyObject *const *args, Py_ssiz
         !muster_py_read_number(values[2], 0, UINT64_MAX, &call.range.min_clock))
         return NULL;
     return run_range(self, values[0], values[1], values[3], &call);
+}
+
+/* --- Requests --- */
+
+static const struct kind {
+    const char *name;
+    enum muster_rc (*start)(struct muster_params_op *op, struct table_call *call,
+                            uint64_t deadline_ns);
+    bool is_range, has_answer;
+} kinds[] = {
+    {"push", start_push, false, false},           {"pull", start_pull, false, true},
+    {"push_pull", start_push_pull, false, true},  {"push_range", start_push_range, true, false},
+    {"pull_range", start_pull_range, true, true},
+};
+
+static const struct kind *kind_of(PyObject *value)
+{
+    const char *text;
+
+    if (!muster_py_read_text(value, &text))
+        return NULL;
+    for (size_t i = 0; text != NULL && i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (strcmp(kinds[i].name, text) == 0)
+            return &kinds[i];
+    PyErr_Format(PyExc_ValueError,
+                 "kind must be push, pull, push_pull, push_range or pull_range, got %R", value);
+    return NULL;
+}
+
+/** The arguments of start, by their places. */
+enum { KIND, KEYS, VALUES, ANSWER, OFFSET, MIN_CLOCK, TIMEOUT, ARGUMENTS };
+
+static bool read_start(PyObject *self, const struct kind *kind, PyObject *const *values,
+                       struct muster_py_tensors *tensors, struct table_call *call)
+{
+    PyObject *answer = kind->has_answer ? values[ANSWER] : NULL;
+
+    call->start = kind->start;
+    call->done = muster_py_params_on_request_done;
+    call->table = table_of(self)->table;
+    if (!muster_py_read_number(values[OFFSET], 0, MUSTER_PARAMS_TENSOR_ELEMENTS_MAX,
+                               &call->range.offset) ||
+        !muster_py_read_number(values[MIN_CLOCK], 0, UINT64_MAX, &call->min_clock) ||
+        !muster_py_read_timeout(values[TIMEOUT], &call->timeout_ns))
+        return false;
+    call->range.min_clock = call->min_clock;
+    if (kind->is_range)
+        return open_range(self, values[VALUES], tensors, call);
+    if (answer == NULL || answer == Py_None)
+        answer = kind->has_answer ? values[VALUES] : NULL;
+    return open_rows(self, values[KEYS], values[VALUES], answer, tensors, call);
+}
+
+/* Enters and leaves. */
+static PyObject *request_start(struct muster_py_params *client, struct table_call *call,
+                               struct muster_py_params_request *request)
+{
+    struct muster_params_op *op = muster_py_params_request_op(request);
+    size_t bytes = muster_py_params_request_tensors(request)->bytes;
+    enum muster_rc rc;
+
+    if (!muster_py_runtime_enter(&client->runtime, bytes <= SHORT_BYTES_MAX))
+        return NULL;
+    rc = call->start(op, call, muster_py_runtime_deadline(&client->runtime, call->timeout_ns));
+    muster_py_runtime_leave(&client->runtime);
+    if (rc != MUSTER_OK)
+        return muster_py_params_result(op, rc);
+    return muster_py_params_request_hold(request);
+}
+
+static PyObject *table_start(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                             PyObject *keywords)
+{
+    static const char *const names[] = {"kind",   "keys",      "values",  "answer",
+                                        "offset", "min_clock", "timeout", NULL};
+    PyObject *values[ARGUMENTS], *result = NULL;
+    struct muster_py_params *client = client_of(table_of(self));
+    struct muster_py_params_request *request;
+    struct table_call call = {.min_clock = 0};
+    const struct kind *kind;
+
+    if (!muster_py_read_arguments("start", names, 3, args, count, keywords, values))
+        return NULL;
+    muster_py_params_requests_release(client);
+    kind = kind_of(values[KIND]);
+    request = kind != NULL ? muster_py_params_request_new(kind->name) : NULL;
+    if (request == NULL)
+        return NULL;
+    if (read_start(self, kind, values, muster_py_params_request_tensors(request), &call)) {
+        muster_py_params_request_own(request, client);
+        result = request_start(client, &call, request);
+    }
+    if (result == NULL)
+        Py_DECREF((PyObject *)request);
+    return result;
 }
 
 /* --- Attributes --- */
@@ -395,6 +499,9 @@ static PyMethodDef table_methods[] = {
     {"pull_range", FAST(table_pull_range), METH_FASTCALL | METH_KEYWORDS,
      "pull_range(values, offset=0, min_clock=0, timeout=30)\n--\n\nFetch elements of a tensor from "
      "offset on."},
+    {"start", FAST(table_start), METH_FASTCALL | METH_KEYWORDS,
+     "start(kind, keys, values, answer=None, offset=0, min_clock=0, timeout=30)\n--\n\nStart an "
+     "operation, and return a ParamsRequest for it; keys is None for a range."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -6,7 +6,7 @@
     print(table.pull([1, 2]))
 
 `muster params serve` starts a server. docs/params.md says what it promises; include/muster/params.h has the errors. Each
-call waits until the server has answered. A client reconnects by itself, and a push is applied once.
+call but Table.start waits until the server has answered. A client reconnects by itself, and a push is applied once.
 """
 
 import atexit
@@ -47,6 +47,11 @@ class Client(_muster.ParamsClient):
     source is a name that keeps this worker's position across processes: started again under it, it goes on, and the
     older process is refused with muster.Aborted. clock_sources says how many sources tick; 0: this one does not.
     Threads may share a client: their calls wait for one another. As a context it closes itself.
+
+    tls: connections are under TLS, and the server's certificate is checked against the authorities of the system, or
+    those in the PEM file tls_ca. tls_cert and tls_key are PEM files with this client's certificate and its key, for a
+    server that demands one. Each of the three implies tls. muster.NotFound names a file that is not there;
+    muster.Unauthenticated says why a side refuses the other.
     """
 
     def __new__(cls, *args, **words):
@@ -136,9 +141,57 @@ class Table:
 
     def pull_range(self, values=None, offset=0, min_clock=0, timeout=30):
         """A tensor's elements from offset on, into values or a new array of all the rest."""
-        values = numpy.empty(self.elements - offset, NUMPY_TYPES[self.dtype]) if values is None else values
+        values = self._empty_range(offset) if values is None else values
         self._table.pull_range(_array(values), offset, min_clock, timeout)
         return values
 
+    def start(self, kind, keys=None, values=None, answer=None, offset=0, min_clock=0, timeout=30):
+        """Start an operation, and return a Request for it. kind is the name of the blocking call: "push", "pull",
+        "push_pull" (with keys), "push_range" or "pull_range" (with offset), whose arguments and errors these are.
+
+        Pushes are applied in the order of their starts, blocking calls included; a pull of rows has those before it, and
+        perhaps later ones; operations on one tensor take effect in their order. The request has the arrays until it is
+        done: they must not be written meanwhile, nor those read that are pulled into. A push that does not fit into the
+        client's queue raises muster.ResourceExhausted here."""
+        keys = None if keys is None else _keys(keys)
+        if values is None and kind in ("pull", "pull_range"):
+            values = self._empty_range(offset) if keys is None else self._empty(len(keys))
+        if answer is None and kind == "push_pull":
+            answer = self._empty(len(keys))
+        answer = values if kind in ("pull", "pull_range") else answer
+        memory = _array(values)
+        answer_memory = memory if answer is values else None if answer is None else _array(answer)
+        return Request(self._table.start(kind, keys, memory, answer_memory, offset, min_clock, timeout), answer)
+
     def _empty(self, count):
         return numpy.empty((count, self.row_elements), NUMPY_TYPES[self.dtype])
+
+    def _empty_range(self, offset):
+        return numpy.empty(self.elements - offset, NUMPY_TYPES[self.dtype])
+
+
+class Request:
+    """A push or pull that was started: Table.start. It goes on while the program computes."""
+
+    def __init__(self, request, answer):
+        self._request, self._answer = request, answer
+
+    @property
+    def kind(self):
+        """"push", "pull", …"""
+        return self._request.kind
+
+    @property
+    def done(self):
+        """Whether it has ended: wait does not wait then."""
+        return self._request.done
+
+    def wait(self):
+        """Wait until it has ended, and return what the blocking call would return; raises what that would raise. Ctrl-C
+        cancels it."""
+        self._request.wait()
+        return self._answer
+
+    def cancel(self):
+        """It ends with muster.Cancelled, unless its answer is here. A push that has left may still be applied."""
+        self._request.cancel()

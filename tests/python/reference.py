@@ -20,7 +20,7 @@ FILES = [  # module, file, names
     ("muster.torch", "torch/ddp.py", ("DistributedDataParallel",)),
     ("muster.torch.backend", "torch/backend.py", ("init_process_group",)),
     ("muster.jax", "jax.py", ("all_reduce", "pmean", "broadcast", "jit", "errors", "Elastic")),
-    ("muster.params", "params.py", ("Client", "Table")),
+    ("muster.params", "params.py", ("Client", "Table", "Request")),
     ("muster.publication", "publication.py", ("Publisher", "Reader", "Version")),
 ]
 

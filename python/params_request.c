@@ -1,0 +1,220 @@
+/* The type muster.params.Request: a push or pull that goes on while the program computes. The library holds a request,
+ * and with it the buffers of its arrays, until it has ended. Ends are told on the thread that drives the loop. */
+#include "python/params.h"
+
+#include <stdatomic.h>
+
+struct muster_py_params_request {
+    /* clang-format off */
+    PyObject_HEAD
+        /* clang-format on */
+        struct muster_py_params *owner; /* NULL: it was not started */
+    struct muster_list node;            /* in the owner's requests until it is let go */
+    struct muster_params_op op;
+    struct muster_py_tensors tensors;
+    const char *kind;
+    enum muster_rc rc; /* written before has_ended */
+    /* Set by the loop's thread, with release, as the last thing that it does here; read with acquire. */
+    atomic_bool has_ended;
+};
+
+static PyTypeObject *request_type;
+
+static struct muster_py_params_request *request_of(PyObject *self)
+{
+    return (struct muster_py_params_request *)self;
+}
+
+static bool request_has_ended(const struct muster_py_params_request *self)
+{
+    return atomic_load_explicit(&self->has_ended, memory_order_acquire);
+}
+
+/* --- Starting --- */
+
+struct muster_py_params_request *muster_py_params_request_new(const char *kind)
+{
+    PyObject *self = PyType_GenericAlloc(request_type, 0);
+
+    if (self == NULL)
+        return NULL;
+    request_of(self)->kind = kind;
+    muster_py_tensors_init(&request_of(self)->tensors);
+    return request_of(self);
+}
+
+struct muster_py_tensors *muster_py_params_request_tensors(struct muster_py_params_request *self)
+{
+    return &self->tensors;
+}
+
+struct muster_params_op *muster_py_params_request_op(struct muster_py_params_request *self)
+{
+    return &self->op;
+}
+
+void muster_py_params_on_request_done(struct muster_params_op *op, enum muster_rc rc)
+{
+    struct muster_py_params_request *self =
+        MUSTER_CONTAINER_OF(op, struct muster_py_params_request, op);
+
+    self->rc = rc;
+    if (self->owner->awaited == self)
+        muster_py_runtime_tell(&self->owner->runtime, rc);
+    atomic_store_explicit(&self->has_ended, true, memory_order_release);
+}
+
+/* The loop may tell the end as soon as the call is left. */
+void muster_py_params_request_own(struct muster_py_params_request *self,
+                                  struct muster_py_params *owner)
+{
+    self->owner = (struct muster_py_params *)Py_NewRef((PyObject *)owner);
+}
+
+PyObject *muster_py_params_request_hold(struct muster_py_params_request *self)
+{
+    Py_INCREF((PyObject *)self); /* the library's */
+    muster_list_append(&self->owner->requests, &self->node);
+    return (PyObject *)self;
+}
+
+/* Letting go of an object may run code of the program, which starts others: the list is looked at anew each time. */
+void muster_py_params_requests_release(struct muster_py_params *owner)
+{
+    bool is_found = true;
+
+    while (is_found) {
+        struct muster_py_params_request *ended = NULL;
+
+        MUSTER_LIST_EACH (&owner->requests, each, struct muster_py_params_request, node) {
+            if (request_has_ended(each)) {
+                ended = each;
+                break;
+            }
+        }
+        is_found = ended != NULL;
+        if (ended == NULL)
+            continue;
+        muster_list_remove(&ended->node);
+        muster_py_tensors_close(&ended->tensors);
+        muster_py_tensors_init(&ended->tensors);
+        Py_DECREF((PyObject *)ended); /* the library's */
+    }
+}
+
+static void request_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    struct muster_py_params_request *ours = request_of(self);
+
+    muster_py_tensors_close(&ours->tensors);
+    Py_XDECREF((PyObject *)ours->owner);
+    ((freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* --- Ending --- */
+
+static void cancel_op(void *data)
+{
+    muster_params_op_cancel(data);
+}
+
+/* Within a call. */
+static void end_wait(struct muster_py_params_request *self)
+{
+    struct muster_py_params *owner = self->owner;
+
+    if (request_has_ended(self))
+        return;
+    muster_py_runtime_expect(&owner->runtime);
+    owner->awaited = self;
+    (void)muster_py_runtime_wait(&owner->runtime, cancel_op, &self->op);
+    owner->awaited = NULL;
+}
+
+static PyObject *request_wait(PyObject *self, PyObject *unused)
+{
+    struct muster_py_params_request *ours = request_of(self);
+    PyObject *result;
+
+    (void)unused;
+    if (!request_has_ended(ours)) {
+        if (!muster_py_runtime_enter(&ours->owner->runtime, true))
+            return NULL;
+        end_wait(ours);
+        muster_py_runtime_leave(&ours->owner->runtime);
+    }
+    Py_INCREF(self);
+    muster_py_params_requests_release(ours->owner);
+    result = muster_py_params_result(&ours->op, ours->rc);
+    Py_DECREF(self);
+    return result;
+}
+
+static PyObject *request_cancel(PyObject *self, PyObject *unused)
+{
+    struct muster_py_params_request *ours = request_of(self);
+
+    (void)unused;
+    if (!request_has_ended(ours)) {
+        if (!muster_py_runtime_enter(&ours->owner->runtime, true))
+            return NULL;
+        if (!request_has_ended(ours))
+            muster_params_op_cancel(&ours->op);
+        muster_py_runtime_leave(&ours->owner->runtime);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *request_get_done(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(request_has_ended(request_of(self)));
+}
+
+static PyObject *request_get_kind(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyUnicode_FromString(request_of(self)->kind);
+}
+
+/* --- The type --- */
+
+#define SLOT(function) ((void *)(uintptr_t)(function))
+
+static PyMethodDef request_methods[] = {
+    {"wait", request_wait, METH_NOARGS,
+     "wait()\n--\n\nWait until it has ended; raises what the blocking call would raise."},
+    {"cancel", request_cancel, METH_NOARGS,
+     "cancel()\n--\n\nIt ends with Cancelled, unless its answer is here. A push that has left may "
+     "still be applied."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef request_attributes[] = {
+    {"done", request_get_done, NULL, "Whether it has ended: wait does not wait then.", NULL},
+    {"kind", request_get_kind, NULL, "'push', 'pull', 'push_pull', 'push_range' or 'pull_range'.",
+     NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot request_slots[] = {
+    {Py_tp_dealloc, SLOT(request_dealloc)},
+    {Py_tp_methods, request_methods},
+    {Py_tp_getset, request_attributes},
+    {Py_tp_doc, SLOT("A push or pull that was started: see muster.params.Table.start.")},
+    {0, NULL},
+};
+
+static PyType_Spec request_spec = {
+    .name = "muster._muster.ParamsRequest",
+    .basicsize = sizeof(struct muster_py_params_request),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = request_slots,
+};
+
+bool muster_py_add_params_request(PyObject *module)
+{
+    return muster_py_add_type(module, &request_spec, &request_type);
+}
