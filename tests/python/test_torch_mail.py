@@ -371,3 +371,102 @@ say("done", x.item())
 """, 2)
     run.end()
     assert [words for _, _, words in run.said()] == [["done", "2.0"]] * 2
+
+
+# --- From any rank ---
+
+class Senders:
+    """Several members, each as a Sender; what they do is done at once."""
+
+    def __init__(self, **parts):
+        self.senders = {int(name[1:]): Sender(*each) for name, each in parts.items()}
+
+    def start(self, kind, input=None, output=None, rank=None):
+        sender = self.senders[rank]
+        if not sender.parts:
+            return Request(False)    # nothing comes, and it lives
+        return sender.start(kind, input, output, rank)
+
+    def poll(self):
+        raise AssertionError("a wait for what never comes")
+
+
+def test_the_first_message_with_the_key_is_taken_from_whoever_sends_it():
+    mail = Mail(Senders(r1=[envelope(OTHER, small)], r2=[envelope(KEY, large), large.view(numpy.uint8)], r3=[envelope(KEY, small)]))
+    output, second, third = numpy.zeros(LARGE), numpy.zeros(3), numpy.zeros(3)
+
+    receiving = mail.receive_any([1, 2, 3], KEY, output)
+    receiving.wait()
+    assert receiving.rank == 2 and (output == large).all() and not mail.is_awaited
+    mail.receive(1, OTHER, second).wait()
+    any_third = mail.receive_any([1, 2, 3], KEY, third)
+    any_third.wait()
+    assert any_third.rank == 3 and (second == small).all() and (third == small).all()
+
+
+def test_a_death_of_one_of_several_senders_is_no_error():
+    class OneIsDead(Senders):
+        def start(self, kind, input=None, output=None, rank=None):
+            if rank == 1:
+                raise muster.Aborted("it is dead")
+            return super().start(kind, input, output, rank)
+    mail = Mail(OneIsDead(r2=[envelope(KEY, small)]))
+    receiving = mail.receive_any([1, 2], KEY, numpy.zeros(3))
+
+    receiving.wait()
+    assert receiving.rank == 2
+    with pytest.raises(muster.Aborted, match="dead"):
+        mail.receive_any([1], KEY, numpy.zeros(3)).wait()
+
+
+def test_a_receive_from_any_ends_when_all_are_gone():
+    mail = Mail(Sender())
+
+    with pytest.raises(muster.Aborted, match="dead"):
+        mail.receive_any([1, 2, 3], KEY, numpy.zeros(3)).wait()
+    assert not mail.is_awaited
+
+
+def test_a_receive_from_any_is_forgotten_by_all(monkeypatch):
+    monkeypatch.setattr(mail_module, "KEPT_BYTES_MAX", 100)
+    mail = Mail(Senders(r1=[envelope(OTHER, small)], r2=[envelope(OTHER, small)]))
+
+    with pytest.raises(muster.ResourceExhausted, match="rank 1 with tag 1 is awaited"):
+        mail.receive_any([1, 2], KEY, numpy.zeros(3)).wait()
+    assert not mail.is_awaited
+
+
+def test_recv_without_a_source_gives_the_rank(job):
+    run = job("""
+import muster.torch.backend as backend, torch, torch.distributed as dist
+backend.init_process_group()
+rank = dist.get_rank()
+x, seen = torch.zeros(1000), []
+for _ in range(2):    # in any order
+    if rank == 0:
+        seen += [(source := dist.recv(x, tag=4), x[0].item() == source, x[999].item() == source) for _ in range(3)]
+    else:
+        dist.send(torch.full((1000,), float(rank)), 0, tag=4)
+assert rank != 0 or sorted(seen) == [(source, True, True) for source in (1, 1, 2, 2, 3, 3)], seen
+group, small = dist.new_group([3, 1], sort_ranks=False), torch.zeros(2, 2)
+if rank == 1:
+    assert dist.recv(small.t(), group=group, tag=7) == 3 and (small == 5).all()    # ranks of all, also in a group
+    work = dist.irecv(small, group=group)
+    work.wait()
+    assert work._source_rank() == 0 and (small == 6).all()
+elif rank == 3:
+    dist.send(torch.full((2, 2), 5.0), 1, group=group, tag=7)
+    dist.send(torch.full((2, 2), 6.0), 1, group=group)
+alone = dist.new_group([2])
+if rank == 2:
+    try:
+        dist.recv(x, group=alone)
+        assert False
+    except ValueError as error:
+        assert "another member" in str(error), error
+dist.barrier()
+dist.destroy_process_group()
+say("done")
+""", 4)
+    run.end()
+    assert [words for _, _, words in run.said()] == [["done"]] * 4

@@ -209,6 +209,21 @@ def average(gradients):
     _everyone.average(*array_of(gradients))
 
 
+_plain_recv_anysource = dist.ProcessGroup.recv_anysource
+
+
+def _recv_anysource(group, tensors, tag):
+    """dist.recv asks the work for its source, which a work of Python cannot tell through PyTorch's trampoline (torch 2.15):
+    a backend of this module is called without it."""
+    try:
+        backend = group._get_backend(tensors[0].device)
+    except RuntimeError:  # the group has none for this device
+        backend = None
+    if isinstance(backend, Backend):
+        return backend.recv_anysource(tensors, tag)
+    return _plain_recv_anysource(group, tensors, tag)
+
+
 def members_of_step():
     """What an Elastic tells of its steps, if the group is elastic."""
     return _everyone if isinstance(_everyone, OfStep) else None
@@ -216,3 +231,4 @@ def members_of_step():
 
 dist.Backend.register_backend("muster", _create, extended_api=True, devices=["cpu"])
 dist.register_rendezvous_handler("muster", _rendezvous)
+dist.ProcessGroup.recv_anysource = _recv_anysource

@@ -59,19 +59,37 @@ class Sending:
 
 
 class Receiving:
-    """A message that is awaited from a rank."""
+    """A message that is awaited from a rank, or from whichever of several ranks sends it first: rank is then its sender
+    when it is done."""
 
-    def __init__(self, mail, rank, key, array):
-        self.mail, self.rank, self.key, self.bytes = mail, rank, key, _bytes_of(array)
+    def __init__(self, mail, ranks, key, array):
+        self.mail, self.key, self.bytes = mail, key, _bytes_of(array)
+        self.ranks = ranks  # those that may still send it
+        self.rank = ranks[0] if len(ranks) == 1 else None
         self.done, self.error = False, None
 
     def wait(self):
-        self.mail.wait(lambda: self.done or self.mail.is_full(self.rank), self.mail.requests_of(self.rank))
+        requests = self.mail.requests_of(self.rank) if self.rank is not None else ()
+        self.mail.wait(lambda: self.done or self._is_hopeless(), requests)
         if not self.done:
             self.mail.forget(self)
             self.end(self.mail.error_of_full(self))
         if self.error is not None:
             raise self.error
+
+    def _is_hopeless(self):
+        return all(self.mail.is_full(rank) for rank in self.ranks)
+
+    def begin(self, rank):
+        """It comes from this rank, and from no other."""
+        self.mail.forget(self)
+        self.rank = rank
+
+    def lose(self, rank, error):
+        """This rank sends nothing more."""
+        self.ranks = [each for each in self.ranks if each != rank]
+        if not self.ranks:
+            self.end(error)
 
     def end(self, error=None):
         self.done, self.error = True, error
@@ -143,8 +161,13 @@ class Mail:
         del self._broken[rank]
 
     def receive(self, rank, key, array):
-        receiving = Receiving(self, rank, key, array)
-        self._awaited.setdefault(rank, []).append(receiving)
+        return self.receive_any([rank], key, array)
+
+    def receive_any(self, ranks, key, array):
+        """The first message with this key from one of the ranks: what the others send with it stays theirs."""
+        receiving = Receiving(self, list(ranks), key, array)
+        for rank in ranks:
+            self._awaited.setdefault(rank, []).append(receiving)
         try:
             self.go_on()
         except BaseException:
@@ -154,9 +177,10 @@ class Mail:
 
     def forget(self, receiving):
         """Its array is not written to any more, unless its bytes are on their way."""
-        awaited = self._awaited.get(receiving.rank, [])
-        if receiving in awaited:
-            awaited.remove(receiving)
+        for rank in receiving.ranks:
+            awaited = self._awaited.get(rank, [])
+            if receiving in awaited:
+                awaited.remove(receiving)
 
     def let_go(self, sending):
         if sending in self._sendings:
@@ -295,7 +319,8 @@ class Mail:
                 each.end(self.error_of_full(each))
 
     def error_of_full(self, receiving):
-        rank, kept = receiving.rank, self._kept.get(receiving.rank, [])
+        rank = receiving.ranks[0]
+        kept = self._kept.get(rank, [])
         (_, tag), count = _head_of(self._held[rank])
         tags = ", ".join(str(each) for each in sorted({key[1] for key, _ in kept}))
         return muster.ResourceExhausted(
@@ -320,7 +345,7 @@ class Mail:
         if reading is not None and (reading.key is not None or isinstance(error, muster.Aborted)):
             return
         for each in self._awaited.pop(rank, []):
-            each.end(error)
+            each.lose(rank, error)
 
     def _open(self, rank, reading):
         """The reading of an envelope is that of its message from here on: what fails is this message."""
@@ -330,7 +355,7 @@ class Mail:
             self._held[rank] = reading.memory
             return
         if receiving is not None:
-            self._awaited[rank].remove(receiving)
+            receiving.begin(rank)
         reading.key, reading.receiving = key, receiving
         self._read_message(rank, reading.memory, receiving)
 
@@ -349,7 +374,7 @@ class Mail:
             if receiving is not None:
                 del self._kept[rank][place]
                 self._kept_bytes[rank] -= _room_of(len(content))
-                awaited.remove(receiving)
+                receiving.begin(rank)
                 self._deliver(rank, key, content, receiving)
                 return True
         return False

@@ -43,9 +43,9 @@ def work_of(result):
 class _Message(_BaseWork):
     """A send or receive that goes on; `then` runs when it has ended well."""
 
-    def __init__(self, message, then=None):
+    def __init__(self, message, then=None, ranks=()):
         super().__init__()
-        self.message, self.then = message, then
+        self.message, self.then, self.ranks = message, then, ranks
 
     def wait(self, timeout=None):
         self.message.wait()
@@ -53,6 +53,12 @@ class _Message(_BaseWork):
         if then:
             then()
         return True
+
+    def source_rank(self):
+        """The place of the sender in the group, when wait has returned."""
+        return self.ranks.index(self.message.rank)
+
+    _source_rank = source_rank
 
 
 class Operations:
@@ -199,22 +205,29 @@ class Operations:
             each.detach().copy_(part.view_as(each))
         return work_of(outputs)
 
-    def _message(self, kind, tensors, rank, tag):
+    def _message(self, kind, tensors, places, tag):
         if len(tensors) != 1:
             raise NotImplementedError("the backend muster has messages of one tensor")
         tensor = tensors[0]
         memory = tensor.detach() if tensor.is_contiguous() else tensor.detach().contiguous()
-        array, rank, key = array_of(memory)[0], self.members.ranks[rank], (self.members.number, tag)
+        array, key = array_of(memory)[0], (self.members.number, tag)
+        ranks = [self.members.ranks[place] for place in places]
         if kind == "send":
-            return _Message(self.members.mail.send(rank, key, array))
+            return _Message(self.members.mail.send(ranks[0], key, array))
         then = None if tensor.is_contiguous() else lambda: tensor.detach().copy_(memory)
-        return _Message(self.members.mail.receive(rank, key, array), then)
+        return _Message(self.members.mail.receive_any(ranks, key, array), then, self.members.ranks)
 
     def send(self, tensors, rank, tag):
-        return self._message("send", tensors, rank, tag)
+        return self._message("send", tensors, [rank], tag)
 
     def recv(self, tensors, rank, tag):
-        return self._message("receive", tensors, rank, tag)
+        return self._message("receive", tensors, [rank], tag)
+
+    def recv_anysource(self, tensors, tag):
+        others = [place for place in range(len(self.members.ranks)) if place != self.rank()]
+        if not others:
+            raise ValueError("a message from any rank needs another member of the group, and there is none")
+        return self._message("receive", tensors, others, tag)
 
     def barrier(self, options=None):
         self.members.run("barrier")
