@@ -148,8 +148,7 @@ class Subgroup:
             incoming[self._place][:] = outgoing[self._place]
         key = (self.number, -self._count)  # below all tags of programs
         self.mail.exchange(key, {self.ranks[i]: each for i, each in outgoing.items() if i != self._place},
-                           {self.ranks[i]: each for i, each in incoming.items() if i != self._place},
-                           [each for i, each in enumerate(self.ranks) if i != self._place])
+                           {self.ranks[i]: each for i, each in incoming.items() if i != self._place})
 
     def _gather_rows(self, array):
         rows = numpy.empty((len(self.ranks), array.size), array.dtype)

@@ -16,8 +16,8 @@ _HEAD_BYTES = 24  # group, tag, bytes
 _INLINE_BYTES = _ENVELOPE_BYTES - _HEAD_BYTES
 _SPINS = 200  # looks without a pause before those with one
 _PAUSE_S = 0.0001
-_NO_KEY = None  # that of no message: who awaits it hears only that the rank is gone
-_NOTHING = numpy.empty(0, numpy.uint8)
+_FOREVER_S = 1e9
+WAIT_S = 300  # for a message, as for each operation of the library
 KEPT_BYTES_MAX = 256 << 20  # of one rank; each message counts as an envelope at least
 
 
@@ -69,8 +69,11 @@ class Receiving:
         self.done, self.error = False, None
 
     def wait(self):
-        requests = self.mail.requests_of(self.rank) if self.rank is not None else ()
-        self.mail.wait(lambda: self.done or self._is_hopeless(), requests)
+        try:
+            self.mail.wait_in_time(lambda: self.done or self._is_hopeless(), self.key)
+        except BaseException:
+            self.mail.forget(self)
+            raise
         if not self.done:
             self.mail.forget(self)
             self.end(self.mail.error_of_full(self))
@@ -114,12 +117,14 @@ class Mail:
         self._kept_bytes = {}  # rank: what they count
         self._held = {}  # rank: the envelope for whose message there is no room
         self._reading = {}  # rank: _Reading
+        self._has_given_up = False  # an exchange: what others have sent for it still comes
         self._broken = {}  # rank: a Sending that could not be started whole
 
     @property
     def is_awaited(self):
-        """A receive is open, whose sender may wait for it."""
-        return any(self._awaited.values()) or any(each.key is not None for each in self._reading.values())
+        """A receive is open, whose sender may wait for it. So may one whose exchange was given up here."""
+        return (any(self._awaited.values()) or any(each.key is not None for each in self._reading.values())
+                or (self._has_given_up and bool(self._reading)))
 
     def send(self, rank, key, array):
         self._mend(rank)
@@ -191,39 +196,40 @@ class Mail:
         self.let_go(sending)
         self._given_up = [each for each in self._given_up + sending.requests if not each.done]
 
-    def requests_of(self, rank):
-        return [self._reading[rank].request] if rank in self._reading else []
-
-    def exchange(self, key, outgoing, incoming, watched=()):
-        """Arrays to and from ranks, all at once. When one fails, or a watched rank is gone, the rest is given up.
+    def exchange(self, key, outgoing, incoming):
+        """Arrays to and from ranks, all at once. When one fails the rest is given up.
 
         A member that hears of a death first gives up its own messages, too. So no message is waited for by itself: the
         one that tells of the death may be another.
         """
-        receivings, watches, sendings = [], [], []
+        receivings, sendings = [], []
         try:
             for rank, array in incoming.items():
                 receivings.append(self.receive(rank, key, array))
-            for rank in watched:
-                if rank not in incoming:
-                    watches.append(self.receive(rank, _NO_KEY, _NOTHING))
             for rank, array in outgoing.items():
                 sendings.append(self.send(rank, key, array))
-            works, telling = receivings + sendings, receivings + watches
-            if len({*incoming, *outgoing, *watched}) > 1:
-                self.wait(lambda: all(each.done for each in works) or any(each.error for each in telling))
-                for each in telling:
+            works = receivings + sendings
+            if len({*incoming, *outgoing}) > 1:
+                self.wait_in_time(lambda: all(each.done for each in works) or any(each.error for each in receivings), key)
+                for each in receivings:
                     if each.error is not None:
                         raise each.error
             for each in works:
                 each.wait()
         except BaseException:
+            self._has_given_up = True
+            for each in receivings:
+                self.forget(each)
             for each in sendings:
                 each.cancel()
             raise
-        finally:
-            for each in receivings + watches:
-                self.forget(each)
+
+    def wait_in_time(self, is_done, key):
+        """For a message with this key: the library does not end the reading of an envelope."""
+        end_s = time.monotonic() + WAIT_S
+        self.wait(lambda: is_done() or time.monotonic() > end_s)
+        if not is_done():
+            raise muster.DeadlineExceeded(f"no message with tag {key[1]} has come in {WAIT_S} s")
 
     def wait(self, is_done, requests=()):
         """Until it is done: receives that others may wait for go on meanwhile."""
@@ -312,9 +318,9 @@ class Mail:
         return not self._has_room(rank, count) and all(each.key != key for each in self._awaited.get(rank, []))
 
     def _end_operations(self, rank):
-        """The program, which is in the operation of a group, cannot make room."""
+        """End the operations of groups that wait for this rank: the program is inside of one, and receives nothing."""
         for each in list(self._awaited.get(rank, [])):
-            if each.key is not _NO_KEY and each.key[1] < 0:
+            if each.key[1] < 0:
                 self.forget(each)
                 each.end(self.error_of_full(each))
 
@@ -323,17 +329,18 @@ class Mail:
         kept = self._kept.get(rank, [])
         (_, tag), count = _head_of(self._held[rank])
         tags = ", ".join(str(each) for each in sorted({key[1] for key, _ in kept}))
+        awaited = "an operation of a group" if receiving.key[1] < 0 else f"recv with tag {receiving.key[1]}"
         return muster.ResourceExhausted(
-            f"a message of rank {rank} with tag {receiving.key[1]} is awaited, and the next one from there has tag {tag} and {count} "
-            f"bytes: {len(kept)} messages of {self._kept_bytes.get(rank, 0)} bytes (tags {tags or 'none'}) are kept that nobody has "
-            f"received, and the most is {KEPT_BYTES_MAX} bytes; receive those first")
+            f"{awaited} waits for rank {rank}, whose next message has tag {tag} and {count} bytes: messages that nobody has received "
+            f"may have {KEPT_BYTES_MAX} bytes, and {self._kept_bytes.get(rank, 0)} are in use; receive tag {tags or tag} first")
 
     def _has_room(self, rank, count):
         return self._kept_bytes.get(rank, 0) + _room_of(count) <= KEPT_BYTES_MAX
 
     def _read(self, rank):
+        """Whoever waits has a deadline, and the reading has none: one that ended would take the next message with it."""
         memory = numpy.empty(_ENVELOPE_BYTES, numpy.uint8)
-        self._reading[rank] = _Reading(self.strategy.start("receive", None, memory, rank=rank), memory)
+        self._reading[rank] = _Reading(self.strategy.start("receive", None, memory, rank=rank, timeout=_FOREVER_S), memory)
 
     def _fail(self, rank, reading, error):
         """The sender has given this message up: the next look reads on. Or it has gone: then that read fails at once."""
