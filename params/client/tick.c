@@ -90,7 +90,8 @@ static void op_tick(struct muster_params *params, struct muster_params_op *op)
     muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED,
                      "no memory to send the clock to the servers");
     MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
-        if (way != params->nowhere && way->was_open && !tick_send(way, &tick, op))
+        /* A server that leads shards decides about their rounds: it must know, also if it is away now. */
+        if (way != params->nowhere && (way->was_open || way->leads) && !tick_send(way, &tick, op))
             rc = error.rc;
     }
     muster_params_op_release(op, rc, &error);
