@@ -172,8 +172,9 @@ static enum muster_rc run_put(struct muster_strategy *strategy, struct muster_py
         return rc;
     if (ours->self->left == 0 ||
         !muster_micro_batches_next(ours->self->owner->micro, &ours->slot, &tensor))
-        return muster_error_set(call->error, MUSTER_FAILED_PRECONDITION,
-                                "put: this member has no further slot in this step");
+        return muster_error_set(
+            call->error, MUSTER_FAILED_PRECONDITION,
+            "put: all slots of this member in this step have been put; call sum");
     ours->self->left--;
     copy_all(&tensor, call, true);
     return MUSTER_OK;
@@ -190,7 +191,8 @@ static enum muster_rc run_sum(struct muster_strategy *strategy, struct muster_py
         return rc;
     if (ours->self->left > 0)
         return muster_error_set(call->error, MUSTER_FAILED_PRECONDITION,
-                                "sum: %u slots of this member have not been put", ours->self->left);
+                                "sum: all slots of this member must be put first, %u are missing",
+                                ours->self->left);
     (void)!muster_micro_batches_next(micro, &ours->slot, &tensor); /* there is none */
     ours->self->is_begun = false;
     rc = muster_micro_batches_sum(micro, &tensor);

@@ -12,10 +12,11 @@ MUSTER_MUST_CHECK enum muster_rc muster_replicas_reserve(struct muster_strategy 
                                                          enum muster_replicas_room_of which,
                                                          uint64_t bytes, void **ret_memory);
 
-/** Reduce each of `count` tensors over the local replicas, in their order: sums has one tensor of the host's memory for
- * each. tensors are those of the first replica, then those of the next one, and so are `places`, where they are. MEAN
- * divides by the local replicas. Errors: those of muster_replicas_wait_copies. */
 struct muster_replicas_copy;
+
+/** Reduce each of `count` tensors over the local replicas, in their order: sums has one tensor of the host's memory for
+ * each. places says where the tensors are: those of the first replica, then those of the next one. MEAN divides by the
+ * local replicas. Errors: those of muster_replicas_wait_copies. */
 MUSTER_MUST_CHECK enum muster_rc muster_replicas_fold(
     struct muster_strategy *strategy, const char *name, const struct muster_replicas_copy *places,
     const struct muster_tensor *sums, size_t count, enum muster_reduction reduction);

@@ -23,17 +23,18 @@ MUSTER_MUST_CHECK enum muster_rc muster_replicas_find(struct muster_strategy *st
                                                       size_t count);
 /** Whether some are on devices. */
 bool muster_replicas_are_far(const struct muster_replicas_copy *copies, size_t count);
-/** Copy those that are on devices from there to their host memory (is_out), or back; until wait. Errors: UNAVAILABLE,
- * RESOURCE_EXHAUSTED; wait is called all the same. */
+/** Start copying the values that are on devices to their host memory (is_out), or back.
+ * muster_replicas_wait_copies must follow, also after an error. Errors: UNAVAILABLE, RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_replicas_start_copies(
     struct muster_strategy *strategy, const char *name, const struct muster_replicas_copy *copies,
     size_t count, bool is_out);
-/** Wait for all copies. rc is that of start. Errors: UNAVAILABLE: the strategy has FAILED; else rc. */
+/** Wait for all copies that were started. rc: the result of muster_replicas_start_copies. Errors: UNAVAILABLE (a device
+ * has failed, and the strategy is FAILED), otherwise rc. */
 MUSTER_MUST_CHECK enum muster_rc muster_replicas_wait_copies(struct muster_strategy *strategy,
                                                              const char *name, enum muster_rc rc);
 
-/** Find all, and have the bytes of those that are read in host memory, which those that are only written have, too.
- * It holds until the next call of bring. */
+/** Give each value host memory, and copy the bytes of those that are read there. The memory holds until the next
+ * call. */
 MUSTER_MUST_CHECK enum muster_rc muster_replicas_bring(struct muster_strategy *strategy,
                                                        const char *name,
                                                        struct muster_replicas_copy *copies,

@@ -193,8 +193,9 @@ enum muster_rc muster_strategy_wait_stream(struct muster_strategy *strategy,
     enum muster_rc rc = muster_strategy_check(strategy, "wait_stream");
     void *own;
 
-    if (rc == MUSTER_OK)
-        rc = muster_strategy_memory_open_of(strategy, "wait_stream", tensor->data, &memory);
+    if (rc != MUSTER_OK || tensor->count == 0) /* its address may be NULL, which is on no device */
+        return rc;
+    rc = muster_strategy_memory_open_of(strategy, "wait_stream", tensor->data, &memory);
     if (rc != MUSTER_OK)
         return rc;
     own = muster_strategy_stream_of(strategy, memory);

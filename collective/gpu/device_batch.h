@@ -13,11 +13,12 @@ struct muster_device_batch {
     struct muster_cuda_event *event; /* after what the program's stream holds */
 };
 
-/** Errors: RESOURCE_EXHAUSTED, or the device's, with ret_error. */
+/** Make a stream and an event for copies of this device. Borrows memory until close. Errors:
+ * RESOURCE_EXHAUSTED, UNAVAILABLE. */
 MUSTER_MUST_CHECK enum muster_rc muster_device_batch_open(struct muster_device_batch *batch,
                                                           struct muster_device_memory *memory,
                                                           struct muster_error *ret_error);
-/** When it was waited for. All zero is accepted, and left. */
+/** Only after muster_device_batch_wait. A batch that is all zero is accepted, and stays so. */
 void muster_device_batch_close(struct muster_device_batch *batch);
 
 /**

@@ -49,8 +49,9 @@ MUSTER_API void muster_replicas_device_name(const struct muster_strategy *strate
 
 /** The GPU of a device, by its number in this process; MUSTER_NO_GPU: the device is a CPU. */
 MUSTER_API int muster_replicas_device_gpu(const struct muster_strategy *strategy, uint32_t device);
-/** A CUstream of the program on that device: muster_strategy_set_stream for each of them. INVALID_ARGUMENT (the device
- * is a CPU, or there is no such device), FAILED_PRECONDITION (another call is under way). */
+/** Name the program's stream (CUstream; NULL: the default one) on a device: copies of that device come after the work
+ * that the stream holds at the call, and so do begin and commit. Borrowed until the next call, or close.
+ * INVALID_ARGUMENT (the device is a CPU, or does not exist), FAILED_PRECONDITION (another call is under way). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_set_stream(
     struct muster_strategy *strategy, uint32_t device, void *stream);
 
@@ -65,13 +66,15 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_set_stream(
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_tensor_new(
     struct muster_strategy *strategy, uint32_t device, enum muster_dtype dtype, uint64_t count,
     struct muster_tensor *ret_tensor);
-/** Data NULL is accepted. */
+/** Free a tensor of muster_replicas_tensor_new, and set its data to NULL. Data NULL is accepted. */
 MUSTER_API void muster_replicas_tensor_free(struct muster_strategy *strategy,
                                             struct muster_tensor *tensor);
-/** Copy a whole tensor, wherever it is, from the host's memory, or to it, after what its device's stream holds. Not
- * within muster_replicas_run. UNAVAILABLE, RESOURCE_EXHAUSTED, FAILED_PRECONDITION (another call is under way). */
+/** Copy from host memory (`from`, tensor->count elements) to a tensor in host or device memory, after the work on its
+ * device's stream; done on return. Borrows both during the call. Not within muster_replicas_run.
+ * Errors: UNAVAILABLE, RESOURCE_EXHAUSTED, FAILED_PRECONDITION (another call is under way). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_write(
     struct muster_strategy *strategy, const struct muster_tensor *tensor, const void *from);
+/** Copy a tensor to host memory (`to`, room for tensor->count elements); otherwise as muster_replicas_write. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_read(struct muster_strategy *strategy,
                                                                  const struct muster_tensor *tensor,
                                                                  void *to);

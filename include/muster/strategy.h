@@ -36,14 +36,14 @@ struct muster_strategy_options {
      * calls end with UNAVAILABLE, which names it, and only close is left. The same on all members: begin refuses
      * one that differs with INVALID_ARGUMENT, which names both sides. */
     bool is_fixed_size;
-    /* Replicas of the model that this process computes side by side, one per device (muster/replicas.h).
-     * Members may have different numbers. 0: MUSTER_REPLICAS, else as many as devices allow, else 1. */
+    /* Replicas of the model that this process computes side by side, one per device (muster/replicas.h). Members may
+     * have different numbers. 0: MUSTER_REPLICAS; if that is unset, as many as `devices` gives, or 1. */
     uint32_t replica_count;
     uint32_t logical_device_count; /* devices over which each replica divides its tensors; 0: 1 */
     /* GPUs on which the replicas compute: "all" that the process sees, a list of their numbers there ("0,2"), or "cpu".
-     * Replica i has the next logical_device_count of them; one that is named twice counts twice. NULL: MUSTER_DEVICES,
-     * else "cpu". But in local mode (muster_strategy_is_local) without any of this, and without a replica_count, it is
-     * "all", if there are any. docs/gpu.md, "Several devices in one process". */
+     * Each replica has the next logical_device_count GPUs of the list; a GPU may be named twice. NULL: MUSTER_DEVICES.
+     * If that is unset, too: "all" in local mode (muster_strategy_is_local), if there are GPUs, no number of replicas
+     * is given and communication is not NCCL; otherwise "cpu". docs/gpu.md, "Several devices in one process". */
     const char *devices;
 };
 
@@ -63,8 +63,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_check_variables(
  * Owns:    gives; options are borrowed during the call.
  * Errors:  FAILED_PRECONDITION (not started by `muster run` and no registry named; or started by it
  *          and another strategy of this process is not closed yet: it is one member),
- *          UNAVAILABLE, UNIMPLEMENTED, RESOURCE_EXHAUSTED (devices, or communication NCCL, without a device, a
- *          driver or an NCCL),
+ *          UNAVAILABLE, UNIMPLEMENTED, RESOURCE_EXHAUSTED (`devices` or communication NCCL is asked for, and a device,
+ *          the driver or NCCL is missing or cannot be opened),
  *          INVALID_ARGUMENT, NOT_FOUND (TF_CONFIG, RANK, a variable of muster: the text names it).
  *          Who is missing shows in begin.
  */

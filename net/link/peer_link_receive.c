@@ -182,12 +182,14 @@ static bool take_step(struct muster_peer_link *link)
     return false;
 }
 
-/* Whoever demands TLS says hello to an opener in plain text, and closes. */
+/* A peer that demands TLS says hello to an opener in plain text, and closes. */
 static const char *loss_text(const struct muster_peer_link *link, bool is_eof)
 {
     if (link->is_opener && link->session == 0 && link->received == 0 &&
         !muster_tls_stream_is_one(link->stream))
-        return "the peer ended the connection, which has no TLS, before its first message";
+        return is_eof
+                   ? "the peer closed the connection, which has no TLS, before its first message"
+                   : "the connection, which has no TLS, was lost before the peer's first message";
     return is_eof ? "the peer closed the connection" : "the connection was lost";
 }
 

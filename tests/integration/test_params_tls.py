@@ -172,7 +172,7 @@ class Tls(unittest.TestCase):
         done = subprocess.run([MUSTER, "params", "cut", "--server", self.address, "--timeout", "2", folder], capture_output=True, text=True,
                               timeout=PATIENCE_S, check=False)
         self.assertEqual(done.returncode, 4, done.stderr)
-        self.assertIn("ended the connection, which has no TLS, before its first message", done.stderr)
+        self.assertRegex(done.stderr, "the connection, which has no TLS, .*before .*first message")
 
     def test_a_policy_knows_clients_by_their_certificates(self):
         policy = self.files.path("policy.json")

@@ -191,8 +191,9 @@ static bool server_check(struct inspect_server *server,
 {
     if (muster_incarnation_is_equal(&server->id, &found->id))
         return true;
-    muster_error_set(&server->error, MUSTER_FAILED_PRECONDITION,
-                     "another server answers at this address; give each server a --reach of its own");
+    muster_error_set(
+        &server->error, MUSTER_FAILED_PRECONDITION,
+        "another server answers at this address: this one is gone, or both have one --reach");
     return false;
 }
 

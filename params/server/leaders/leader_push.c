@@ -156,7 +156,7 @@ bool muster_params_leader_turnover(struct muster_params_leader *leader,
         header->offset == 0 || header->offset > MUSTER_PARAMS_SEQUENCE_MAX ||
         header->payload_bytes % sizeof(turned) != 0)
         return false;
-    server->has_digests = false; /* its push may come under another map, and not be taken */
+    server->has_digests = false; /* the push after it may be refused, under another map */
     for (uint32_t at = 0; at < header->payload_bytes; at += sizeof(turned)) {
         memcpy(&turned, payload + at, sizeof(turned));
         if (!muster_params_turned_is_sound(server, table, &turned))

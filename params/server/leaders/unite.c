@@ -91,7 +91,7 @@ static bool turned_adopt(struct muster_params_server *server, const struct muste
 
     if (bytes % sizeof(*turned) != 0)
         return false;
-    server->has_digests = false; /* its push may come to nothing here */
+    server->has_digests = false; /* the push after it may not be applied here */
     for (uint32_t i = 0; i < count; i++) {
         if (!muster_params_turned_is_sound(server, push->table, &turned[i]))
             return false;

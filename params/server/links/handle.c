@@ -572,9 +572,9 @@ bool muster_params_handle_tick(struct muster_params_client *client,
     struct muster_error error;
     enum muster_rc rc = muster_params_tick_unpack(payload, header->payload_bytes, &tick, &error);
 
-    /* It says nothing about the source then, nor does one that comes late over an older link.
-     * Whether the client knows the present map does not matter: it has the acknowledgements of
-     * all that it has pushed before, so all copies have that, whoever leads them now. */
+    /* A tick of an older process, or one that comes late over an older link, says nothing about the
+     * source's present steps. The client need not know the present map: a tick is sent when all
+     * earlier pushes are acknowledged, so all copies have these, whichever server leads now. */
     if (rc == MUSTER_OK && source->generation != client->generation)
         rc = muster_error_set(&error, MUSTER_ABORTED, "a younger process has opened this source");
     if (rc != MUSTER_OK)

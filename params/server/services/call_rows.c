@@ -228,8 +228,8 @@ enum muster_rc muster_params_call_pull_rows(struct muster_params_server *server,
 /* --- Runs --- */
 
 /* Rows of one shard stand together in their order, shards rise: the runs follow from the keys
- * alone. No run is marked as its source's first: only servers of a job look for the mark, and they
- * get such rows from a client, which sets it. starts[shard] is where the next row of that shard
+ * alone. No run gets the mark "first of its source": only servers of a job read the mark, and the
+ * clients of a job set it themselves. starts[shard] is where the next row of that shard
  * goes. */
 static void rows_sort(const struct muster_params_server *server,
                       const struct muster_params_push *push, uint32_t *starts,

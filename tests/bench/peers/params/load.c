@@ -3,7 +3,7 @@
  * one JSON line: of this run, and the p99 of all runs since the last line "warm". For params_table.
  * usage: load redis|memcached|muster write|read PORT CONNECTIONS DEPTH BATCH VALUE_BYTES KEYS SECONDS RATE
  * RATE: messages per second of all connections, at moments drawn at random (a Poisson process), 0: as fast as they
- * are answered. Of muster reads alone. */
+ * are answered. muster has only reads here. */
 #include "load.h"
 
 #include <arpa/inet.h>
