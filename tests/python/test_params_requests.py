@@ -142,7 +142,6 @@ def test_kills_of_the_server_lose_and_double_nothing(server, client):
     table, started = client.table("rows", 1), []
 
     for _ in range(4):
-        table.push([3], ones(1))    # it serves again: one that dies at once, time after time, is not started anew
         started += [table.start("push", [1, 2], ones(2)) for _ in range(50)]
         server.kill()
 

@@ -18,7 +18,7 @@
 #include "common/command.h"
 
 #define CHILDREN 2u
-/* After so many children in a row that died before they had the seat, the next one would die, too. */
+/* After so many children in a row that died before they had the seat, the next one would die, too, if it came at once. */
 #define FAILURES_MAX 5u
 #define LINES_BYTES  1024u /* what a child says when it is ready */
 /* To start a process takes half a millisecond of the processor that the spare needs now to take the dead server's
@@ -132,6 +132,19 @@ static bool is_to_try_again(const struct house *house, int status)
            atomic_load_explicit(&board->failure, memory_order_relaxed) == EXIT_OK;
 }
 
+/* Many were killed before they could serve. Rows, which a seat has that has served, would end with the keeper. */
+static int deaths_judge(struct house *house)
+{
+    bool has_served = atomic_load_explicit(&house->keeper->board->is_told, memory_order_relaxed);
+
+    if (house->failures == FAILURES_MAX)
+        fprintf(stderr, "muster %s: %u processes in a row died before they could serve; %s\n",
+                house->keeper->name, FAILURES_MAX,
+                has_served ? "trying again each half second until SIGTERM" : "giving up");
+    house->is_again = has_served;
+    return has_served ? -1 : EXIT_OTHER;
+}
+
 /* A child that was killed is replaced; one that gave up has said why, and the next would, too, unless it could not
  * open. */
 static int child_judge(struct house *house, int status)
@@ -165,11 +178,7 @@ static int child_judge(struct house *house, int status)
     house->is_again_told = false;
     house->failures = takes == house->takes_seen ? house->failures + 1 : 0;
     house->takes_seen = takes;
-    if (house->failures < FAILURES_MAX)
-        return -1;
-    fprintf(stderr, "muster %s: %u processes in a row died before they could serve; giving up\n",
-            house->keeper->name, FAILURES_MAX);
-    return EXIT_OTHER;
+    return house->failures < FAILURES_MAX ? -1 : deaths_judge(house);
 }
 
 static bool child_replace(struct house *house, unsigned i)

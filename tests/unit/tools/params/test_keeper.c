@@ -45,9 +45,14 @@ static void child_kill(pid_t child)
     (void)waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT);
 }
 
+static unsigned started; /* children, this one included */
+
 static pid_t play_fork(void)
 {
-    pid_t child = fork();
+    pid_t child;
+
+    started++;
+    child = fork();
 
     if (child <= 0 || kill_count == 0)
         return child;
@@ -222,6 +227,37 @@ static void a_child_that_says_that_the_next_one_would_fail_ends_the_seat(void **
     is_hurried = false;
 }
 
+/* Children 2 to 9 are killed before they have the seat; the one after them ends in order. */
+static int serve_after_kills(struct keeper *keeper)
+{
+    if (started == 1)
+        return serve_at_last(keeper);
+    if (started < 10)
+        (void)kill(getpid(), SIGKILL);
+    (void)kill(getppid(), SIGTERM);
+    return serve_until_killed(keeper);
+}
+
+static int serve_never(struct keeper *keeper)
+{
+    (void)kill(getpid(), SIGKILL);
+    return keeper != NULL ? EXIT_OF_CHILD : 0;
+}
+
+static void a_seat_that_has_served_outlives_any_number_of_kills(void **state)
+{
+    struct keeper keeper = {.serve = serve_after_kills, .name = "kills"};
+    struct keeper never = {.serve = serve_never, .name = "never served"};
+
+    (void)state;
+    is_hurried = true;
+    started = 0;
+
+    assert_int_equal(keeper_end(&keeper, keeper_run), EXIT_OK);
+    assert_int_equal(WEXITSTATUS(keeper_end(&never, keeper_run)), EXIT_OTHER);
+    is_hurried = false;
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -229,6 +265,7 @@ int main(void)
         cmocka_unit_test(a_spare_is_replaced_after_a_pause),
         cmocka_unit_test(a_seat_that_has_served_waits_until_a_process_can_open),
         cmocka_unit_test(a_child_that_says_that_the_next_one_would_fail_ends_the_seat),
+        cmocka_unit_test(a_seat_that_has_served_outlives_any_number_of_kills),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
