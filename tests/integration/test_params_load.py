@@ -28,7 +28,7 @@ class Load(ParamsCluster):
         cls.addClassCleanup(cls.folder.cleanup)
         cls.program = os.path.join(cls.folder.name, "load")
         subprocess.run(["cc", "-std=gnu17", "-O1", f"-I{SOURCE}", "-o", cls.program, os.path.join(LOAD, "load.c"),
-                        os.path.join(LOAD, "load_muster.c")], check=True)
+                        os.path.join(LOAD, "load_muster.c"), "-lm"], check=True)
 
     def setUp(self):
         self.process, self.address = self.serve("--status", "127.0.0.1:0", "--receive-max", str(RECEIVE_MAX))
