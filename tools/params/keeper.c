@@ -18,7 +18,7 @@
 #include "common/command.h"
 
 #define CHILDREN 2u
-/* After so many children in a row that died before they had the seat, the next one would die, too, if it came at once. */
+/* After so many children in a row that died before they had the seat, one that came at once would die, too. */
 #define FAILURES_MAX 5u
 #define LINES_BYTES  1024u /* what a child says when it is ready */
 /* To start a process takes half a millisecond of the processor that the spare needs now to take the dead server's
