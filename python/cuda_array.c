@@ -123,9 +123,9 @@ static bool stream_read(PyObject *interface, uintptr_t *ret_stream)
     if (!muster_py_read_number(stream, 0, UINTPTR_MAX, &number))
         return false;
     if (number == 0)
-        return muster_py_raise(PyExc_ValueError, INTERFACE " must have a stream that is not 0: 1 "
-                                                           "is the default one, None says that "
-                                                           "there is no work to wait for") != NULL;
+        return muster_py_raise(PyExc_ValueError,
+                               INTERFACE ": stream must not be 0; give 1 for the default stream, "
+                                         "or None if no work has to end first") != NULL;
     *ret_stream = (uintptr_t)number;
     return true;
 }

@@ -63,12 +63,17 @@ static void add_flags(struct muster_text *text, const struct muster_option *row)
 }
 
 /* A duration may have its own unit, such as 50ms. */
-static const char *default_unit(const struct muster_option *row)
+static bool has_own_unit(const struct muster_option *row)
 {
-    char last = row->fallback[strlen(row->fallback) - 1];
+    return row->kind == MUSTER_OPTION_DURATION && row->fallback[strlen(row->fallback) - 1] > '9';
+}
 
-    return row->unit == NULL || (row->kind == MUSTER_OPTION_DURATION && last > '9') ? NULL
-                                                                                    : row->unit;
+static void add_default(struct muster_text *words, const struct muster_option *row)
+{
+    muster_text_add_format(words, " Default %s", row->fallback);
+    if (row->unit != NULL && !has_own_unit(row))
+        muster_text_add_format(words, " %s", row->unit);
+    muster_text_add_string(words, ".");
 }
 
 /* "Help. Default 10 s. Variable MUSTER_X." */
@@ -84,9 +89,7 @@ static void add_row(struct muster_text *page, struct muster_text *words,
     muster_text_clear(words);
     muster_text_add_string(words, row->help);
     if (row->fallback != NULL)
-        muster_text_add_format(words, " Default %s%s%s.", row->fallback,
-                               default_unit(row) == NULL ? "" : " ",
-                               default_unit(row) == NULL ? "" : default_unit(row));
+        add_default(words, row);
     else if (row->unit != NULL)
         muster_text_add_format(words, " Unit: %s.", row->unit);
     if (row->variable != NULL && row->name != NULL)

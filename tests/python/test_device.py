@@ -206,7 +206,7 @@ with muster.Strategy() as strategy:
     refused(BufferError, "must not have a mask", lambda: strategy.all_reduce(Array([1.0], mask=numpy.zeros(1, bool))))
     strategy.all_reduce(Array([1.0], mask=None, stream=None))
     strategy.all_reduce(Array([1.0], stream=1))    # the default one
-    refused(ValueError, "stream that is not 0", lambda: strategy.all_reduce(Array([1.0], stream=0)))
+    refused(ValueError, "stream must not be 0; give 1", lambda: strategy.all_reduce(Array([1.0], stream=0)))
     refused(TypeError, "", lambda: strategy.all_reduce(Array([1.0], stream="0")))
     refused(TypeError, "must have data", lambda: strategy.all_reduce(Array([1.0], data=None)))
     refused(TypeError, "must have a shape", lambda: strategy.all_reduce(Array([1.0], shape=None)))
