@@ -78,7 +78,16 @@ PyObject *muster_py_params_request_hold(struct muster_py_params_request *self)
     return (PyObject *)self;
 }
 
-/* Letting go of an object may run code of the program, which starts others: the list is looked at anew each time. */
+/* One that has ended and is in the list. Letting go of its arrays may run code of the program. */
+static void request_release(struct muster_py_params_request *self)
+{
+    muster_list_remove(&self->node);
+    muster_py_tensors_close(&self->tensors);
+    muster_py_tensors_init(&self->tensors);
+    Py_DECREF((PyObject *)self); /* the library's */
+}
+
+/* Code of the program starts others: the list is looked at anew each time. */
 void muster_py_params_requests_release(struct muster_py_params *owner)
 {
     bool is_found = true;
@@ -93,12 +102,8 @@ void muster_py_params_requests_release(struct muster_py_params *owner)
             }
         }
         is_found = ended != NULL;
-        if (ended == NULL)
-            continue;
-        muster_list_remove(&ended->node);
-        muster_py_tensors_close(&ended->tensors);
-        muster_py_tensors_init(&ended->tensors);
-        Py_DECREF((PyObject *)ended); /* the library's */
+        if (ended != NULL)
+            request_release(ended);
     }
 }
 
@@ -167,10 +172,16 @@ static PyObject *request_cancel(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+/* Whoever is told that it is done has its arrays again. */
 static PyObject *request_get_done(PyObject *self, void *unused)
 {
+    struct muster_py_params_request *ours = request_of(self);
+    bool has_ended = request_has_ended(ours);
+
     (void)unused;
-    return PyBool_FromLong(request_has_ended(request_of(self)));
+    if (has_ended && !muster_list_is_empty(&ours->node))
+        request_release(ours);
+    return PyBool_FromLong(has_ended);
 }
 
 static PyObject *request_get_kind(PyObject *self, void *unused)

@@ -75,6 +75,20 @@ def test_a_request_holds_its_arrays_until_it_has_ended(server):
         client.tick(muster.params.CLOCK_DONE)
 
 
+def test_arrays_are_free_when_their_request_is_done(client):
+    table = client.table("rows", 1)
+    memory = bytearray(16)
+    request = table.start("push", KEYS, numpy.frombuffer(memory, numpy.float32))
+
+    end = time.monotonic() + conftest.PATIENCE_S
+    while not request.done:    # no call of the library
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+    memory.extend(b"more")    # a BufferError while somebody has its memory
+    assert request.done and request.wait() is None and request.done
+
+
 def test_a_request_is_cancelled(server):
     with muster.params.Client(server.address, clock_sources=2) as client:
         table = client.table("rows", 1)
