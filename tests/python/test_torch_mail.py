@@ -1,10 +1,14 @@
 """Messages of the c10d backend whose sender gives them up or dies: the strategy is one of this file, so that both come at each place."""
 # Needs: torch
+import dis
+import sys
+
 import numpy
 import pytest
 
 import muster
-from muster.torch import mail as mail_module
+from muster.torch import inbox as inbox_module, mail as mail_module
+from muster.torch.inbox import notice_of
 from muster.torch.mail import Mail
 
 LARGE = 100
@@ -54,6 +58,14 @@ def envelope(key, values):
     if 8 * len(values) <= 232:
         memory[24:24 + 8 * len(values)] = values.view(numpy.uint8)
     return memory
+
+
+def kept_by(mail):
+    return sum(each.count for inbox in mail._inboxes.values() for each in inbox.messages if each.is_whole)
+
+
+def awaited_by(mail):
+    return [each for inbox in mail._inboxes.values() for each in inbox.waiting]
 
 
 small, large = numpy.full(3, 7.0), numpy.full(LARGE, 8.0)
@@ -146,7 +158,7 @@ def test_a_death_ends_an_exchange_that_waits_for_another_rank():
     with pytest.raises(muster.Aborted, match="dead"):
         mail.exchange(KEY, {1: numpy.zeros(3)}, {1: numpy.zeros(3), 2: numpy.zeros(3)})
 
-    assert strategy.cancelled == 1 and not any(mail._awaited.values())
+    assert strategy.cancelled == 1 and not awaited_by(mail)
 
 
 def test_a_message_that_does_not_come_ends_its_receive_in_time(monkeypatch):
@@ -257,8 +269,6 @@ def test_a_message_that_is_broken_off_ends_its_own_receive():
         first.wait()
 
 
-def kept_by(mail):
-    return sum(len(content) for kept in mail._kept.values() for _, content in kept)
 
 
 def test_what_nobody_has_asked_for_is_kept_up_to_a_bound(monkeypatch):
@@ -292,7 +302,7 @@ def test_an_operation_of_a_group_that_would_wait_for_ever_says_so(monkeypatch):
 
     with pytest.raises(muster.ResourceExhausted, match="an operation of a group .* 768 are in use; receive tag 2"):
         mail.exchange((0, -1), {}, {1: numpy.zeros(3), 2: numpy.zeros(3)})
-    assert not any(mail._awaited.values())
+    assert not awaited_by(mail)
 
 
 def test_small_messages_are_bounded_as_well(monkeypatch):
@@ -368,7 +378,7 @@ if dist.get_rank() == 0:
     dist.send(torch.full((1000,), 2.0), 1, tag=2)
 else:
     work = dist.irecv(first, 0, tag=1)
-    while backend._everyone.mail._reading[0].key is None:    # until it has the envelope
+    while not backend._everyone.mail.inbox(0).is_half_read:    # until it has the envelope
         backend._everyone.mail.go_on()
     open("asked", "w").close()
     dist.recv(second, 0, tag=2)
@@ -387,8 +397,6 @@ say("done", x.item())
     assert [words for _, _, words in run.said()] == [["done", "2.0"]] * 2
 
 
-# --- From any rank ---
-
 class Senders:
     """Several members, each as a Sender; what they do is done at once."""
 
@@ -404,6 +412,232 @@ class Senders:
     def poll(self):
         raise AssertionError("a wait for what never comes")
 
+
+# --- Errors and signals at any place ---
+
+@pytest.mark.parametrize("key, count", [(OTHER, 1), (KEY, 1), (KEY, 2)])
+def test_without_memory_the_place_in_the_stream_is_kept(monkeypatch, key, count):
+    """The first message is the one that is awaited, or has to be kept; its reading fails at each place once."""
+    mail = Mail(Sender(envelope(key, large), large.view(numpy.uint8), envelope(KEY, small), envelope((0, 3), small)))
+    empty, left = numpy.empty, [count]
+    def failing(*args):
+        left[0] -= 1
+        if left[0] == 0:
+            raise MemoryError
+        return empty(*args)
+    monkeypatch.setattr(inbox_module.numpy, "empty", failing)
+    receiving = None
+
+    with pytest.raises(MemoryError):
+        receiving = mail.receive(1, (0, 3), numpy.zeros(3))
+        receiving.wait()
+
+    first, second, third = numpy.zeros(LARGE), numpy.zeros(3), numpy.zeros(3)
+    mail.receive(1, key, first).wait()
+    mail.receive(1, KEY, second).wait()
+    mail.receive(1, (0, 3), third).wait()
+    assert (first == large).all() and (second == small).all() and (third == small).all()
+
+
+def test_a_read_that_cannot_start_is_started_by_the_next_look():
+    class Full(Sender):
+        fails = 1
+        def start(self, *args, **words):
+            self.fails -= 1
+            if self.fails == 0:
+                raise muster.ResourceExhausted("1024 requests are open")
+            return super().start(*args, **words)
+    for place in (1, 2, 3):
+        strategy = Full(envelope(KEY, large), large.view(numpy.uint8), envelope(OTHER, small))
+        mail, output = Mail(strategy), numpy.zeros(3)
+        strategy.fails = place
+        with pytest.raises(muster.ResourceExhausted, match="1024"):
+            mail.receive(1, OTHER, output).wait()
+
+        mail.receive(1, OTHER, output).wait()
+        assert (output == small).all() and kept_by(mail) == 8 * LARGE
+
+
+class Interrupt(BaseException):
+    """What a handler of a signal may raise: Python runs it behind calls, at jumps back and at the begin of functions."""
+
+
+def interrupted_at(place, call):
+    """Run the call, with an Interrupt at the place-th such instruction of the mail. Returns whether there are as many."""
+    count, instructions = 0, {}
+    def trace(frame, event, argument):
+        nonlocal count
+        if not frame.f_code.co_filename.endswith(("torch/mail.py", "torch/inbox.py")):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            last = instructions.get(frame, "RESUME")
+            instructions[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+            if last.startswith(("CALL", "PRECALL", "RESUME", "JUMP_BACKWARD")):
+                count += 1
+                if count == place:
+                    raise Interrupt
+        return trace
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except Interrupt:
+        pass
+    finally:
+        sys.settrace(before)
+    return count >= place
+
+
+def test_a_receive_that_is_interrupted_anywhere_loses_nothing():
+    """What it was for may be in its array, though it has not returned."""
+    def receive(mail, key, array, value):
+        try:
+            mail.receive(1, key, array).wait()
+        except muster.Aborted:
+            pass    # the message went to the one that was interrupted
+        assert (array == value).all(), key
+
+    place = 0
+    while True:
+        place += 1
+        mail = Mail(Sender(envelope(OTHER, small), envelope((0, 4), large), large.view(numpy.uint8), envelope(KEY, 2 * large),
+                           (2 * large).view(numpy.uint8), envelope((0, 3), small), is_late=True))
+        kept, awaited, last = numpy.zeros(LARGE), numpy.zeros(LARGE), numpy.zeros(3)
+        open_one = mail.receive(1, OTHER, numpy.zeros(3))
+        if not interrupted_at(place, lambda: mail.receive(1, KEY, awaited).wait()):
+            break
+        open_one.wait()
+        assert (open_one.bytes.view(numpy.float64) == 7).all()
+        receive(mail, (0, 4), kept, 8)
+        receive(mail, KEY, awaited, 16)
+        receive(mail, (0, 3), last, 7)
+        assert not mail.is_awaited
+    assert place > 100
+
+
+def test_a_send_that_is_interrupted_anywhere_is_whole_or_broken_off():
+    place = 0
+    while True:
+        place += 1
+        strategy = Starter(None, is_received=True)
+        mail = Mail(strategy)
+        if not interrupted_at(place, lambda: mail.send(1, KEY, large)):
+            break
+        mail.send(1, OTHER, small).wait()
+        mail.send(1, KEY, large).wait()
+        mail.close()
+        assert [each.bytes for each in strategy.started] in (
+            [256, 256, 800], [256, 1, 256, 256, 800], [256, 800, 256, 256, 800]), place
+    assert place > 15
+
+
+# --- Operations of groups that a member has given up ---
+
+OPERATION = (0, -2)    # and (0, -1), its second part
+
+
+class Deaf(Senders):
+    """Nobody receives what is sent, and the members may say why."""
+
+    def start(self, kind, input=None, output=None, rank=None, timeout=None):
+        if kind == "receive":
+            return super().start(kind, input, output, rank)
+        request = Request(False)
+        request.cancel = lambda: None
+        return request
+
+    def poll(self):
+        pass
+
+
+def test_a_send_to_a_member_that_has_given_up_ends_with_its_reason():
+    mail = Mail(Deaf(r1=[envelope(OTHER, small), notice_of(OPERATION, "MemoryError: no room")], r2=[]))
+
+    with pytest.raises(muster.Aborted, match="rank 1 has given up this operation of a group: MemoryError: no room"):
+        mail.exchange(OPERATION, {1: small, 2: small}, {})
+
+    output = numpy.zeros(3)
+    mail.receive(1, OTHER, output).wait()    # what came before it is kept
+    assert (output == small).all() and not any(each.is_listening for each in mail._inboxes.values())
+
+
+@pytest.mark.parametrize("key", [OPERATION, (0, -1)])
+def test_a_receive_from_a_member_that_has_given_up_ends_with_its_reason(key):
+    mail = Mail(Senders(r1=[notice_of(OPERATION, "ValueError: wrong")], r2=[envelope(key, small)]))
+
+    with pytest.raises(muster.Aborted, match="rank 1 has .*: ValueError: wrong"):
+        mail.exchange(key, {}, {2: numpy.zeros(3), 1: numpy.zeros(3)})
+
+
+def test_a_notice_is_of_one_operation():
+    after, other_group = (0, -4), (1, -2)
+    parts = [notice_of((0, -6), "later"), notice_of(OPERATION, "now"), envelope(after, small), envelope(other_group, small)]
+    mail = Mail(Senders(r1=parts))
+    for key in (after, other_group):
+        output = numpy.zeros(3)
+        mail.exchange(key, {}, {1: output})
+        assert (output == small).all()
+
+    mail.begin_operation(after, [1])
+    assert list(mail.inbox(1).given_up.values()) == ["later"]
+    with pytest.raises(muster.Aborted, match="later"):    # it was given up there before it began here
+        mail.exchange((0, -6), {}, {1: numpy.zeros(3)})
+
+
+def test_notices_that_nobody_reads_are_bounded_and_end_at_close():
+    strategy = Starter(None, is_received=False)
+    mail = Mail(strategy)
+
+    for count in range(1, 100):
+        mail.tell_given_up((0, -2 * count), [1, 2], MemoryError("x" * 1000))
+    mail.close()
+
+    assert [(each.bytes, each.is_cancelled) for each in strategy.started] == [(256, True)] * 32
+
+
+def test_an_operation_that_fails_at_one_member_ends_at_the_others(job):
+    run = job("""
+import muster.torch.backend as backend, torch, torch.distributed as dist
+backend.init_process_group()
+rank, three = dist.get_rank(), dist.new_group([0, 1, 2])
+if rank < 3:
+    dist.barrier(group=three)
+    mail = backend._everyone.mail
+    plain = mail.exchange
+    def failing(*args):
+        mail.exchange = plain
+        raise MemoryError("no room")
+    if rank == 0:
+        mail.exchange = failing
+    for call in (lambda: dist.reduce(torch.ones(100000), 0, group=three), lambda: dist.all_reduce(torch.ones(100000), group=three)):
+        try:
+            call()
+            assert False
+        except MemoryError:
+            assert rank == 0
+            for each in (1, 2):    # no call of the library meanwhile
+                wait_for(f"told.{each}")
+                os.remove(f"told.{each}")
+            mail.exchange = failing
+        except muster.Aborted as error:
+            assert "rank 0 has given up this operation of a group: MemoryError: no room" in str(error), error
+            open(f"told.{rank}", "w").close()
+            while os.path.exists(f"told.{rank}"):
+                time.sleep(0.01)
+    mail.exchange = plain
+    x = torch.full((100000,), rank + 1.0)
+    dist.all_reduce(x, group=three)
+    assert (x == 6).all()
+dist.barrier()
+dist.destroy_process_group()
+say("done")
+""", 4)
+    run.end()
+    assert [words for _, _, words in run.said()] == [["done"]] * 4
+
+
+# --- From any rank ---
 
 def test_the_first_message_with_the_key_is_taken_from_whoever_sends_it():
     mail = Mail(Senders(r1=[envelope(OTHER, small)], r2=[envelope(KEY, large), large.view(numpy.uint8)], r3=[envelope(KEY, small)]))

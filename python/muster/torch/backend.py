@@ -7,7 +7,7 @@ The size of the world is fixed, and a worker that has died does not come back: a
 reduce_scatter go on among the others, and so do messages. Operations that have a place for each rank raise
 muster.Aborted. For a worker that comes back use muster.torch.Elastic. No TCPStore is in the path: members find each
 other as those of any job do. The operations of groups of some members are made of messages (group.py), which have tags
-(mail.py).
+(mail.py, inbox.py).
 
     muster.torch.backend.init_process_group(elastic=True)
 

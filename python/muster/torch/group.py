@@ -134,20 +134,30 @@ class Subgroup:
     def __init__(self, ranks, me, number, mail):
         self.ranks, self.number, self.mail = ranks, number, mail
         self._place = ranks.index(me)
-        self._count = 0  # of operations: all members count alike
+        self._count = self._part = 0  # of operations: all members count alike
 
     def run(self, kind, input=None, output=None, dtype=None, **words):
         if "op" in words and dtype is not None and dtype.startswith("f8"):  # its array is one of bits
             raise muster.Mismatch(f"{words['op']} of {dtype} has no meaning: 8-bit floats are only moved; convert them")
         self._count += 1
-        getattr(self, "_" + kind)(input, output, dtype, **words)
+        self._part = 0
+        others = [rank for place, rank in enumerate(self.ranks) if place != self._place]
+        self.mail.begin_operation(self._key(), others)
+        try:
+            getattr(self, "_" + kind)(input, output, dtype, **words)
+        except BaseException as error:
+            self.mail.tell_given_up(self._key(), others, error)
+            raise
+
+    def _key(self):
+        """Below the tags of programs; each operation has room for two parts."""
+        return (self.number, self._part - 2 * self._count)
 
     def _exchange(self, outgoing, incoming):
         """Arrays to and from places of the group; what is this member's own is copied."""
         if self._place in incoming:
             incoming[self._place][:] = outgoing[self._place]
-        key = (self.number, -self._count)  # below all tags of programs
-        self.mail.exchange(key, {self.ranks[i]: each for i, each in outgoing.items() if i != self._place},
+        self.mail.exchange(self._key(), {self.ranks[i]: each for i, each in outgoing.items() if i != self._place},
                            {self.ranks[i]: each for i, each in incoming.items() if i != self._place})
 
     def _gather_rows(self, array):
@@ -169,7 +179,7 @@ class Subgroup:
         rows = numpy.zeros((len(self.ranks), size), output.dtype)
         rows.reshape(-1)[:output.size] = output
         reduced = self._reduce_rows(rows, op, dtype)
-        self._count += 1
+        self._part = 1
         output[:] = self._gather_rows(reduced).reshape(-1)[:output.size]
 
     def _broadcast(self, _, output, dtype, rank):
