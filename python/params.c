@@ -1,8 +1,6 @@
 /* A client of the servers of tables: open, the steps that it has completed, close. */
 #include "python/params.h"
 
-#include <muster/tls.h>
-
 static struct muster_py_params *params_of(PyObject *self)
 {
     return (struct muster_py_params *)self;
@@ -73,6 +71,7 @@ static enum muster_rc close_entered(struct muster_py_params *self, uint64_t time
 {
     enum muster_rc rc = MUSTER_OK;
 
+    muster_py_params_pauses_cancel(self);
     if (self->params != NULL && !self->is_closing) {
         muster_py_runtime_expect(&self->runtime);
         muster_params_close(self->params, muster_py_runtime_deadline(&self->runtime, timeout_ns),
@@ -128,21 +127,9 @@ static void params_dealloc(PyObject *self)
 /** The arguments of a client. */
 struct opening {
     struct muster_params_options options;
-    struct muster_tls_options tls;
-    int has_tls;
+    struct muster_py_security security;
     uint64_t timeout_ns;
 };
-
-static bool tls_check(struct opening *opening)
-{
-    const struct muster_tls_options *tls = &opening->tls;
-
-    if ((tls->cert_file == NULL) != (tls->key_file == NULL))
-        return muster_py_raise(PyExc_ValueError,
-                               "tls_cert and tls_key must both be given, got one of them") != NULL;
-    opening->has_tls |= tls->cert_file != NULL || tls->ca_file != NULL;
-    return true;
-}
 
 static bool read_options(PyObject *args, PyObject *keywords, struct opening *ret_opening)
 {
@@ -150,7 +137,7 @@ static bool read_options(PyObject *args, PyObject *keywords, struct opening *ret
         "server",  "job", "source", "clock_sources", "queue_max_bytes", "host_memory",
         "timeout", "tls", "tls_ca", "tls_cert",      "tls_key",         NULL};
     struct muster_params_options *options = &ret_opening->options;
-    struct muster_tls_options *tls = &ret_opening->tls;
+    struct muster_tls_options *tls = &ret_opening->security.tls;
     PyObject *clock_sources = NULL, *queue = NULL, *timeout = NULL;
     uint64_t sources;
     int has_host_memory = 1;
@@ -158,14 +145,14 @@ static bool read_options(PyObject *args, PyObject *keywords, struct opening *ret
     if (!PyArg_ParseTupleAndKeywords(
             args, keywords, "s|$zzOOpOpzzz:Client", (char **)(uintptr_t)names, &options->server,
             &options->job, &options->source, &clock_sources, &queue, &has_host_memory, &timeout,
-            &ret_opening->has_tls, &tls->ca_file, &tls->cert_file, &tls->key_file) ||
+            &ret_opening->security.has_tls, &tls->ca_file, &tls->cert_file, &tls->key_file) ||
         !muster_py_read_number(clock_sources, 0, UINT32_MAX, &sources) ||
         !muster_py_read_number(queue, 0, UINT64_MAX, &options->queue_max_bytes) ||
         !muster_py_read_timeout(timeout, &ret_opening->timeout_ns))
         return false;
     options->clock_sources = (uint32_t)sources;
     options->no_host_memory = has_host_memory == 0;
-    return tls_check(ret_opening);
+    return muster_py_security_check(&ret_opening->security);
 }
 
 static void cancel_open(void *data)
@@ -180,16 +167,14 @@ static bool open_entered(struct muster_py_params *self, struct opening *opening,
                          struct muster_error *ret_error)
 {
     struct muster_params_options *options = &opening->options;
-    struct muster_env *env = self->runtime.env;
-    enum muster_rc rc = MUSTER_OK;
+    enum muster_rc rc;
 
     options->connect_deadline_ns = muster_py_runtime_deadline(&self->runtime, opening->timeout_ns);
     options->data = self;
     muster_py_runtime_expect(&self->runtime);
-    if (opening->has_tls)
-        rc = muster_tls_open(env, &opening->tls, &env->tls, ret_error);
+    rc = muster_py_runtime_secure(&self->runtime, &opening->security, ret_error);
     if (rc == MUSTER_OK)
-        rc = muster_params_open(env, options, on_told, &self->params, ret_error);
+        rc = muster_params_open(self->runtime.env, options, on_told, &self->params, ret_error);
     if (rc == MUSTER_OK) {
         rc = muster_py_runtime_wait(&self->runtime, cancel_open, self);
         if (rc == MUSTER_OK && !self->is_closing)
@@ -203,7 +188,7 @@ static bool open_entered(struct muster_py_params *self, struct opening *opening,
 
 static PyObject *params_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    struct opening opening = {.has_tls = 0};
+    struct opening opening = {.timeout_ns = 0};
     struct muster_error error = {.rc = MUSTER_OK};
     struct muster_py_params *self;
 
@@ -213,6 +198,7 @@ static PyObject *params_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     if (self == NULL)
         return NULL;
     muster_list_init(&self->requests);
+    muster_list_init(&self->pauses);
     self->clock_sources = opening.options.clock_sources;
     if (!muster_py_runtime_open(&self->runtime) ||
         !muster_py_runtime_enter(&self->runtime, false)) {
@@ -324,6 +310,9 @@ static PyMethodDef params_methods[] = {
     {"cut", FAST(muster_py_params_cut), METH_FASTCALL | METH_KEYWORDS,
      "cut(folder, clock=0, timeout=30)\n--\n\nSave all tables to a folder that is there; `muster "
      "params serve --restore` begins with it."},
+    {"start", FAST(muster_py_params_start), METH_FASTCALL | METH_KEYWORDS,
+     "start(kind, folder=None, clock=0, weight=1.0, timeout=30)\n--\n\nStart a tick or a cut, and "
+     "return a ParamsRequest for it."},
     {"close", FAST(params_close), METH_FASTCALL | METH_KEYWORDS,
      "close(timeout=30)\n--\n\nWait until all pushes are acknowledged, and disconnect."},
     {NULL, NULL, 0, NULL},

@@ -1,8 +1,10 @@
-/* The type muster.params.Request: a push or pull that goes on while the program computes. The library holds a request,
- * and with it the buffers of its arrays, until it has ended. Ends are told on the thread that drives the loop. */
+/* The type muster.params.Request: a push, pull, tick or cut that goes on while the program computes. The library holds
+ * a request, and with it the buffers of its arrays, until it has ended. Ends are told on the thread that drives the
+ * loop. */
 #include "python/params.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 struct muster_py_params_request {
     /* clang-format off */
@@ -12,6 +14,7 @@ struct muster_py_params_request {
     struct muster_list node;            /* in the owner's requests until it is let go */
     struct muster_params_op op;
     struct muster_py_tensors tensors;
+    struct muster_py_params_cutting *cutting; /* NULL: it is none */
     const char *kind;
     enum muster_rc rc; /* written before has_ended */
     /* Set by the loop's thread, with release, as the last thing that it does here; read with acquire. */
@@ -58,6 +61,8 @@ void muster_py_params_on_request_done(struct muster_params_op *op, enum muster_r
     struct muster_py_params_request *self =
         MUSTER_CONTAINER_OF(op, struct muster_py_params_request, op);
 
+    if (muster_py_params_cutting_goes_on(self->cutting, rc))
+        return;
     self->rc = rc;
     if (self->owner->awaited == self)
         muster_py_runtime_tell(&self->owner->runtime, rc);
@@ -113,16 +118,116 @@ static void request_dealloc(PyObject *self)
     struct muster_py_params_request *ours = request_of(self);
 
     muster_py_tensors_close(&ours->tensors);
+    muster_py_params_cutting_free(ours->cutting);
     Py_XDECREF((PyObject *)ours->owner);
     ((freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
 }
 
+/* --- What a client does for all tables --- */
+
+/** The arguments of start, by their places. */
+enum { KIND, FOLDER, CLOCK, WEIGHT, TIMEOUT, ARGUMENTS };
+
+struct client_call {
+    bool is_cut;
+    const char *folder;
+    uint64_t clock, timeout_ns;
+    double weight;
+};
+
+static bool read_start(PyObject *const *values, struct client_call *call)
+{
+    const char *kind;
+
+    if (!muster_py_read_text(values[KIND], &kind) ||
+        !muster_py_read_text(values[FOLDER], &call->folder) ||
+        !muster_py_read_number(values[CLOCK], 0, UINT64_MAX, &call->clock) ||
+        !muster_py_read_timeout(values[TIMEOUT], &call->timeout_ns))
+        return false;
+    call->weight = 1;
+    if (values[WEIGHT] != NULL && values[WEIGHT] != Py_None)
+        call->weight = PyFloat_AsDouble(values[WEIGHT]);
+    if (PyErr_Occurred())
+        return false;
+    call->is_cut = kind != NULL && strcmp(kind, "cut") == 0;
+    if (!call->is_cut && (kind == NULL || strcmp(kind, "tick") != 0))
+        return PyErr_Format(PyExc_ValueError, "kind must be tick or cut, got %R", values[KIND]) !=
+               NULL;
+    if (call->is_cut && call->folder == NULL)
+        return muster_py_raise(PyExc_TypeError, "a folder must be a string, got None") != NULL;
+    return true;
+}
+
+/* Within a call. */
+static enum muster_rc start_entered(struct muster_py_params_request *self,
+                                    const struct client_call *call)
+{
+    struct muster_py_params *owner = self->owner;
+    uint64_t deadline_ns = muster_py_runtime_deadline(&owner->runtime, call->timeout_ns);
+    enum muster_rc rc;
+
+    if (call->is_cut)
+        return muster_py_params_cutting_start(self->cutting, call->clock, deadline_ns,
+                                              muster_py_params_on_request_done);
+    rc = muster_params_tick_weighted_start(&self->op, owner->params, call->clock, call->weight,
+                                           deadline_ns, muster_py_params_on_request_done);
+    if (rc == MUSTER_OK)
+        owner->clock = call->clock;
+    return rc;
+}
+
+static PyObject *request_start(struct muster_py_params_request *self,
+                               const struct client_call *call)
+{
+    struct muster_py_params *owner = self->owner;
+    enum muster_rc rc;
+
+    if (call->is_cut) {
+        self->cutting = muster_py_params_cutting_new(owner, &self->op, call->folder);
+        if (self->cutting == NULL)
+            return NULL;
+    }
+    if (!muster_py_runtime_enter(&owner->runtime, true))
+        return NULL;
+    rc = start_entered(self, call);
+    muster_py_runtime_leave(&owner->runtime);
+    if (rc != MUSTER_OK)
+        return muster_py_params_result(&self->op, rc);
+    return muster_py_params_request_hold(self);
+}
+
+PyObject *muster_py_params_start(PyObject *client, PyObject *const *args, Py_ssize_t count,
+                                 PyObject *keywords)
+{
+    static const char *const names[] = {"kind", "folder", "clock", "weight", "timeout", NULL};
+    struct muster_py_params *owner = (struct muster_py_params *)client;
+    struct muster_py_params_request *self;
+    struct client_call call;
+    PyObject *values[ARGUMENTS], *result;
+
+    if (!muster_py_read_arguments("start", names, 1, args, count, keywords, values) ||
+        !read_start(values, &call))
+        return NULL;
+    muster_py_params_requests_release(owner);
+    self = muster_py_params_request_new(call.is_cut ? "cut" : "tick");
+    if (self == NULL)
+        return NULL;
+    muster_py_params_request_own(self, owner);
+    result = request_start(self, &call);
+    if (result == NULL)
+        Py_DECREF((PyObject *)self);
+    return result;
+}
+
 /* --- Ending --- */
 
-static void cancel_op(void *data)
+static void cancel_request(void *data)
 {
-    muster_params_op_cancel(data);
+    struct muster_py_params_request *self = data;
+
+    if (!muster_py_params_cutting_cancel(self->cutting))
+        muster_params_op_cancel(&self->op);
 }
 
 /* Within a call. */
@@ -134,7 +239,7 @@ static void end_wait(struct muster_py_params_request *self)
         return;
     muster_py_runtime_expect(&owner->runtime);
     owner->awaited = self;
-    (void)muster_py_runtime_wait(&owner->runtime, cancel_op, &self->op);
+    (void)muster_py_runtime_wait(&owner->runtime, cancel_request, self);
     owner->awaited = NULL;
 }
 
@@ -153,6 +258,10 @@ static PyObject *request_wait(PyObject *self, PyObject *unused)
     Py_INCREF(self);
     muster_py_params_requests_release(ours->owner);
     result = muster_py_params_result(&ours->op, ours->rc);
+    if (result != NULL && ours->cutting != NULL) {
+        Py_DECREF(result);
+        result = muster_py_params_cutting_result(ours->cutting);
+    }
     Py_DECREF(self);
     return result;
 }
@@ -166,7 +275,7 @@ static PyObject *request_cancel(PyObject *self, PyObject *unused)
         if (!muster_py_runtime_enter(&ours->owner->runtime, true))
             return NULL;
         if (!request_has_ended(ours))
-            muster_params_op_cancel(&ours->op);
+            cancel_request(ours);
         muster_py_runtime_leave(&ours->owner->runtime);
     }
     Py_RETURN_NONE;
@@ -205,8 +314,8 @@ static PyMethodDef request_methods[] = {
 
 static PyGetSetDef request_attributes[] = {
     {"done", request_get_done, NULL, "Whether it has ended: wait does not wait then.", NULL},
-    {"kind", request_get_kind, NULL, "'push', 'pull', 'push_pull', 'push_range' or 'pull_range'.",
-     NULL},
+    {"kind", request_get_kind, NULL,
+     "'push', 'pull', 'push_pull', 'push_range', 'pull_range', 'tick' or 'cut'.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -214,7 +323,8 @@ static PyType_Slot request_slots[] = {
     {Py_tp_dealloc, SLOT(request_dealloc)},
     {Py_tp_methods, request_methods},
     {Py_tp_getset, request_attributes},
-    {Py_tp_doc, SLOT("A push or pull that was started: see muster.params.Table.start.")},
+    {Py_tp_doc,
+     SLOT("An operation that was started: see muster.params.Table.start and Client.start.")},
     {0, NULL},
 };
 

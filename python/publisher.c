@@ -98,36 +98,53 @@ static void on_opened(struct muster_publication *publication, enum muster_rc rc)
         muster_py_runtime_tell(&self->runtime, rc);
 }
 
-static bool read_options(PyObject *args, PyObject *keywords, struct muster_address *address,
-                         struct muster_publication_options *options, uint64_t *ret_timeout_ns)
+/** The arguments of a publisher. */
+struct opening {
+    struct muster_publication_options options;
+    struct muster_address address;
+    struct muster_py_security security;
+    uint64_t timeout_ns;
+};
+
+static bool read_options(PyObject *args, PyObject *keywords, struct opening *opening)
 {
-    static const char *const names[] = {"name",  "registry", "job",     "listen",
-                                        "reach", "history",  "timeout", NULL};
+    static const char *const names[] = {"name",    "registry",      "job", "listen", "reach",
+                                        "history", "timeout",       "tls", "tls_ca", "tls_cert",
+                                        "tls_key", "authorization", NULL};
+    struct muster_publication_options *options = &opening->options;
+    struct muster_tls_options *tls = &opening->security.tls;
     const char *listen = "127.0.0.1:0";
     PyObject *history = NULL, *timeout = NULL;
     uint64_t count;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "ss|$zszOO:Publisher",
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "ss|$zszOOpzzzz:Publisher",
                                      (char **)(uintptr_t)names, &options->name, &options->registry,
-                                     &options->job, &listen, &options->reach, &history, &timeout) ||
+                                     &options->job, &listen, &options->reach, &history, &timeout,
+                                     &opening->security.has_tls, &tls->ca_file, &tls->cert_file,
+                                     &tls->key_file, &opening->security.authorization) ||
         !muster_py_read_number(history, 0, UINT32_MAX, &count) ||
-        !muster_py_read_listen(listen, address, &options->listen) ||
-        !muster_py_read_timeout(timeout, ret_timeout_ns))
+        !muster_py_read_listen(listen, &opening->address, &options->listen) ||
+        !muster_py_read_timeout(timeout, &opening->timeout_ns))
         return false;
     options->history = (uint32_t)count;
-    return true;
+    tls->is_peer_required = tls->ca_file != NULL;
+    return muster_py_security_check(&opening->security);
 }
 
-static bool open_entered(struct publisher_object *self, struct muster_publication_options *options,
-                         uint64_t timeout_ns, struct muster_error *ret_error)
+static bool open_entered(struct publisher_object *self, struct opening *opening,
+                         struct muster_error *ret_error)
 {
+    struct muster_publication_options *options = &opening->options;
     enum muster_rc rc;
 
-    options->deadline_ns = muster_py_runtime_deadline(&self->runtime, timeout_ns);
+    options->deadline_ns = muster_py_runtime_deadline(&self->runtime, opening->timeout_ns);
     options->data = self;
     muster_py_runtime_expect(&self->runtime);
-    rc = muster_publication_open(self->runtime.env, options, on_opened, &self->publication,
-                                 ret_error);
+    rc = muster_py_runtime_secure(&self->runtime, &opening->security, ret_error);
+    options->authorization = self->runtime.authorization;
+    if (rc == MUSTER_OK)
+        rc = muster_publication_open(self->runtime.env, options, on_opened, &self->publication,
+                                     ret_error);
     if (rc == MUSTER_OK) {
         rc = muster_py_runtime_wait(&self->runtime, cancel_all, self);
         if (rc == MUSTER_OK && !self->is_closing)
@@ -141,13 +158,11 @@ static bool open_entered(struct publisher_object *self, struct muster_publicatio
 
 static PyObject *publisher_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    struct muster_publication_options options = {0};
-    struct muster_address address;
+    struct opening opening = {.timeout_ns = 0};
     struct muster_error error = {.rc = MUSTER_OK};
     struct publisher_object *self;
-    uint64_t timeout_ns;
 
-    if (!read_options(args, keywords, &address, &options, &timeout_ns))
+    if (!read_options(args, keywords, &opening))
         return NULL;
     self = publisher_of(PyType_GenericAlloc(type, 0));
     if (self == NULL)
@@ -157,7 +172,7 @@ static PyObject *publisher_new(PyTypeObject *type, PyObject *args, PyObject *key
         Py_DECREF((PyObject *)self);
         return NULL;
     }
-    if (open_entered(self, &options, timeout_ns, &error)) {
+    if (open_entered(self, &opening, &error)) {
         muster_py_runtime_leave(&self->runtime);
         if (!PyErr_Occurred())
             return (PyObject *)self;

@@ -192,31 +192,43 @@ static PyObject *version_get_bytes(PyObject *self, void *unused)
 
 /* --- Open and close --- */
 
-static bool read_options(PyObject *args, PyObject *keywords, struct muster_address *address,
-                         struct muster_reader_options *options)
+/** The arguments of a reader. */
+struct opening {
+    struct muster_reader_options options;
+    struct muster_address address;
+    struct muster_py_security security;
+};
+
+static bool read_options(PyObject *args, PyObject *keywords, struct opening *opening)
 {
-    static const char *const names[] = {"name",  "registry", "job",         "listen",
-                                        "reach", "host_key", "min_version", NULL};
+    static const char *const names[] = {"name",     "registry",      "job", "listen", "reach",
+                                        "host_key", "min_version",   "tls", "tls_ca", "tls_cert",
+                                        "tls_key",  "authorization", NULL};
+    struct muster_reader_options *options = &opening->options;
+    struct muster_tls_options *tls = &opening->security.tls;
     const char *listen = NULL;
     PyObject *min_version = NULL;
 
-    return PyArg_ParseTupleAndKeywords(args, keywords, "ss|$zzzzO:Reader",
-                                       (char **)(uintptr_t)names, &options->name,
-                                       &options->registry, &options->job, &listen, &options->reach,
-                                       &options->host_key, &min_version) &&
-           muster_py_read_number(min_version, 0, UINT64_MAX, &options->min_version) &&
-           muster_py_read_listen(listen, address, &options->listen);
+    if (!PyArg_ParseTupleAndKeywords(
+            args, keywords, "ss|$zzzzOpzzzz:Reader", (char **)(uintptr_t)names, &options->name,
+            &options->registry, &options->job, &listen, &options->reach, &options->host_key,
+            &min_version, &opening->security.has_tls, &tls->ca_file, &tls->cert_file,
+            &tls->key_file, &opening->security.authorization) ||
+        !muster_py_read_number(min_version, 0, UINT64_MAX, &options->min_version) ||
+        !muster_py_read_listen(listen, &opening->address, &options->listen))
+        return false;
+    tls->is_peer_required = tls->ca_file != NULL;
+    return muster_py_security_check(&opening->security);
 }
 
 static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    struct muster_reader_options options = {0};
-    struct muster_address address;
+    struct opening opening = {.security = {.has_tls = 0}};
     struct muster_error error;
     struct reader_object *self;
     enum muster_rc rc;
 
-    if (!read_options(args, keywords, &address, &options))
+    if (!read_options(args, keywords, &opening))
         return NULL;
     self = reader_of(PyType_GenericAlloc(type, 0));
     if (self == NULL)
@@ -227,7 +239,10 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *keywor
         return NULL;
     }
     self->runtime.look_too = on_look;
-    rc = muster_reader_connect(self->runtime.runtime, &options, &self->reader, &error);
+    rc = muster_py_runtime_secure(&self->runtime, &opening.security, &error);
+    opening.options.authorization = self->runtime.authorization;
+    if (rc == MUSTER_OK)
+        rc = muster_reader_connect(self->runtime.runtime, &opening.options, &self->reader, &error);
     if (rc == MUSTER_OK) {
         muster_py_runtime_leave(&self->runtime);
         return (PyObject *)self;

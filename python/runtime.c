@@ -2,13 +2,14 @@
 #include "python/runtime.h"
 
 #include <muster/stream.h>
-#include <muster/tls.h>
 
 #define FIRST_LOOK_NS MUSTER_NS_PER_MS
 #define LOOK_NS       (50 * MUSTER_NS_PER_MS)
 #define CLOSING_TURNS 4
 #define GOODBYE_NS    (2 * MUSTER_NS_PER_S)
 #define TIMEOUT_NS    (30 * MUSTER_NS_PER_S)
+
+#define POLICY_BYTES_MAX (1u << 20)
 
 /* --- Open and close --- */
 
@@ -46,6 +47,8 @@ static enum muster_rc open_world(struct muster_py_runtime *self)
 static void close_world(struct muster_py_runtime *self)
 {
     muster_runtime_close(self->runtime);
+    muster_authorization_free(self->authorization);
+    self->authorization = NULL;
     if (self->env != NULL) {
         if (self->env->net != NULL)
             muster_net_system_close(self->env->net);
@@ -73,6 +76,52 @@ bool muster_py_runtime_open(struct muster_py_runtime *self)
 bool muster_py_runtime_is_gone(const struct muster_py_runtime *self)
 {
     return self->runtime == NULL || muster_py_calls_is_forked(&self->calls);
+}
+
+/* --- Security --- */
+
+bool muster_py_security_check(struct muster_py_security *security)
+{
+    const struct muster_tls_options *tls = &security->tls;
+
+    if ((tls->cert_file == NULL) != (tls->key_file == NULL))
+        return muster_py_raise(PyExc_ValueError,
+                               "tls_cert and tls_key must both be given, got one of them") != NULL;
+    security->has_tls |= tls->cert_file != NULL || tls->ca_file != NULL;
+    return true;
+}
+
+static enum muster_rc authorization_open(struct muster_py_runtime *self, const char *path,
+                                         struct muster_error *ret_error)
+{
+    struct muster_env *env = self->env;
+    struct muster_error error;
+    char *text = NULL;
+    size_t bytes = 0;
+    enum muster_rc rc =
+        muster_files_read(env->files, env->mem, path, POLICY_BYTES_MAX, &text, &bytes);
+
+    if (rc != MUSTER_OK)
+        return muster_error_set(ret_error, rc, "the policy %.150s cannot be read: %s", path,
+                                muster_rc_text(rc));
+    rc = muster_authorization_parse(env, text, &self->authorization, &error);
+    muster_mem_free(env->mem, text);
+    return rc == MUSTER_OK
+               ? rc
+               : muster_error_set(ret_error, rc, "the policy %.100s: %s", path, error.text);
+}
+
+enum muster_rc muster_py_runtime_secure(struct muster_py_runtime *self,
+                                        const struct muster_py_security *security,
+                                        struct muster_error *ret_error)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    if (security->has_tls)
+        rc = muster_tls_open(self->env, &security->tls, &self->env->tls, ret_error);
+    if (rc == MUSTER_OK && security->authorization != NULL)
+        rc = authorization_open(self, security->authorization, ret_error);
+    return rc;
 }
 
 /* --- Calls --- */

@@ -4,8 +4,10 @@
 
 #include "python/call.h"
 
+#include <muster/authorization.h>
 #include <muster/env.h>
 #include <muster/runtime.h>
+#include <muster/tls.h>
 
 /** Ask the operation that is waited for to end: its end still has to be told (muster_py_runtime_tell). */
 typedef void muster_py_cancel_fn(void *data);
@@ -18,13 +20,27 @@ struct muster_py_runtime {
     muster_py_cancel_fn *cancel;
     void *cancel_data;
     void (*look_too)(
-        struct muster_py_runtime *self); /* by a call that waits, without the GIL; or NULL */
-    bool is_done;                        /* the operation that is waited for */
+        struct muster_py_runtime *self);        /* by a call that waits, without the GIL; or NULL */
+    struct muster_authorization *authorization; /* NULL: everybody */
+    bool is_done;                               /* the operation that is waited for */
     enum muster_rc rc;
 };
 
 /** The memory must be zeroed. Nothing is left open after a failure. */
 bool muster_py_runtime_open(struct muster_py_runtime *self);
+/** How connections are protected: files, borrowed from arguments. */
+struct muster_py_security {
+    struct muster_tls_options tls;
+    int has_tls;               /* the argument tls; also set where a file is given */
+    const char *authorization; /* a policy of callers; NULL: everybody */
+};
+/** Raises for a certificate without its key. */
+bool muster_py_security_check(struct muster_py_security *security);
+/** Within the first call: env->tls, and self->authorization. Later errors of open leave them to close. */
+enum muster_rc muster_py_runtime_secure(struct muster_py_runtime *self,
+                                        const struct muster_py_security *security,
+                                        struct muster_error *ret_error);
+
 /** A call: the lock, the GIL unless it is short, the seat. Raises. */
 bool muster_py_runtime_enter(struct muster_py_runtime *self, bool is_short);
 void muster_py_runtime_leave(struct muster_py_runtime *self);

@@ -236,7 +236,7 @@ class Strategy:
     def closed(self) -> bool: ...
 
 class ParamsRequest:
-    def wait(self) -> None: ...
+    def wait(self) -> dict[str, int] | None: ...
     def cancel(self) -> None: ...
     @property
     def done(self) -> bool: ...
@@ -321,6 +321,14 @@ class ParamsClient:
         timeout: float | None = 30,
     ) -> ParamsTable: ...
     def cut(self, folder: str, clock: int = 0, timeout: float | None = 30) -> dict[str, int]: ...
+    def start(
+        self,
+        kind: Literal["tick", "cut"],
+        folder: str | None = None,
+        clock: int = 0,
+        weight: float = 1.0,
+        timeout: float | None = 30,
+    ) -> ParamsRequest: ...
     def tick(self, clock: int, weight: float = 1.0, timeout: float | None = 30) -> None: ...
     def close(self, timeout: float | None = 30) -> None: ...
     @property
@@ -343,6 +351,11 @@ class Publisher:
         reach: str | None = None,
         history: int = 0,
         timeout: float | None = 30,
+        tls: bool = False,
+        tls_ca: str | None = None,
+        tls_cert: str | None = None,
+        tls_key: str | None = None,
+        authorization: str | None = None,
     ) -> Publisher: ...
     def put(
         self, tensors: list[tuple[str, Buffer, Dtype | None]], wait_readers: int = 0, timeout: float | None = 30
@@ -365,6 +378,11 @@ class Reader:
         reach: str | None = None,
         host_key: str | None = None,
         min_version: int = 0,
+        tls: bool = False,
+        tls_ca: str | None = None,
+        tls_cert: str | None = None,
+        tls_key: str | None = None,
+        authorization: str | None = None,
     ) -> Reader: ...
     def take(self, version: int = 0, timeout: float | None = 30) -> Version: ...
     def stats(self) -> dict[str, int]: ...

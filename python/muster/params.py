@@ -6,7 +6,8 @@
     print(table.pull([1, 2]))
 
 `muster params serve` starts a server. docs/params.md says what it promises; include/muster/params.h has the errors. Each
-call but Table.start waits until the server has answered. A client reconnects by itself, and a push is applied once.
+call but the two named start waits until the server has answered. A client reconnects by itself, and a push is applied
+once.
 """
 
 import atexit
@@ -75,6 +76,15 @@ class Client(_muster.ParamsClient):
         """Save all tables to a folder that is there, while pushes go on; `muster params serve --restore FOLDER` begins
         with it. clock: between the steps of workers that tick. Gives its number, clock, rows, bytes and more."""
         return super().cut(os.fspath(folder), clock, timeout)
+
+    def start(self, kind, *, folder=None, clock=0, weight=1.0, timeout=30):
+        """Start a "tick" (with clock and weight) or a "cut" (with folder and clock), and return a Request for it, which
+        has the blocking call's result and errors.
+
+        Pushes that were started before a tick count in the step that it completes. A pull with its min_clock waits for
+        the ticks of all sources, also for one of this client that has only been started. A client has one cut at a
+        time."""
+        return Request(super().start(kind, None if folder is None else os.fspath(folder), clock, weight, timeout), None)
 
     def close(self, timeout=30):
         """Wait until all pushes are acknowledged, and disconnect. Tables of the client end with it."""
@@ -171,14 +181,14 @@ class Table:
 
 
 class Request:
-    """A push or pull that was started: Table.start. It goes on while the program computes."""
+    """What was started by Table.start or Client.start. It goes on while the program computes."""
 
     def __init__(self, request, answer):
         self._request, self._answer = request, answer
 
     @property
     def kind(self):
-        """"push", "pull", …"""
+        """"push", "pull", "tick", …"""
         return self._request.kind
 
     @property
@@ -189,8 +199,8 @@ class Request:
     def wait(self):
         """Wait until it has ended, and return what the blocking call would return; raises what that would raise. Ctrl-C
         cancels it."""
-        self._request.wait()
-        return self._answer
+        result = self._request.wait()
+        return self._answer if result is None else result
 
     def cancel(self):
         """It ends with muster.Cancelled, unless its answer is here. A push that has left may still be applied."""

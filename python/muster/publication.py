@@ -35,6 +35,11 @@ class Publisher(_muster.Publisher):
 
     Readers connect to listen ("127.0.0.1:0"; port 0: a free one), or to reach where that is another address. history
     says how many versions before the newest one are kept, so that readers fetch only changes.
+
+    tls_cert and tls_key are PEM files with this process's certificate and its key: readers then connect under TLS alone,
+    and must show a certificate of the authorities in the PEM file tls_ca, if that is given. authorization is a file with
+    a policy of readers (docs/publications.md, "Security"). A registry under TLS has an address that begins with
+    https://. muster.NotFound names a file that is not there.
     """
 
     def __new__(cls, *args, **words):
@@ -64,6 +69,10 @@ class Reader(_muster.Reader):
     """Follows a publication while the program computes; listen: an address where other readers fetch from this one.
 
     It has room for two versions: while an older one than the newest is in use, no third one is fetched.
+
+    tls: connections are under TLS, and publishers are checked against the authorities of the system, or those in tls_ca.
+    tls_cert, tls_key, authorization: as those of Publisher; a reader that listens needs the certificate. Each file of
+    TLS implies tls.
     """
 
     def __new__(cls, *args, **words):

@@ -213,6 +213,90 @@ def test_threads_start_and_wait_for_their_own(client):
     assert table.pull([1])[0, 0] == 300
 
 
+# --- Ticks and cuts ---
+
+def test_ticks_go_on_without_the_program(server):
+    with (muster.params.Client(server.address, clock_sources=2) as one, muster.params.Client(server.address, clock_sources=2) as other):
+        table, theirs = one.table("rows", 1), other.table("rows", 1)
+        pull = theirs.start("pull", [1], min_clock=1)
+        push, tick = table.start("push", [1], ones(1)), one.start("tick", clock=1)
+        other.tick(1)
+
+        assert pull.wait()[0, 0] == 1 and tick.kind == "tick" and tick.wait() is None and tick.done
+        push.wait()
+        for words, error, text in (({"clock": 0}, muster.InvalidArgument, "clocks must rise"),
+                                   ({"clock": 2, "weight": -1.0}, muster.InvalidArgument, "weight")):
+            with pytest.raises(error, match=text):
+                one.start("tick", **words)
+        for each in [each.start("tick", clock=muster.params.CLOCK_DONE) for each in (one, other)]:
+            each.wait()
+
+
+def test_a_cut_goes_on_without_the_program_and_through_a_death(server, client, tmp_path):
+    table = client.table("rows", 1)
+    table.push(KEYS, ones(4))
+    first = client.start("cut", folder=tmp_path).wait()
+    assert first["rows"] == 4 and first["number"] > 0
+
+    server.kill()
+    table.start("push", [9], ones(1))
+    cut = client.start("cut", folder=tmp_path)
+    end = time.monotonic() + conftest.PATIENCE_S
+    while not cut.done:    # no call of the library
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+    assert cut.kind == "cut" and cut.wait()["number"] > first["number"] and cut.wait() == cut.wait()
+
+
+@pytest.fixture
+def lost(server, alone):
+    """A source whose process has died: for some seconds the server makes no cut, until it comes back."""
+    alone(f"client = muster.params.Client({server.address!r}, source='lost'); table = client.table('rows', 1)\n"
+          "table.push([1], numpy.ones(1, numpy.float32)); os._exit(1)")
+    return "lost"
+
+
+def test_a_cut_is_made_again_until_it_can_be(server, client, lost, tmp_path):
+    cut = client.start("cut", folder=tmp_path, timeout=conftest.PATIENCE_S)
+    table = client.table("rows", 1)
+    for _ in range(20):    # attempts go on meanwhile
+        table.push(KEYS, ones(4))
+
+    with muster.params.Client(server.address, source=lost):
+        assert cut.wait()["rows"] == 4
+
+
+@pytest.mark.parametrize("way", ["cancel", "close", "ctrl-c", "deadline"])
+def test_a_cut_that_is_made_again_and_again_is_ended(client, lost, tmp_path, way):
+    cut = client.start("cut", folder=tmp_path, timeout=0.2 if way == "deadline" else conftest.PATIENCE_S)
+    client.table("rows", 1).push(KEYS, ones(4))
+
+    if way == "cancel":
+        cut.cancel()
+    elif way == "close":
+        client.close()
+    elif way == "ctrl-c":
+        thread = interrupt_when_it_waits()
+        with pytest.raises(KeyboardInterrupt):
+            cut.wait()
+        thread.join()
+
+    with pytest.raises((muster.Unavailable, muster.DeadlineExceeded) if way == "deadline" else muster.Cancelled):
+        cut.wait()
+
+
+def test_wrong_arguments_of_client_start_are_refused(client, tmp_path):
+    for kind, text, words in ((ValueError, "kind must be tick or cut, got 'push'", {"kind": "push"}),
+                              (TypeError, "a folder must be a string", {"kind": "cut"}),
+                              (muster.InvalidArgument, "clock_sources", {"kind": "tick", "clock": 1}),
+                              (TypeError, "", {"kind": "tick", "clock": 1, "weight": "x"})):
+        with pytest.raises(kind, match=text):
+            client.start(**words)
+    with pytest.raises(muster.Error, match="nowhere"):
+        client.start("cut", folder=tmp_path / "nowhere", timeout=5).wait()
+
+
 @pytest.mark.parametrize("way", ["pass", "os._exit(0)", "client.close()"])
 def test_a_process_ends_clean_with_one_open(server, alone, way):
     done = alone(f"client = muster.params.Client({server.address!r}, clock_sources=2); table = client.table('rows', 1)\n"

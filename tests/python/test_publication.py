@@ -9,6 +9,7 @@ import conftest
 import numpy
 import pytest
 from test_params import interrupt_when_it_waits
+from test_params_requests import files  # noqa: F401 (a fixture)
 
 import muster
 
@@ -234,3 +235,40 @@ def test_engines_switch_whole_versions_while_the_trainer_dies(registry):
     for engine in engines:
         engine.communicate(timeout=conftest.PATIENCE_S)
         assert engine.returncode == 0
+
+
+# --- TLS ---
+
+def policy(path, name):
+    path.write_text('{"name": "p", "allow_rules": [{"name": "r", "source": {"principals": ["' + name + '"]}, "request": {"paths": '
+                    '["/muster.params.v1.Publication/Read"]}}]}', encoding="utf-8")
+    return str(path)
+
+
+def test_versions_pass_under_tls_to_those_that_the_policy_names(registry, files, tmp_path):
+    ours = {}
+    for name in ("trainer", "reader", "stranger"):
+        cert, key = files.issue(name, f"DNS:{name}.example,DNS:muster-link")
+        ours[name] = {"tls_ca": files.ca, "tls_cert": cert, "tls_key": key}
+    rules = policy(tmp_path / "policy.json", "reader.example")
+    with (muster.publication.Publisher("weights", registry, authorization=rules, **ours["trainer"]) as publisher,
+          muster.publication.Reader("weights", registry, listen="127.0.0.1:0", authorization=rules, **ours["reader"]) as first,
+          muster.publication.Reader("weights", registry, host_key="other", **ours["reader"]) as second):
+        publisher.put({"w": numpy.arange(100000.0)}, wait_readers=1)
+
+        assert (first.take(1)["w"] == numpy.arange(100000.0)).all() and (second.take(1)["w"][5:7] == [5, 6]).all()
+
+        for words, text in ((ours["stranger"], "stranger.example may not call /muster.params.v1.Publication/Read"),
+                            ({"tls_ca": files.ca}, ""), ({}, "")):
+            with muster.publication.Reader("weights", registry, **words) as refused, pytest.raises(muster.DeadlineExceeded, match=text):
+                refused.take(1, timeout=0.5)
+
+
+def test_wrong_files_of_tls_are_named(registry, files, tmp_path):
+    for kind in (muster.publication.Publisher, muster.publication.Reader):
+        for words, error, text in (({"tls_cert": files.ca}, ValueError, "tls_cert and tls_key must both be given"),
+                                   ({"tls_ca": str(tmp_path / "no.pem")}, muster.NotFound, "no.pem"),
+                                   ({"authorization": str(tmp_path / "no.json")}, muster.NotFound, "no.json cannot be read"),
+                                   ({"authorization": files.ca}, muster.InvalidArgument, "the policy .*ca.pem")):
+            with pytest.raises(error, match=text):
+                kind("weights", registry, **words)
