@@ -79,3 +79,25 @@ dist.destroy_process_group()
     parts = {task: words[1:] for task, _, words in run.said() if words[0] == "part"}
     assert {task: is_first for task, (is_first, *_) in parts.items()} == {0: "True", 1: "False"}, run.text()
     assert sorted(part for _, *part in parts.values()) == [["0.0", "2.0"], ["4.0", "6.0"]], parts
+
+
+def test_models_in_parts_and_groups_of_some_members_are_refused(alone):
+    done = alone("""
+import torch, torch.distributed as dist
+import muster.torch
+import muster.torch.backend as backend
+from torch.distributed.fsdp import fully_shard
+backend.init_process_group(elastic=True)
+for call in (lambda: dist.new_group([0]), lambda: muster.torch.Elastic(model, torch.optim.SGD(model.parameters(), 0.1))):
+    model = torch.nn.Sequential(torch.nn.Linear(2, 1))
+    fully_shard(model)
+    try:
+        call()
+        assert False
+    except NotImplementedError as error:
+        print(error)
+""")
+    assert done.returncode == 0, done.stderr
+    groups, parts = done.stdout.splitlines()
+    assert "no groups of some of its members" in groups and "without elastic" in groups
+    assert "whole model, got a part of parameter 0.weight" in parts and "fixed number of workers" in parts

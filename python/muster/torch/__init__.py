@@ -47,6 +47,7 @@ class Elastic(muster.elastic.Elastic):
     """
 
     def __init__(self, model, optimizer, *, extra=None, state=None, seed=0, **options):
+        _check_whole(model)
         self.model, self.optimizer, self.seed = model, optimizer, seed
         self.weight = 1
         self._is_averaged = False
@@ -154,6 +155,15 @@ class Elastic(muster.elastic.Elastic):
     def close(self):
         self._hook.remove()
         super().close()
+
+
+def _check_whole(model):
+    """What a worker that comes back is given is what every member has."""
+    for name, each in model.named_parameters():
+        if hasattr(each, "device_mesh"):
+            raise NotImplementedError(
+                f"each worker of an Elastic must have the whole model, got a part of parameter {name} (a DTensor, as fully_shard "
+                "makes them): use DistributedDataParallel, or FSDP2 without Elastic on a fixed number of workers")
 
 
 def _members_of(elastic):

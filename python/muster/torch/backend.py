@@ -183,7 +183,8 @@ def _backend_of(ranks, name):
 def _create(given, options):
     if isinstance(_everyone, OfStep):
         if given.global_ranks_in_group:
-            raise NotImplementedError("a group that is elastic has no groups of some of its members: their ranks change")
+            raise NotImplementedError("a group that is elastic has no groups of some of its members, whose ranks change: use it whole, "
+                                      "or init_process_group() without elastic")
         return ElasticGroup(_everyone) if _strategy is None else ReconfigurableGroup(_everyone)
     if _strategy is None:
         raise RuntimeError("the backend muster needs its rendezvous: call muster.torch.backend.init_process_group()")
