@@ -212,22 +212,26 @@ static PyObject *list_of_numbers(const struct muster_dataset_batch *batch)
     return list;
 }
 
+static PyObject *tuple_of_batch(const struct muster_dataset_batch *batch)
+{
+    PyObject *records = list_of_records(batch), *numbers = list_of_numbers(batch), *tuple = NULL;
+
+    if (records != NULL && numbers != NULL)
+        tuple = Py_BuildValue("(OOK)", records, numbers, (unsigned long long)batch->epoch);
+    Py_XDECREF(records);
+    Py_XDECREF(numbers);
+    return tuple;
+}
+
 /* The bytes are copied: the batch is the dataset's until its next call. Leaves the call. */
 static PyObject *give_batch(struct dataset_object *self, enum muster_rc rc,
                             const struct muster_dataset_batch *batch, struct muster_error *error)
 {
-    PyObject *records = NULL, *numbers = NULL, *result = NULL;
+    PyObject *result;
 
     muster_py_calls_leave(&self->calls);
-    if (rc == MUSTER_OK) {
-        records = list_of_records(batch);
-        numbers = list_of_numbers(batch);
-        if (records != NULL && numbers != NULL)
-            result = Py_BuildValue("(OOK)", records, numbers, (unsigned long long)batch->epoch);
-    }
+    result = rc == MUSTER_OK ? tuple_of_batch(batch) : NULL;
     muster_py_calls_unlock(&self->calls);
-    Py_XDECREF(records);
-    Py_XDECREF(numbers);
     if (rc == MUSTER_OK)
         return result;
     return raise_or_none(rc == MUSTER_OUT_OF_RANGE ? MUSTER_OK : rc, error); /* None: the end */
@@ -263,6 +267,70 @@ static PyObject *dataset_next_share(PyObject *self, PyObject *const *args, Py_ss
         ours,
         muster_dataset_next_share(ours->dataset, (uint32_t)rank, (uint32_t)size, &batch, &error),
         &batch, &error);
+}
+
+/* --- Shares of micro-batches --- */
+
+/* Within the lock, with the GIL. */
+static PyObject *list_of_shares(const struct dataset_object *self,
+                                const struct muster_dataset_shares *shares)
+{
+    PyObject *list = PyList_New((Py_ssize_t)shares->count);
+
+    for (uint32_t i = 0; list != NULL && i < shares->count; i++) {
+        struct muster_dataset_batch batch;
+        struct muster_error error;
+        enum muster_rc rc = muster_dataset_share(self->dataset, shares->first + i, &batch, &error);
+        PyObject *share = rc == MUSTER_OK ? tuple_of_batch(&batch) : raise_or_none(rc, &error);
+
+        if (share == NULL || PyList_SetItem(list, (Py_ssize_t)i, share) != 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *dataset_next_shares(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                     PyObject *keywords)
+{
+    static const char *const names[] = {"first", "count", "total", NULL};
+    struct dataset_object *ours = dataset_of(self);
+    struct muster_error error = {.rc = MUSTER_OK};
+    struct muster_dataset_shares shares;
+    PyObject *values[3], *result;
+    uint64_t numbers[3];
+    enum muster_rc rc;
+
+    if (!muster_py_read_arguments("next_shares", names, 3, args, count, keywords, values))
+        return NULL;
+    for (int i = 0; i < 3; i++)
+        if (!muster_py_read_number(values[i], 0, UINT32_MAX, &numbers[i]))
+            return NULL;
+    shares = (struct muster_dataset_shares){.first = (uint32_t)numbers[0],
+                                            .count = (uint32_t)numbers[1],
+                                            .total = (uint32_t)numbers[2]};
+    if (!dataset_enter(ours, false))
+        return NULL;
+    rc = muster_dataset_next_shares(ours->dataset, &shares, &error);
+    muster_py_calls_leave(&ours->calls);
+    result = rc == MUSTER_OK ? list_of_shares(ours, &shares) : NULL;
+    muster_py_calls_unlock(&ours->calls);
+    if (rc == MUSTER_OK)
+        return result;
+    return raise_or_none(rc == MUSTER_OUT_OF_RANGE ? MUSTER_OK : rc, &error); /* None: the end */
+}
+
+static PyObject *dataset_complete_step(PyObject *self, PyObject *unused)
+{
+    struct dataset_object *ours = dataset_of(self);
+    struct muster_error error = {.rc = MUSTER_OK};
+    enum muster_rc rc;
+
+    (void)unused;
+    if (!dataset_enter(ours, true))
+        return NULL;
+    rc = muster_dataset_complete_step(ours->dataset, &error);
+    dataset_leave(ours);
+    return raise_or_none(rc, &error);
 }
 
 /* --- Claims --- */
@@ -372,6 +440,11 @@ static PyMethodDef dataset_methods[] = {
     {"next_share", (PyCFunction)(uintptr_t)dataset_next_share, METH_FASTCALL | METH_KEYWORDS,
      "next_share(rank, size)\n--\n\nThe part of a member in the next step; None after the last "
      "epoch. The position does not move."},
+    {"next_shares", (PyCFunction)(uintptr_t)dataset_next_shares, METH_FASTCALL | METH_KEYWORDS,
+     "next_shares(first, count, total)\n--\n\nA list of these shares of the next step, which has "
+     "total shares; None after the last epoch. The position does not move."},
+    {"complete_step", dataset_complete_step, METH_NOARGS,
+     "complete_step()\n--\n\nMove the position past the step whose shares all members have used."},
     {"record_claims", dataset_record_claims, METH_O,
      "record_claims(array)\n--\n\nWrite which records of the step this member has used."},
     {"apply_claims", dataset_apply_claims, METH_O,

@@ -28,6 +28,14 @@ class Dataset(_Base):
             raise StopIteration
         return batch
 
+    def shares(self, slots, total):
+        """Of a step in `total` micro-batches the parts of these slots, a range as MicroBatches.begin gives it: a list with
+        (records, numbers, epoch) for each; None after the last epoch.
+
+        The records of a slot follow from the position and the slot, whoever has it. `batch` counts those of all slots.
+        The position does not move: complete_step, between sum and commit, moves it past the step."""
+        return self.next_shares(slots.start, len(slots), total)
+
 
 def _open(kind, paths, options):
     return Dataset(kind, paths=[paths] if isinstance(paths, str) else [str(each) for each in paths], **options)

@@ -94,3 +94,86 @@ def test_each_record_is_used_once_though_workers_die(job):
     assert len(ends(run)) == 3 and len(set(ends(run))) == 1, ends(run)
     least, most, _ = map(float, ends(run)[0])
     assert 0 < least and most - least <= 1, ends(run)
+
+
+# --- Shares of micro-batches ---
+
+MICRO = """
+import muster.data
+data = muster.data.numbers(100, batch=8, seed=3, epochs=EPOCHS)
+seen, total, stop = numpy.zeros(100, numpy.float32), numpy.zeros(100, numpy.float32), numpy.zeros(1)
+with muster.Strategy() as strategy:
+    strategy.register("seen", seen)
+    strategy.register("position", data.position)
+    micro, shares = strategy.micro_batches(4, seen.size), []
+    while not stop[0] and shares is not None:
+        try:
+            strategy.begin()
+            stop[0] = os.path.exists("stop")
+            strategy.all_reduce(stop, "max")
+            shares = data.shares(micro.begin(), micro.slots)
+            for _, numbers, _ in shares or ():
+                one = numpy.zeros(100, numpy.float32)
+                one[numbers] = 1
+                micro.put(one)
+            if shares is not None:
+                micro.sum(total)
+        except muster.Aborted:
+            continue
+        if shares is not None:
+            data.complete_step()
+            seen += total
+        strategy.commit()
+        say("step", strategy.step, strategy.size, strategy.restored)
+    say("seen", seen.min(), seen.max(), strategy.step)
+"""
+
+
+def test_shares_of_a_step_end_behind_the_last_pass(job):
+    run = job(MICRO.replace("EPOCHS", "2"), 3)
+
+    run.end()
+
+    assert ends(run) == [("2.0", "2.0", "27")] * 3, ends(run)    # of 100 records 13 batches; the last step has none
+
+
+def test_shares_are_used_once_though_workers_die(job):
+    run = job(MICRO.replace("EPOCHS", "0"), 3)
+    for victim in (1, 0):
+        run.wait_step(run.step() + 60)
+        before = run.wait_said("step", victim)
+        run.kill(victim)
+        run.wait_until(lambda: any(pid != before and words[0] == "step" for _, pid, words in run.said(victim)), "the worker back")
+    run.stop()
+
+    run.end()
+
+    assert len(ends(run)) == 3 and len(set(ends(run))) == 1, ends(run)
+    least, most, _ = map(float, ends(run)[0])
+    assert 0 < least and most - least <= 1, ends(run)
+
+
+def test_shares_depend_on_the_step_alone(alone):
+    done = alone("""
+import muster.data
+def shares_of(*ranges):
+    data = muster.data.numbers(20, batch=10, seed=1)
+    steps = []
+    for _ in range(3):
+        steps.append([share for each in ranges for share in data.shares(each, 5)])
+        data.complete_step()
+    return steps
+whole = shares_of(range(5))
+assert shares_of(range(2), range(2, 2), range(2, 5)) == whole
+assert sorted(number for step in whole[:2] for _, numbers, _ in step for number in numbers) == list(range(20))
+data = muster.data.numbers(20, batch=10)
+for call, wanted in ((lambda: data.shares(range(4, 6), 5), muster.InvalidArgument), (lambda: data.shares(range(-1, 1), 5), OverflowError)):
+    try:
+        call()
+        assert False
+    except (wanted, ValueError):
+        pass
+print("good")
+""")
+
+    assert done.stdout == "good\n", done.stderr
