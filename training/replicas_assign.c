@@ -64,6 +64,7 @@ static enum muster_rc update_variable(struct muster_strategy *strategy,
 {
     struct muster_replicas_copy copy = {.data = variable->data,
                                         .bytes = total->count * muster_dtype_bytes(total->dtype),
+                                        .replica = MUSTER_REPLICA_UNKNOWN,
                                         .is_read = is_added,
                                         .is_written = true};
     enum muster_rc rc = muster_replicas_bring(strategy, "assign", &copy, 1);

@@ -73,12 +73,12 @@ void muster_replicas_tensor_free(struct muster_strategy *strategy, struct muster
 
 /* --- Bytes --- */
 
-/* By the stream of the first replica on the tensor's device. */
+/* The program does not say which replica's tensor it is. */
 static struct muster_replicas_copy copy_of(const struct muster_tensor *tensor)
 {
     return (struct muster_replicas_copy){.data = tensor->data,
                                          .bytes = tensor->count * muster_dtype_bytes(tensor->dtype),
-                                         .replica = MUSTER_REPLICAS_MAX};
+                                         .replica = MUSTER_REPLICA_UNKNOWN};
 }
 
 enum muster_rc muster_replicas_write(struct muster_strategy *strategy,

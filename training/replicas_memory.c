@@ -95,16 +95,58 @@ enum muster_rc muster_replicas_find(struct muster_strategy *strategy, const char
     return rc;
 }
 
-/* The work on the stream of the replica's device comes first. */
-static void *stream_of(const struct muster_strategy *strategy,
-                       const struct muster_replicas_copy *copy)
-{
-    uint32_t logical = strategy->logical_device_count, first = copy->replica * logical;
+/** Devices of this member, from first to last - 1. */
+struct device_range {
+    uint32_t first, last;
+};
 
-    for (uint32_t i = first; i < first + logical && i < strategy->devices.count; i++)
+/* The replica's own; all where the replica is not known, or has none on this GPU. */
+static struct device_range find_devices(const struct muster_strategy *strategy,
+                                        const struct muster_replicas_copy *copy)
+{
+    uint32_t logical = strategy->logical_device_count;
+    struct device_range all = {0, strategy->devices.count};
+    struct device_range own = {copy->replica * logical, (copy->replica + 1) * logical};
+
+    if (copy->replica >= strategy->replica_count || own.last > all.last)
+        return all;
+    for (uint32_t i = own.first; i < own.last; i++)
         if (strategy->devices.list[i].gpu == muster_device_memory_ordinal(copy->memory))
-            return strategy->devices.list[i].stream;
-    return muster_strategy_stream_of(strategy, copy->memory);
+            return own;
+    return all;
+}
+
+/* The work on the streams of the value's devices comes first. */
+static enum muster_rc follow_streams(const struct muster_strategy *strategy,
+                                     const struct muster_replicas_copy *copy,
+                                     struct muster_device_batch *batch)
+{
+    struct device_range devices = find_devices(strategy, copy);
+    void *stream = muster_strategy_stream_of(strategy, copy->memory);
+    bool has_followed = false;
+    enum muster_rc rc = MUSTER_OK;
+
+    for (uint32_t i = devices.first; i < devices.last && rc == MUSTER_OK; i++) {
+        if (strategy->devices.list[i].gpu != muster_device_memory_ordinal(copy->memory) ||
+            (has_followed && strategy->devices.list[i].stream == stream))
+            continue;
+        stream = strategy->devices.list[i].stream;
+        rc = muster_device_batch_follow(batch, stream);
+        has_followed = true;
+    }
+    return has_followed ? rc : muster_device_batch_follow(batch, stream);
+}
+
+static enum muster_rc copy_start(struct muster_strategy *strategy, const char *name,
+                                 const struct muster_replicas_copy *copy, bool is_out)
+{
+    const struct muster_device_copy bytes = {copy->host, copy->data, (size_t)copy->bytes};
+    struct muster_device_batch *batch = NULL;
+    enum muster_rc rc = muster_strategy_memory_batch(strategy, name, copy->memory, &batch);
+
+    if (rc == MUSTER_OK)
+        rc = follow_streams(strategy, copy, batch);
+    return rc == MUSTER_OK ? muster_device_batch_start(batch, &bytes, 1, is_out) : rc;
 }
 
 enum muster_rc muster_replicas_start_copies(struct muster_strategy *strategy, const char *name,
@@ -113,19 +155,10 @@ enum muster_rc muster_replicas_start_copies(struct muster_strategy *strategy, co
 {
     enum muster_rc rc = MUSTER_OK;
 
-    for (size_t i = 0; i < count && rc == MUSTER_OK; i++) {
-        const struct muster_device_copy copy = {copies[i].host, copies[i].data,
-                                                (size_t)copies[i].bytes};
-        struct muster_device_batch *batch = NULL;
-
-        if (copies[i].memory == NULL || copies[i].bytes == 0 ||
-            !(is_out ? copies[i].is_read : copies[i].is_written))
-            continue;
-        rc = muster_strategy_memory_batch(strategy, name, copies[i].memory, &batch);
-        if (rc == MUSTER_OK)
-            rc =
-                muster_device_batch_start(batch, &copy, 1, is_out, stream_of(strategy, &copies[i]));
-    }
+    for (size_t i = 0; i < count && rc == MUSTER_OK; i++)
+        if (copies[i].memory != NULL && copies[i].bytes > 0 &&
+            (is_out ? copies[i].is_read : copies[i].is_written))
+            rc = copy_start(strategy, name, &copies[i], is_out);
     return rc;
 }
 
@@ -223,14 +256,14 @@ enum muster_rc muster_replicas_spread(struct muster_strategy *strategy, const ch
     if (copies == NULL)
         return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED, "%s: out of memory",
                                 name);
-    copies[0] =
-        (struct muster_replicas_copy){.data = tensor->data, .bytes = bytes, .is_read = true};
+    copies[0] = (struct muster_replicas_copy){
+        .data = tensor->data, .bytes = bytes, .replica = MUSTER_REPLICA_UNKNOWN, .is_read = true};
     rc = muster_replicas_bring(strategy, name, copies, 1);
     for (uint32_t i = 1; i <= count; i++)
         copies[i] = (struct muster_replicas_copy){.data = others[i - 1].data,
                                                   .host = copies[0].host,
                                                   .bytes = bytes,
-                                                  .replica = i,
+                                                  .replica = MUSTER_REPLICA_UNKNOWN,
                                                   .is_written = others[i - 1].data != tensor->data};
     if (rc == MUSTER_OK)
         rc = muster_replicas_find(strategy, name, copies + 1, count);

@@ -4,12 +4,15 @@
 
 #include "training/strategy_memory.h"
 
+/** The value may be of any replica: the work on all streams of its GPU comes first. */
+#define MUSTER_REPLICA_UNKNOWN UINT32_MAX
+
 /** A value of the program, or a part of one. */
 struct muster_replicas_copy {
     void *data; /* the program's */
     void *host; /* where the host has its bytes; NULL: bring sets it */
     uint64_t bytes;
-    uint32_t replica;                    /* among the local ones: by whose stream it is ready */
+    uint32_t replica;                    /* among the local ones: by whose streams it is ready */
     struct muster_device_memory *memory; /* set by find; NULL: the host's */
     bool is_read;                        /* bring copies its bytes */
     bool is_written;                     /* give copies to it */
@@ -44,7 +47,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_replicas_give(struct muster_strategy *st
                                                       const char *name,
                                                       const struct muster_replicas_copy *copies,
                                                       size_t count);
-/** Copy a tensor to `count` others of its type and count, each of which may be the tensor itself. */
+/** Copy a tensor to `count` others of its type and count, each of which may be the tensor itself, and all of which may
+ * be of any replica. */
 MUSTER_MUST_CHECK enum muster_rc muster_replicas_spread(struct muster_strategy *strategy,
                                                         const char *name,
                                                         const struct muster_tensor *tensor,

@@ -219,6 +219,7 @@ static enum muster_rc give_result(const struct reducing *reducing,
     struct muster_strategy *strategy = reducing->strategy;
     struct muster_replicas_copy copy = {.data = result->data,
                                         .bytes = result->count * muster_dtype_bytes(result->dtype),
+                                        .replica = MUSTER_REPLICA_UNKNOWN,
                                         .is_written = true};
     enum muster_rc rc = muster_replicas_bring(strategy, "reduce", &copy, 1);
 

@@ -34,19 +34,7 @@ void muster_device_batch_close(struct muster_device_batch *batch)
 }
 
 /* Also copies into the device: work of the program may still read what they overwrite. */
-static enum muster_rc order_behind(const struct muster_device_batch *batch, void *stream,
-                                   struct muster_error *ret_error)
-{
-    const struct muster_cuda *cuda = batch->memory->cuda;
-    enum muster_rc rc = muster_cuda_event_record(cuda, batch->event, stream, ret_error);
-
-    return rc == MUSTER_OK ? muster_cuda_stream_wait(cuda, batch->stream, batch->event, ret_error)
-                           : rc;
-}
-
-enum muster_rc muster_device_batch_start(struct muster_device_batch *batch,
-                                         const struct muster_device_copy *copies, size_t count,
-                                         bool is_out, void *stream)
+enum muster_rc muster_device_batch_follow(struct muster_device_batch *batch, void *stream)
 {
     const struct muster_cuda *cuda = batch->memory->cuda;
     struct muster_error error = {.rc = MUSTER_OK};
@@ -56,7 +44,25 @@ enum muster_rc muster_device_batch_start(struct muster_device_batch *batch,
     if (muster_device_memory_has_failed(batch->memory, &error))
         return MUSTER_UNAVAILABLE;
     before = muster_cuda_enter(cuda);
-    rc = order_behind(batch, stream, &error);
+    rc = muster_cuda_event_record(cuda, batch->event, stream, &error);
+    if (rc == MUSTER_OK)
+        rc = muster_cuda_stream_wait(cuda, batch->stream, batch->event, &error);
+    muster_cuda_leave(cuda, before);
+    return rc == MUSTER_OK ? rc : muster_device_memory_fail(batch->memory, &error);
+}
+
+enum muster_rc muster_device_batch_start(struct muster_device_batch *batch,
+                                         const struct muster_device_copy *copies, size_t count,
+                                         bool is_out)
+{
+    const struct muster_cuda *cuda = batch->memory->cuda;
+    struct muster_error error = {.rc = MUSTER_OK};
+    enum muster_rc rc = MUSTER_OK;
+    void *before;
+
+    if (muster_device_memory_has_failed(batch->memory, &error))
+        return MUSTER_UNAVAILABLE;
+    before = muster_cuda_enter(cuda);
     for (size_t i = 0; i < count && rc == MUSTER_OK; i++)
         rc = is_out ? muster_cuda_copy_out(cuda, copies[i].host, copies[i].device, copies[i].bytes,
                                            batch->stream, &error)

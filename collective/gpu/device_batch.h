@@ -21,16 +21,19 @@ MUSTER_MUST_CHECK enum muster_rc muster_device_batch_open(struct muster_device_b
 /** Only after muster_device_batch_wait. A batch that is all zero is accepted, and stays so. */
 void muster_device_batch_close(struct muster_device_batch *batch);
 
+/** Let copies that are issued from now on come after what `stream` (the program's) holds now. Errors: as of start. */
+MUSTER_MUST_CHECK enum muster_rc muster_device_batch_follow(struct muster_device_batch *batch,
+                                                            void *stream);
 /**
- * Issue copies out of the device, or into it, after what `stream` (the program's) holds now, and after those that were
- * issued before. The host's memory is the batch's until wait. Memory that is pinned (muster_device_pin) is copied while
+ * Issue copies out of the device, or into it, after the streams that are followed, and after those that were issued
+ * before. The host's memory is the batch's until wait. Memory that is pinned (muster_device_pin) is copied while
  * the host goes on, other memory perhaps not.
  *
  * Errors:  UNAVAILABLE: the device has failed (muster_device_memory_has_failed). Those that were issued go on.
  */
 MUSTER_MUST_CHECK enum muster_rc muster_device_batch_start(struct muster_device_batch *batch,
                                                            const struct muster_device_copy *copies,
-                                                           size_t count, bool is_out, void *stream);
+                                                           size_t count, bool is_out);
 /** Wait for all that was issued. Errors: as of start. */
 MUSTER_MUST_CHECK enum muster_rc muster_device_batch_wait(struct muster_device_batch *batch);
 

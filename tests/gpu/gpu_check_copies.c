@@ -206,9 +206,10 @@ static bool batches_copy(struct devices *devices, bool is_out, const char *what)
         const struct muster_device_copy copy = {(uint8_t *)devices->mapped.data + BYTES * (size_t)i,
                                                 devices->list[i].address, BYTES};
 
-        is_fine = muster_device_batch_start(&devices->list[i].batch, &copy, 1, is_out, NULL) ==
-                      MUSTER_OK &&
-                  is_fine;
+        is_fine =
+            muster_device_batch_follow(&devices->list[i].batch, NULL) == MUSTER_OK &&
+            muster_device_batch_start(&devices->list[i].batch, &copy, 1, is_out) == MUSTER_OK &&
+            is_fine;
     }
     for (int i = 0; i < devices->count; i++) {
         is_fine = muster_device_batch_wait(&devices->list[i].batch) == MUSTER_OK && is_fine;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <muster/replica.h>
 #include <muster/strategy_request.h>
@@ -349,10 +350,21 @@ static void members_of_1_2_and_3_devices_reduce_over_six(void **state)
 
 static const struct muster_tensor *slow_tensor;
 
-/* Slow work of the program: whoever does not wait for it sees another value. */
+static uint64_t clock_us(void)
+{
+    struct timespec now;
+
+    (void)timespec_get(&now, TIME_UTC);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* Slow work of the program: whoever does not wait for it sees another value. Beside other load each turn of the
+ * processor takes milliseconds, so that a few are enough. */
 static void set_late(void *data)
 {
-    for (int i = 0; i < 2000; i++)
+    uint64_t begun_us = clock_us();
+
+    for (int i = 0; i < 2000 && (i < 5 || clock_us() - begun_us < 2000); i++)
         (void)sched_yield();
     device_tensor_set(slow_tensor, *(const double *)data);
 }
@@ -412,6 +424,75 @@ static void work_on_the_stream_of_a_device_comes_first(void **state)
 {
     (void)state;
     play_members(1, wait_for_streams, NULL);
+}
+
+/* Both replicas are on one GPU, each with a stream of its own. */
+static void open_shared_device(struct script *script, unsigned rank)
+{
+    void *streams[2] = {NULL, NULL};
+
+    setenv("FAKE_CUDA_DEVICES", "1", 1);
+    *script = script_open(rank, &(struct muster_strategy_options){.devices = "0,0"});
+    script_begin(script);
+    for (uint32_t i = 0; i < 2; i++) {
+        stream_new(0, &streams[i]);
+        OK(muster_replicas_set_stream(script->strategy, i, streams[i]));
+    }
+}
+
+/* The second replica's stream still writes the tensor. */
+static void write_late(const struct script *script, const struct muster_tensor *tensor,
+                       const double *value)
+{
+    bool (*enqueue)(void *, void (*)(void *), void *);
+
+    *(void **)&enqueue = device_symbol("fake_cuda_enqueue");
+    slow_tensor = tensor;
+    JOB_CHECK(
+        enqueue(script->strategy->devices.list[1].stream, set_late, (void *)(uintptr_t)value));
+}
+
+static void use_tensors_of_no_replica(unsigned rank, void *data)
+{
+    static const double one = 1, seven = 7, eight = 8;
+    double host[2] = {3, 3};
+    const struct muster_tensor in_host = {host, 2, MUSTER_F64};
+    struct script own, *script = &own;
+    struct muster_tensor values[2], late;
+    struct muster_shaped_tensor shaped[2];
+
+    (void)data;
+    open_shared_device(script, rank);
+    late = tensor_new(script, 1, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        values[i] = tensor_new(script, i, 2);
+        tensor_set(script, &values[i], 1);
+        shaped[i] = shape_of(&in_host, 1, 2);
+    }
+    write_late(script, &late, &seven);
+    JOB_CHECK(tensor_has(script, &late, 7));
+    write_late(script, &late, &one);
+    tensor_set(script, &late, 2); /* comes behind what the stream has */
+    JOB_CHECK(tensor_has(script, &late, 2));
+    write_late(script, &late, &seven);
+    OK(muster_replicas_assign(script->strategy, &late, values,
+                              MUSTER_AGGREGATION_ONLY_FIRST_REPLICA, true));
+    JOB_CHECK(tensor_has(script, &late, 8));
+    write_late(script, &late, &seven);
+    OK(muster_replicas_reduce(script->strategy, shaped, MUSTER_AXIS_NONE, MUSTER_SUM, &late));
+    JOB_CHECK(tensor_has(script, &late, 6));
+    write_late(script, &late, &eight);
+    OK(muster_replicas_replicate_to_logical_devices(script->strategy, &late, &values[0]));
+    JOB_CHECK(tensor_has(script, &values[0], 8));
+    job_commit(script->strategy);
+    muster_strategy_close(script->strategy);
+    JOB_CHECK(device_knob_get("misuse") == 0);
+}
+
+static void a_tensor_of_no_replica_waits_for_all_streams_of_its_device(void **state)
+{
+    (void)state;
+    play_members(1, use_tensors_of_no_replica, NULL);
 }
 
 /* --- Local mode --- */
@@ -672,6 +753,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_of_1_2_and_3_devices_reduce_over_six),
         cmocka_unit_test(work_on_the_stream_of_a_device_comes_first),
+        cmocka_unit_test(a_tensor_of_no_replica_waits_for_all_streams_of_its_device),
         cmocka_unit_test(local_mode_has_all_devices),
         cmocka_unit_test(devices_are_chosen_by_the_program_a_variable_or_the_mode),
         cmocka_unit_test(devices_that_cannot_be_are_refused_by_open),

@@ -72,7 +72,7 @@ static enum muster_rc copies_start(int i, bool is_out)
         {(is_out ? stand.out[i] : stand.in[i]) + 1000, (uint8_t *)stand.device[i] + 1000,
          BYTES - 1000}};
 
-    return muster_device_batch_start(&stand.batches[i], copies, 2, is_out, NULL);
+    return muster_device_batch_start(&stand.batches[i], copies, 2, is_out);
 }
 
 static void both_devices_copy_while_the_host_goes_on(void **state)
