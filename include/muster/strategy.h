@@ -281,7 +281,10 @@ MUSTER_API void muster_strategy_report_result(struct muster_strategy *strategy, 
  *
  * After commit the program's work is done: the result is reported, the others need not wait for this
  * one, and whoever comes back when all have closed so is told that the job is over. Waits until no other
- * member needs this one. With `muster run --checkpoint-dir` the state of the last commit is saved first.
+ * member needs this one. With `muster run --checkpoint-dir` the state of the last commit is saved first. Whether that
+ * failed the caller does not learn: the log says so (`last_checkpoint_failed`), and `muster run` ends with 1 whatever
+ * the exit code of this program. A program that saves without that launcher calls muster_strategy_close_checked
+ * instead, or it exits with 0 although its last steps are lost.
  *
  * After begin, without any operation since (a loop that leaves when begin says a step beyond its last),
  * the exit code says whether the work is done: 0, or the launcher starts it again.

@@ -190,9 +190,9 @@ class RunCheckpoint(unittest.TestCase):
         self.assertIsNone(summary["not_saved"])
         self.assertEqual(self.steps(), [3, 5])
 
-    def run_alone(self, *words):
-        return subprocess.run(words, env=dict(CLEAN, MUSTER_CHECKPOINT_DIR=self.checkpoints, MUSTER_CHECKPOINT_KEEP="9"), text=True,
-                              capture_output=True, timeout=PATIENCE_S)
+    def run_alone(self, *words, **variables):
+        return subprocess.run(words, env=dict(CLEAN, MUSTER_CHECKPOINT_DIR=self.checkpoints, MUSTER_CHECKPOINT_KEEP="9", **variables),
+                              text=True, capture_output=True, timeout=PATIENCE_S)
 
     def test_a_program_without_a_launcher_saves_and_goes_on_and_fails_alike(self):
         self.assertEqual(self.run_alone(STEPPER, "3", COUNT).returncode, 0)
@@ -200,9 +200,14 @@ class RunCheckpoint(unittest.TestCase):
         self.assertEqual(self.run_alone(STEPPER, "5", COUNT).stdout, "total 5\n")
         self.assertEqual(self.steps(), [3, 5])
 
-        run = self.run_alone("bash", "-c", f"ulimit -f 1; trap '' XFSZ; exec {STEPPER} 7 {COUNT}")
+        full = ("bash", "-c", f"ulimit -f 1; trap '' XFSZ; exec {STEPPER} 7 {COUNT}")
+        run = self.run_alone(*full)
         self.assertEqual(run.returncode, 1, run.stderr)
         self.assertIn("stepper: the checkpoint of step 7 failed; mend the cause and start the job again: cannot write", run.stderr)
+
+        run = self.run_alone(*full, STEPPER_IGNORES="1")  # muster_strategy_close tells the log alone
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertRegex(run.stderr, "error last_checkpoint_failed step=7 .*cannot write")
 
     def test_options_that_make_no_sense_are_refused(self):
         for words, text in ((["--checkpoint-every", "5"], "--checkpoint-every needs --checkpoint-dir"),
