@@ -111,7 +111,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_node_set_state(struct muster_node *node,
 void muster_node_set_blobs(struct muster_node *node, const struct muster_node_blob *blobs,
                            size_t count);
 /** The blobs that have come with the state (on_ready with is_restored), as many as were set; NULL: this process has
- * kept its own. Borrowed until the next fetch. */
+ * kept its own, or has taken those that came. Borrowed until the next fetch, or until muster_node_set_blobs says that
+ * they are taken. */
 const struct muster_node_blob *muster_node_fetched_blobs(const struct muster_node *node);
 
 /** Pack the names, types and sizes of the state for the others. Gives. Errors: RESOURCE_EXHAUSTED. */

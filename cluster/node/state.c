@@ -41,7 +41,8 @@ static void forget_blobs(struct muster_node *node)
     node->training.fetched_blobs = NULL;
 }
 
-/* They are shown to other joiners until the program has taken them. */
+/* They are shown to other joiners until the program has taken them, and stay as long: it may be told of an expired view
+ * before it knows that they are there. */
 static void take_blobs(struct muster_node *node, struct muster_catch_up *catch_up)
 {
     forget_blobs(node);
@@ -157,7 +158,6 @@ void muster_node_state_kept(struct muster_node *node)
         return; /* set_state comes back here */
     node->handover.expiry = NODE_NOT_EXPIRED;
     muster_state_server_commit(node->training.server, node->training.committed_step);
-    forget_blobs(node);
     tell_ready(node, node->training.committed_step + 1, true);
 }
 
@@ -227,7 +227,8 @@ void muster_node_set_blobs(struct muster_node *node, const struct muster_node_bl
                            size_t count)
 {
     MUSTER_ASSERT(!node->training.has_chunks || count == node->training.blob_count);
-    node->training.blobs = node->training.chunks.blobs = blobs;
+    node->training.blobs = blobs;
+    forget_blobs(node); /* the program has taken them */
     node->training.blob_count = count;
 }
 

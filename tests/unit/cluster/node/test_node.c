@@ -296,6 +296,63 @@ static void a_joiner_that_cannot_get_the_state_does_not_begin(void **state)
     node_stand_close(&stand);
 }
 
+static bool has_state(void *data)
+{
+    return ((const struct node_stand *)data)->is_ready;
+}
+
+/* All have resigned, and this one keeps what it holds. */
+static void keep_state(struct node_stand *stand, const struct muster_node_tensor *tensor)
+{
+    stand->is_ready = false;
+    muster_node_state_excluded(stand->node);
+    stand->node->handover.expiry = NODE_KEPT;
+    assert_int_equal(muster_node_set_state(stand->node, tensor, 1), MUSTER_OK);
+    test_env_run_until(stand->pair.env, has_state, stand);
+}
+
+static void blobs_that_the_program_has_not_taken_stay(void **state)
+{
+    float theirs[2] = {1, 2}, ours[2] = {0};
+    const struct muster_node_tensor source = {"numbers", {theirs, 2, MUSTER_F32}, NULL};
+    const struct muster_node_tensor target = {"numbers", {ours, 2, MUSTER_F32}, NULL};
+    const struct muster_node_blob given = {"given", 5}, own = {"own", 3}, taken = {"given", 5};
+    struct node_stand stand, joiner = {.epoch = 0};
+    const struct muster_node_blob *fetched;
+
+    (void)state;
+    node_stand_open(&stand);
+    node_stand_open_node(&stand);
+    node_stand_wait(&stand);
+    muster_node_set_blobs(stand.node, &given, 1);
+    assert_int_equal(muster_node_set_state(stand.node, &source, 1), MUSTER_OK);
+    test_env_turn(stand.pair.env, 5);
+    muster_node_begin_step(stand.node, 0);
+    muster_node_commit_step(stand.node, 0);
+    joiner.pair.env = stand.pair.env;
+    memcpy(joiner.pair.endpoints, stand.pair.endpoints, sizeof(joiner.pair.endpoints));
+    assert_int_equal(node_stand_try_node(&joiner, (struct muster_node_options){.task_index = 1}),
+                     MUSTER_OK);
+    muster_node_set_blobs(joiner.node, &own, 1);
+    assert_int_equal(muster_node_set_state(joiner.node, &target, 1), MUSTER_OK);
+    test_env_run_until(stand.pair.env, has_state, &joiner);
+
+    keep_state(&joiner, &target);
+    fetched = muster_node_fetched_blobs(joiner.node);
+    assert_non_null(fetched);
+    assert_int_equal(fetched[0].size, 5);
+    assert_memory_equal(fetched[0].bytes, "given", 5);
+    muster_node_set_blobs(joiner.node, &taken, 1);
+    assert_null(muster_node_fetched_blobs(joiner.node));
+    assert_ptr_equal(joiner.node->training.chunks.blobs, &taken);
+    keep_state(&joiner, &target);
+    assert_null(muster_node_fetched_blobs(joiner.node));
+
+    node_stand_close_node(&joiner);
+    node_stand_close_node(&stand);
+    node_stand_close(&stand);
+}
+
 static void on_op_done(struct muster_op *op, enum muster_rc rc)
 {
     *(enum muster_rc *)op->data = rc;
@@ -443,6 +500,7 @@ int main(void)
         cmocka_unit_test(who_is_silent_on_this_host_is_evicted_when_it_was_asked_for),
         cmocka_unit_test(the_state_is_named_once),
         cmocka_unit_test(a_joiner_that_cannot_get_the_state_does_not_begin),
+        cmocka_unit_test(blobs_that_the_program_has_not_taken_stay),
         cmocka_unit_test(a_node_that_fails_ends_what_its_program_waits_for),
         cmocka_unit_test(a_group_that_cannot_be_frozen_ends_the_node),
         cmocka_unit_test(a_lost_state_ends_the_members_that_lack_it),
