@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <muster/strategy_blob.h>
 #include <muster/stream.h>
 
+#include "cluster/node/state_manifest.h"
 #include "collective/group/group.h"
 #include "runtime/system/process_system.h"
 #include "runtime/value/array.h"
@@ -261,8 +263,23 @@ fail:
 }
 
 /* Names must differ, because members compare their states by name before the first step. */
-enum muster_rc muster_strategy_register(struct muster_strategy *strategy, const char *name,
-                                        const struct muster_tensor *tensor)
+/* The last tensor goes again where members that join could not be told of so much. */
+static enum muster_rc check_bounds(struct muster_strategy *strategy, const char *name,
+                                   bool has_blobs)
+{
+    struct muster_error why = {.rc = MUSTER_OK};
+    enum muster_rc rc = muster_state_check_bounds(strategy->tensors, strategy->tensor_count,
+                                                  has_blobs ? MUSTER_BLOBS_BYTES_MAX : 0, &why);
+
+    if (rc == MUSTER_OK)
+        return rc;
+    muster_mem_free(strategy->env->mem,
+                    (char *)(uintptr_t)strategy->tensors[--strategy->tensor_count].name);
+    return muster_error_set(&strategy->error, rc, "register %.80s: %s", name, why.text);
+}
+
+enum muster_rc muster_strategy_register_place(struct muster_strategy *strategy, const char *name,
+                                              const struct muster_tensor *tensor, bool has_blobs)
 {
     struct muster_mem *mem = strategy->env->mem;
     struct muster_node_tensor *tensors;
@@ -294,7 +311,13 @@ enum muster_rc muster_strategy_register(struct muster_strategy *strategy, const 
         return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
     strategy->tensors[strategy->tensor_count++] =
         (struct muster_node_tensor){.name = copy, .tensor = *tensor, .memory = memory};
-    return MUSTER_OK;
+    return check_bounds(strategy, name, has_blobs);
+}
+
+enum muster_rc muster_strategy_register(struct muster_strategy *strategy, const char *name,
+                                        const struct muster_tensor *tensor)
+{
+    return muster_strategy_register_place(strategy, name, tensor, strategy->blobs.count > 0);
 }
 
 /* --- steps --- */

@@ -26,7 +26,7 @@ enum muster_rc muster_strategy_register_blob(struct muster_strategy *strategy, c
         return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED,
                                 "register_blob %.80s: a strategy has at most %u blobs", name,
                                 MUSTER_BLOBS_MAX);
-    rc = muster_strategy_register(strategy, name, &place);
+    rc = muster_strategy_register_place(strategy, name, &place, true);
     if (rc != MUSTER_OK)
         return rc;
     strategy->blobs.at[strategy->blobs.count++].tensor = strategy->tensor_count - 1;

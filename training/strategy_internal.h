@@ -426,6 +426,11 @@ void muster_strategy_blob_show(struct muster_strategy *strategy, size_t i);
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_name_state(struct muster_strategy *strategy);
 /** This tensor is the place of a blob. */
 bool muster_strategy_is_blob(const struct muster_strategy *strategy, size_t tensor);
+/** Register a tensor, or the place of a blob. has_blobs: the state has some. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_register_place(struct muster_strategy *strategy,
+                                                                const char *name,
+                                                                const struct muster_tensor *tensor,
+                                                                bool has_blobs);
 /** Values that were set since begin are forgotten, or committed. */
 void muster_strategy_blobs_drop(struct muster_strategy *strategy);
 void muster_strategy_blobs_commit(struct muster_strategy *strategy);

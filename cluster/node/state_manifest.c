@@ -5,7 +5,14 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "net/link/peer_link.h"
 #include "runtime/value/far_memory.h"
+
+/* At most, in the wire form: a tensor's numbers and lengths with their tags, where it lies, and all that is not a
+ * tensor's. */
+#define TENSOR_BYTES   32u
+#define PLACE_BYTES    32u
+#define MANIFEST_BYTES 256u
 
 static bool is_far(const struct muster_node_tensor *tensors, size_t count)
 {
@@ -13,6 +20,48 @@ static bool is_far(const struct muster_node_tensor *tensors, size_t count)
         if (tensors[i].memory != NULL)
             return true;
     return false;
+}
+
+/* Chunks never span tensors. UINT64_MAX: as many as there cannot be. */
+static uint64_t count_chunks(const struct muster_node_tensor *tensors, size_t count)
+{
+    uint64_t chunks = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        size_t element = muster_dtype_bytes(tensors[i].tensor.dtype);
+        uint64_t per_chunk = element > 0 ? MUSTER_STATE_CHUNK_BYTES / element : 1;
+        uint64_t elements = tensors[i].tensor.count;
+
+        chunks += elements / per_chunk + (elements % per_chunk != 0);
+        if (chunks >= UINT32_MAX)
+            return UINT64_MAX;
+    }
+    return chunks;
+}
+
+enum muster_rc muster_state_check_bounds(const struct muster_node_tensor *tensors, size_t count,
+                                         size_t blob_bytes, struct muster_error *ret_error)
+{
+    uint64_t chunks = count_chunks(tensors, count), room = MUSTER_FRAME_PAYLOAD_MAX - blob_bytes;
+    uint64_t request = MANIFEST_BYTES;
+
+    MUSTER_ASSERT(blob_bytes < MUSTER_FRAME_PAYLOAD_MAX / 2 + 1);
+    for (size_t i = 0; i < count; i++)
+        request += TENSOR_BYTES + strlen(tensors[i].name);
+    if (request > MUSTER_STATE_REQUEST_MAX)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
+                                "the names of %zu tensors need %" PRIu64
+                                " bytes of a message to a joiner, which has at most %u; register "
+                                "fewer tensors, or shorter names",
+                                count, request, MUSTER_STATE_REQUEST_MAX);
+    room = (room - request - count * PLACE_BYTES) / MUSTER_HASH128_BYTES;
+    if (chunks > room)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
+                                "the state must have at most %" PRIu64
+                                " parts of 256 KiB%s (%" PRIu64
+                                " GiB), so that a joiner can be told their hashes; register less",
+                                room, blob_bytes > 0 ? " beside blobs" : "", room >> 12);
+    return MUSTER_OK;
 }
 
 enum muster_rc muster_state_chunks_init(struct muster_state_chunks *chunks, struct muster_mem *mem,

@@ -10,6 +10,8 @@
 #include "collective/board/board.h"
 
 #define MUSTER_STATE_CHUNK_BYTES (256u << 10)
+/* The wire form of a request has names and counts only, no hashes. */
+#define MUSTER_STATE_REQUEST_MAX (1u << 20)
 /* In place of a step: the state as it is, chunks that the step under way changes left out. */
 #define MUSTER_STATE_STABLE UINT64_MAX
 #define MUSTER_STATE_AT_ONCE                                                                       \
@@ -35,6 +37,12 @@ MUSTER_MUST_CHECK enum muster_rc muster_state_chunks_init(struct muster_state_ch
                                                           const struct muster_node_tensor *tensors,
                                                           size_t count);
 void muster_state_chunks_fini(struct muster_state_chunks *chunks);
+
+/** Check that a joiner can be told of such a state with up to blob_bytes of blobs: the description of its tensors has a
+ * bound (MUSTER_STATE_REQUEST_MAX), and so have the hashes of its chunks (one frame). Errors: RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_state_check_bounds(const struct muster_node_tensor *tensors,
+                                                           size_t count, size_t blob_bytes,
+                                                           struct muster_error *ret_error);
 
 /** The bytes of all chunks, were all of them whole. */
 static inline uint64_t muster_state_chunks_bytes_max(const struct muster_state_chunks *chunks)

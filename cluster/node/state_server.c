@@ -18,8 +18,6 @@
 #define STABLE_INTERVAL_NS     MUSTER_NS_PER_MS
 #define OBSERVED_NS            (5 * MUSTER_NS_PER_S) /* so long the hashes are kept complete for an observer */
 #define REQUESTS_MAX           64 /* open chunk requests per link; a joiner asks for fewer */
-/* A request has names and counts only, no hashes. */
-#define MANIFEST_REQUEST_MAX (1u << 20)
 
 /* One chunk on its way: the frame borrows the tensor's memory, or room, where a chunk is copied that the host does not
  * reach. */
@@ -407,7 +405,7 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
     struct muster_mem *mem = client->server->env->mem;
 
     if (header->channel != MUSTER_FRAME_STATE || header->type != MUSTER_STATE_MANIFEST_REQUEST ||
-        header->payload_bytes == 0 || header->payload_bytes > MANIFEST_REQUEST_MAX)
+        header->payload_bytes == 0 || header->payload_bytes > MUSTER_STATE_REQUEST_MAX)
         return NULL;
     muster_mem_free(mem, client->request);
     client->request = muster_mem_alloc(mem, header->payload_bytes);

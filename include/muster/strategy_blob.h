@@ -15,8 +15,8 @@ MUSTER_BEGIN
 
 /** Name a blob, which is empty until it is set: the same names on every member, before the first begin. A name is of a
  * tensor or of a blob; it is copied.
- * ALREADY_EXISTS, FAILED_PRECONDITION (after begin), RESOURCE_EXHAUSTED (MUSTER_BLOBS_MAX); what is final in begin, if
- * it is known by now. */
+ * ALREADY_EXISTS, FAILED_PRECONDITION (after begin), RESOURCE_EXHAUSTED (MUSTER_BLOBS_MAX; tensors that leave no room
+ * for blobs, docs/known-limits.md); what is final in begin, if it is known by now. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_register_blob(
     struct muster_strategy *strategy, const char *name);
 

@@ -128,6 +128,32 @@ static void who_keeps_its_state_keeps_its_blobs(void **state)
     played_close_strategy(strategy);
 }
 
+/* A joiner is told the hashes of all parts in one message, which blobs are in, too. */
+static void a_state_that_no_joiner_could_be_told_of_is_refused(void **state)
+{
+    static const uint64_t gib = (uint64_t)1 << 30;
+    static double first;
+    struct muster_tensor large = {&first, 100 * gib / sizeof(first), MUSTER_F64};
+    struct muster_strategy *strategy;
+
+    (void)state;
+    played_open();
+    strategy = played_strategy();
+    assert_int_equal(muster_strategy_register(strategy, "large", &large), MUSTER_OK);
+    assert_int_equal(muster_strategy_register(strategy, "more", &large), MUSTER_OK);
+    played_expect_error(strategy, muster_strategy_register_blob(strategy, "extra"),
+                        MUSTER_RESOURCE_EXHAUSTED,
+                        "register extra: the state must have at most 524259 parts of 256 KiB "
+                        "beside blobs (127 GiB), so that a joiner can be told their hashes; "
+                        "register less");
+    played_expect_error(strategy, muster_strategy_register(strategy, "most", &large),
+                        MUSTER_RESOURCE_EXHAUSTED,
+                        "register most: the state must have at most 1048547 parts of 256 KiB (255 "
+                        "GiB), so that a joiner can be told their hashes; register less");
+    assert_int_equal(strategy->tensor_count, 2);
+    played_close_strategy(strategy);
+}
+
 /* --- Steps --- */
 
 static void a_value_counts_from_commit(void **state)
@@ -196,6 +222,7 @@ int main(void)
         cmocka_unit_test(its_own_are_whole_when_the_giver_dies),
         cmocka_unit_test(who_comes_back_has_those_that_were_fetched),
         cmocka_unit_test(who_keeps_its_state_keeps_its_blobs),
+        cmocka_unit_test(a_state_that_no_joiner_could_be_told_of_is_refused),
         cmocka_unit_test(a_value_counts_from_commit),
         cmocka_unit_test(a_step_without_commit_leaves_it_as_it_was),
         cmocka_unit_test(its_bytes_are_in_the_digest),

@@ -2,6 +2,7 @@
 #include "careful_mem.h"
 #include "torture.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "cluster/node/state_manifest.h"
@@ -281,6 +282,42 @@ static void refusals_are_read_or_are_unreadable(void **state)
     assert_int_equal(told.rc, MUSTER_INTERNAL);
 }
 
+static void a_manifest_that_is_too_large_is_refused_before_it_is_made(void **state)
+{
+    enum { COUNT = 40000 };
+    static const struct muster_node_tensor small = {"0123456789", {NULL, 1, MUSTER_F32}, NULL};
+    static const struct {
+        size_t tensors, blob_bytes;
+        uint64_t gib; /* of the first one */
+        const char *text;
+    } rows[] = {
+        {1, 0, 255, NULL},
+        {1, 8u << 20, 127, NULL},
+        {1, 0, 256, "the state must have at most 1048"},
+        {1, 8u << 20, 128, "the state must have at most 524"},
+        {1, 0, UINT64_MAX >> 30, "the state must have at most 1048"},
+        {24000, 0, 0, NULL},
+        {24000, 0, 255, "the state must have at most 9"},
+        {COUNT, 0, 0, "the names of 40000 tensors need 1680256 bytes"},
+    };
+    struct muster_node_tensor *tensors = malloc(COUNT * sizeof(*tensors));
+
+    (void)state;
+    for (size_t i = 0; i < COUNT; i++)
+        tensors[i] = small;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_error error = {.rc = MUSTER_OK, .text = ""};
+        enum muster_rc rc;
+
+        tensors[0].tensor.count = (rows[i].gib << 30) / sizeof(float);
+        rc = muster_state_check_bounds(tensors, rows[i].tensors, rows[i].blob_bytes, &error);
+        assert_int_equal(rc, rows[i].text == NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED);
+        if (rows[i].text != NULL && strncmp(error.text, rows[i].text, strlen(rows[i].text)) != 0)
+            fail_msg("row %zu: %s", i, error.text);
+    }
+    free(tensors);
+}
+
 int main(void)
 {
     const struct CMUnitTest state_manifest[] = {
@@ -289,6 +326,7 @@ int main(void)
         cmocka_unit_test(sides_that_registered_other_tensors_are_told_which),
         cmocka_unit_test(manifests_are_read_as_they_were_written),
         cmocka_unit_test(a_manifest_must_fit_its_root),
+        cmocka_unit_test(a_manifest_that_is_too_large_is_refused_before_it_is_made),
         cmocka_unit_test(the_root_covers_the_blobs),
         cmocka_unit_test(refusals_are_read_or_are_unreadable),
     };
