@@ -72,8 +72,7 @@ static void start_ops(struct open_request *open, const struct muster_strategy_ca
             continue;
         }
         op->data = NULL;
-        if (rc != MUSTER_ABORTED)
-            muster_strategy_explain_refusal(strategy, call, i, rc);
+        muster_strategy_explain_refusal(strategy, call, i, rc);
         open->error = strategy->error;
     }
 }

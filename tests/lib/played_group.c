@@ -91,7 +91,8 @@ static struct played_op *op_start(const char *kind, struct muster_op *op, muster
 static bool is_refused(const char *kind)
 {
     if (played.refused_start > 0 && --played.refused_start == 0)
-        played.start_rc = MUSTER_RESOURCE_EXHAUSTED;
+        played.start_rc =
+            played.refused_rc != MUSTER_OK ? played.refused_rc : MUSTER_RESOURCE_EXHAUSTED;
     if (played.start_rc != MUSTER_OK)
         played_note("%s refused\n", kind);
     return played.start_rc != MUSTER_OK;

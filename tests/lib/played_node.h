@@ -50,7 +50,8 @@ struct played_node {
     struct muster_group_wait *group_waits; /* what the group waits for, or NULL */
     const struct muster_member *stateless; /* a joiner that reads the state, or NULL */
     enum muster_rc open_rc, set_state_rc, pack_rc, start_rc; /* not OK: refused so */
-    unsigned refused_start; /* the operation that is refused, from 1: RESOURCE_EXHAUSTED; 0: none */
+    unsigned refused_start;    /* the operation that is refused, from 1; 0: none */
+    enum muster_rc refused_rc; /* … so; OK: RESOURCE_EXHAUSTED */
     bool are_ops_held;      /* until they are cancelled */
     const struct muster_node_blob *blobs;         /* of the strategy */
     const struct muster_node_blob *fetched_blobs; /* that come with the state, or NULL */

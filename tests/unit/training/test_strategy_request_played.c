@@ -281,6 +281,21 @@ static void what_fails_behind_the_first_comes_with_the_completion(void **state)
     assert_int_equal(played_count_lines("all_reduce 1 x i64 max\n"), 2);
 }
 
+static void what_ends_with_its_view_has_no_older_text(void **state)
+{
+    struct muster_strategy *strategy = *state;
+    struct muster_request request = all_reduce();
+
+    (void)!muster_error_set(&strategy->error, MUSTER_UNAVAILABLE, "an older failure");
+    played.refused_start = 2;
+    played.refused_rc = MUSTER_ABORTED;
+    request.count = 3;
+    assert_int_equal(muster_request_start(&request, strategy), MUSTER_OK);
+    assert_int_equal(muster_request_wait(&request), MUSTER_ABORTED);
+    assert_int_equal(request.error.rc, MUSTER_ABORTED);
+    assert_non_null(strstr(request.error.text, "all_reduce of tensor 1: "));
+}
+
 static void commit_waits_for_nobody_and_begin_for_all(void **state)
 {
     struct muster_strategy *strategy = *state;
@@ -428,6 +443,7 @@ int main(void)
         CASE(blocking_calls_go_on_beside_them),
         CASE(the_first_failure_of_several_tensors_is_the_requests),
         CASE(what_fails_behind_the_first_comes_with_the_completion),
+        CASE(what_ends_with_its_view_has_no_older_text),
         CASE(commit_waits_for_nobody_and_begin_for_all),
         CASE(a_request_without_memory_is_not_started),
         CASE(the_step_does_not_fail_with_a_request_of_the_attempt_before),
