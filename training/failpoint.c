@@ -1,6 +1,7 @@
 /* The chosen death: SIGKILL to oneself, so that nothing is flushed, closed or said; or a stop. */
 #include "training/failpoint.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +13,10 @@ static bool parse_number(const char **text, const char *name, uint64_t *ret_valu
 
     if (strncmp(*text, name, length) != 0 || (*text)[length] < '0' || (*text)[length] > '9')
         return false;
+    errno = 0;
     *ret_value = strtoull(*text + length, &end, 10);
     *text = end;
-    return true;
+    return errno == 0;
 }
 
 enum muster_rc muster_failpoint_init(struct muster_failpoint *failpoint, struct muster_env *env,

@@ -52,11 +52,13 @@ static enum muster_rc read_evict_after(struct muster_env *env, uint64_t *ret_ns,
     const char *text = muster_vars_get(env->vars, "MUSTER_EVICT_AFTER_S");
     char *end = NULL;
     double seconds = text == NULL || *text == '\0' ? 0 : strtod(text, &end);
+    double ns = seconds * (double)MUSTER_NS_PER_S;
 
-    if (end != NULL && (*end != '\0' || !(seconds > 0 && seconds <= SECONDS_MAX)))
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "MUSTER_EVICT_AFTER_S must be seconds above 0, got %s", text);
-    *ret_ns = (uint64_t)(seconds * (double)MUSTER_NS_PER_S);
+    if (end != NULL && (*end != '\0' || !(ns >= 1 && seconds <= SECONDS_MAX)))
+        return muster_error_set(
+            ret_error, MUSTER_INVALID_ARGUMENT,
+            "MUSTER_EVICT_AFTER_S must be seconds above 0 (at least a nanosecond), got %s", text);
+    *ret_ns = (uint64_t)ns;
     return MUSTER_OK;
 }
 

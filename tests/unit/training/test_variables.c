@@ -92,6 +92,8 @@ static const struct row rows[] = {
     {"MUSTER_EVICT_AFTER_S", "0.25", evict_after_ns, S / 4},
     {"MUSTER_EVICT_AFTER_S", "1000000000", evict_after_ns, 1000000000 * S},
     {"MUSTER_EVICT_AFTER_S", "1000000001", evict_after_ns, REFUSED},
+    {"MUSTER_EVICT_AFTER_S", "1e-9", evict_after_ns, 1},
+    {"MUSTER_EVICT_AFTER_S", "0.9e-9", evict_after_ns, REFUSED},
     {"MUSTER_EVICT_AFTER_S", "0", evict_after_ns, REFUSED},
     {"MUSTER_EVICT_AFTER_S", "-1", evict_after_ns, REFUSED},
     {"MUSTER_EVICT_AFTER_S", "nan", evict_after_ns, REFUSED},
