@@ -30,7 +30,8 @@ static bool has_task(const struct muster_view *fields, const struct muster_membe
 }
 
 /* A joiner begins with a step that nobody has begun, since operations of begun steps count their
- * participants without it. It begins no earlier than an earlier joiner does: to that one it would count as
+ * participants without it; behind the last step that can be counted there is none, and it waits there. It begins no
+ * earlier than an earlier joiner does: to that one it would count as
  * an elder, which has the state. */
 static uint64_t joiner_from_step(const struct decision *decision)
 {
@@ -40,7 +41,7 @@ static uint64_t joiner_from_step(const struct decision *decision)
         const struct muster_progress *progress = decision->input->votes[i].progress;
 
         if (progress->begun_step >= step)
-            step = progress->begun_step + 1;
+            step = progress->begun_step < UINT64_MAX ? progress->begun_step + 1 : UINT64_MAX;
     }
     for (size_t i = 0; i < decision->stayer_count; i++)
         if (decision->stayers[i].from_step > step)

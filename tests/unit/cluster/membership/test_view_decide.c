@@ -316,6 +316,21 @@ static void a_joiner_begins_after_the_highest_begun_step(void **state)
     assert_int_equal(f.next->members[0].incarnation.bytes[1], 0);
 }
 
+static void a_step_that_has_no_next_one_does_not_wrap(void **state)
+{
+    (void)state;
+    open_fixture(0, NULL);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        add_vote(rank, OPEN, MUSTER_OP_ALL_REDUCE);
+    f.vectors[1].begun_step = UINT64_MAX;
+    f.joiners[0] = make_member(3, 1);
+    f.joiner_count = 1;
+
+    decide_view();
+
+    assert_int_equal(f.next->members[3].from_step, UINT64_MAX);
+}
+
 static void a_joiner_begins_not_before_another_that_has_not_begun(void **state)
 {
     (void)state;
@@ -729,6 +744,7 @@ int main(void)
         cmocka_unit_test(each_row_has_its_verdict),
         CASE(who_joins_later_takes_no_part),
         CASE(a_joiner_begins_after_the_highest_begun_step),
+        CASE(a_step_that_has_no_next_one_does_not_wrap),
         CASE(a_joiner_begins_not_before_another_that_has_not_begun),
         CASE(of_two_joiners_with_one_task_the_later_is_taken),
         CASE(a_leaver_with_an_open_operation_stays_for_it),
