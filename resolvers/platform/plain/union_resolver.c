@@ -124,6 +124,17 @@ static void question_finish(struct union_question *question)
     muster_resolve_finish(resolve, rc);
 }
 
+/* A member refuses only what is misuse: it was closed although the union owns it. */
+static void refuse_part(struct muster_resolve *part, enum muster_rc rc)
+{
+    struct union_question *question = part->data;
+
+    part->rc = rc;
+    if (part->error.rc == MUSTER_OK)
+        muster_error_set(&part->error, rc, "it has been closed");
+    question->open_count--;
+}
+
 static void on_part(struct muster_resolve *part, enum muster_rc rc)
 {
     struct union_question *question = part->data;
@@ -157,6 +168,7 @@ static void union_start(struct muster_resolver *resolver, struct muster_resolve 
     resolve->impl = question;
     for (size_t i = 0; i < count; i++) {
         struct muster_resolve *part = &question->parts[i];
+        enum muster_rc rc;
 
         part->data = question;
         part->what = is_for_all ? MUSTER_RESOLVE_CLUSTER_SPEC : resolve->what;
@@ -164,9 +176,12 @@ static void union_start(struct muster_resolver *resolver, struct muster_resolve 
         if (resolve->what == MUSTER_RESOLVE_MASTER) /* named in part only: the member's own task */
             part->query = (struct muster_task_query){.rpc_layer = resolve->query.rpc_layer};
         part->deadline_ns = muster_deadline_inherit(resolver->env->loop, resolve->deadline_ns);
-        if (muster_resolve_start(part, own->members[i], on_part) != MUSTER_OK)
-            question->open_count--; /* cannot be: members are closed after the union */
+        rc = muster_resolve_start(part, own->members[i], on_part);
+        if (rc != MUSTER_OK)
+            refuse_part(part, rc);
     }
+    if (question->open_count == 0) /* no part will */
+        question_finish(question);
 }
 
 static void union_cancel(struct muster_resolver *resolver, struct muster_resolve *resolve)
@@ -175,7 +190,8 @@ static void union_cancel(struct muster_resolver *resolver, struct muster_resolve
 
     (void)resolver;
     for (size_t i = 0; i < question->part_count; i++)
-        muster_resolve_cancel(&question->parts[i]);
+        if (question->parts[i].resolver != NULL) /* else it was refused */
+            muster_resolve_cancel(&question->parts[i]);
 }
 
 static enum muster_rc union_task_type(struct muster_resolver *resolver, char **ret_text,

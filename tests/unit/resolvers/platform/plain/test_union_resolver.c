@@ -166,6 +166,48 @@ static void a_member_that_fails_is_named(void **state)
     world_close(&world);
 }
 
+/* They were closed behind the union's back. */
+static void a_question_that_members_refuse_ends(void **state)
+{
+    (void)state;
+    for (size_t refusing = 1; refusing <= 2; refusing++) {
+        struct world world;
+
+        world_open(&world);
+        for (size_t i = 2 - refusing; i < 2; i++)
+            world.members[i].resolver.is_closed = true;
+        assert_int_equal(muster_resolve_start(&world.resolve, world.both, on_answer), MUSTER_OK);
+        assert_int_equal(world.answers, 0);
+        if (refusing == 1)
+            member_answer(&world, 0, "{\"worker\": [\"a:1\"]}");
+        test_env_turn(world.env, 3);
+
+        assert_int_equal(world.answers, 1);
+        assert_int_equal(world.rc, MUSTER_FAILED_PRECONDITION);
+        assert_non_null(strstr(world.resolve.error.text, "it has been closed"));
+        for (size_t i = 0; i < 2; i++)
+            world.members[i].resolver.is_closed = false;
+        world_close(&world);
+    }
+}
+
+static void a_question_that_a_member_refuses_can_be_cancelled(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    world.members[1].resolver.is_closed = true;
+    assert_int_equal(muster_resolve_start(&world.resolve, world.both, on_answer), MUSTER_OK);
+    muster_resolve_cancel(&world.resolve);
+    test_env_turn(world.env, 4);
+
+    assert_int_equal(world.answers, 1);
+    assert_int_equal(world.rc, MUSTER_CANCELLED);
+    world.members[1].resolver.is_closed = false;
+    world_close(&world);
+}
+
 static void cancel_cancels_every_member(void **state)
 {
     struct world world;
@@ -400,6 +442,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_members_are_asked_at_once_and_the_last_answer_ends_it),
         cmocka_unit_test(a_member_that_fails_is_named),
+        cmocka_unit_test(a_question_that_members_refuse_ends),
+        cmocka_unit_test(a_question_that_a_member_refuses_can_be_cancelled),
         cmocka_unit_test(cancel_cancels_every_member),
         cmocka_unit_test(a_late_member_ends_the_question_at_its_deadline),
         cmocka_unit_test(a_question_about_the_master_goes_to_the_first_member_alone),
