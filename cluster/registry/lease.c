@@ -156,9 +156,14 @@ static void free_removed(struct muster_leases *leases)
         muster_mem_free(leases->env->mem, lease);
 }
 
+/* A damaged file may have any time. */
 static enum muster_rc load_row(void *data, int64_t id, int64_t ttl_s)
 {
-    return add_lease(data, id, ttl_s) != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
+    int64_t time_s = ttl_s < MUSTER_LEASE_TTL_MIN_S   ? MUSTER_LEASE_TTL_MIN_S
+                     : ttl_s > MUSTER_LEASE_TTL_MAX_S ? MUSTER_LEASE_TTL_MAX_S
+                                                      : ttl_s;
+
+    return add_lease(data, id, time_s) != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
 }
 
 static enum muster_rc load_leases(struct muster_leases *leases)

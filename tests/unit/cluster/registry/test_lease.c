@@ -192,6 +192,31 @@ static void a_restart_gives_each_lease_its_full_time(void **state)
     assert_false(muster_leases_has(&f->leases, 78));
 }
 
+static void a_time_that_cannot_be_is_brought_within_the_bounds(void **state)
+{
+    static const struct {
+        int64_t stored_s, loaded_s;
+    } rows[] = {{INT64_MAX, MUSTER_LEASE_TTL_MAX_S},
+                {MUSTER_LEASE_TTL_MAX_S, MUSTER_LEASE_TTL_MAX_S},
+                {MUSTER_LEASE_TTL_MIN_S, MUSTER_LEASE_TTL_MIN_S},
+                {0, MUSTER_LEASE_TTL_MIN_S},
+                {-1, MUSTER_LEASE_TTL_MIN_S},
+                {INT64_MIN, MUSTER_LEASE_TTL_MIN_S}};
+    struct fixture *f = *state;
+
+    assert_int_equal(muster_registry_store_begin(f->store), MUSTER_OK);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_int_equal(
+            muster_registry_store_put_lease(f->store, (int64_t)i + 1, rows[i].stored_s), MUSTER_OK);
+    assert_int_equal(muster_registry_store_commit(f->store), MUSTER_OK);
+
+    muster_leases_fini(&f->leases);
+    assert_int_equal(muster_leases_init(&f->leases, &f->env, f->store, on_expire, f), MUSTER_OK);
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_int_equal(seconds_left(f, (int64_t)i + 1), rows[i].loaded_s);
+}
+
 static void a_rollback_keeps_the_time_that_was_left(void **state)
 {
     struct fixture *f = *state;
@@ -303,6 +328,7 @@ int main(void)
         CASE(renewal_gives_full_time_again),
         CASE(an_owner_that_could_not_revoke_is_asked_again),
         CASE(a_restart_gives_each_lease_its_full_time),
+        CASE(a_time_that_cannot_be_is_brought_within_the_bounds),
         CASE(a_rollback_keeps_the_time_that_was_left),
         CASE(a_rollback_without_memory_leaves_the_leases_of_the_store),
         CASE(a_store_that_fails_keeps_what_there_was),
