@@ -1,7 +1,9 @@
 """Messages of the c10d backend whose sender gives them up or dies: the strategy is one of this file, so that both come at each place."""
 # Needs: torch
 import dis
+import gc
 import sys
+import weakref
 
 import numpy
 import pytest
@@ -411,6 +413,23 @@ class Senders:
 
     def poll(self):
         raise AssertionError("a wait for what never comes")
+
+
+def test_what_has_been_received_is_free_without_the_collector():
+    mail, freed = Mail(Sender(envelope(KEY, large), large.view(numpy.uint8))), []
+    class Array(numpy.ndarray):
+        pass
+    array = numpy.zeros(LARGE).view(Array)
+    weakref.finalize(array, freed.append, KEY)
+    gc.disable()
+    try:
+        receiving = mail.receive(1, KEY, array)
+        receiving.wait()
+        del receiving, array
+    finally:
+        gc.enable()
+
+    assert freed == [KEY]
 
 
 # --- Errors and signals at any place ---

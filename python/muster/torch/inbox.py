@@ -95,6 +95,10 @@ class _Message:
         self._receiving = receiving
         receiving.message = self
 
+    def let_go(self):
+        """It and its receive, which may have large arrays, do not wait for the collector of cycles."""
+        self._receiving = None
+
     def hand_over(self, rank):
         """Give its bytes to the receive that has claimed it."""
         receiving = self.receiving
@@ -222,9 +226,13 @@ class Inbox:
             if message.is_whole and (message.receiving is not None or self._claim_kept(message, waiting)):
                 message.hand_over(self.rank)
                 message.receiving.forget()
-                self.messages.remove(message)
+                self._remove(message)
                 return True
         return False
+
+    def _remove(self, message):
+        self.messages.remove(message)
+        message.let_go()
 
     def _claim_kept(self, message, waiting):
         receiving = next((each for each in waiting if each.key == message.key), None)
@@ -318,4 +326,4 @@ class Inbox:
                 self._lose(each, error)
         elif message.is_open:
             self._kept_bytes = None
-        self.messages.remove(message)
+        self._remove(message)
