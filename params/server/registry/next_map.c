@@ -27,7 +27,7 @@ static uint32_t candidates_collect(const struct muster_params_registration *regi
     uint32_t count = 0;
 
     MUSTER_LIST_EACH (&registration->peers, peer, struct muster_params_peer, node) {
-        if (peer->record.shard_count != registration->record.shard_count)
+        if (peer->is_gone || peer->record.shard_count != registration->record.shard_count)
             continue;
         ret_alive[count].server = peer->record.server;
         ret_alive[count++].is_full = peer->record.is_full;

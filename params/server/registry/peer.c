@@ -65,6 +65,16 @@ static void peer_delete_key(struct muster_params_peer *peer)
                                               on_deleted) == MUSTER_OK;
 }
 
+/* The next map is on its way together with the deletion: clients that wait need it. */
+static void peer_bury(struct muster_params_peer *peer)
+{
+    peer->is_gone = true;
+    if (!peer->is_dead)
+        peer_delete_key(peer);
+    if (!peer->registration->is_closing)
+        muster_params_decide_post(peer->registration);
+}
+
 static void on_process_exit(struct muster_process_watch *watch)
 {
     struct muster_params_peer *peer = watch->data;
@@ -72,8 +82,7 @@ static void on_process_exit(struct muster_process_watch *watch)
     peer->is_watched = false;
     MUSTER_LOG(peer->registration->server->env, WARN, "params_server_died", "address",
                peer->record.server.address, "pid", peer->record.pid);
-    if (!peer->is_dead)
-        peer_delete_key(peer);
+    peer_bury(peer);
 }
 
 /* Processes of this host are watched: their deaths need not wait for a lease. */
@@ -91,8 +100,8 @@ static void peer_watch(struct muster_params_peer *peer)
                                                 .started = peer->record.started};
     rc = muster_process_watch_open(&peer->watch, host);
     peer->is_watched = rc == MUSTER_OK;
-    if (rc == MUSTER_NOT_FOUND && !peer->is_dead)
-        peer_delete_key(peer);
+    if (rc == MUSTER_NOT_FOUND)
+        peer_bury(peer);
 }
 
 void muster_params_peer_put(struct muster_params_registration *registration,
@@ -129,6 +138,7 @@ void muster_params_peer_put(struct muster_params_registration *registration,
     muster_params_departure_note(&registration->departures, &record.server);
     peer->record = record;
     peer->mod_revision = kv->mod_revision;
+    peer->is_gone = false;
     peer_watch(peer);
 }
 

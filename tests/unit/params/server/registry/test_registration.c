@@ -115,6 +115,32 @@ static void a_server_whose_process_dies_is_forgotten(void **state)
     map_await(job, 1);
 }
 
+static bool is_swapping(void *data)
+{
+    const struct params_job *job = data;
+
+    return job->members[0].server->registration->is_swapping;
+}
+
+/* Pushes wait for the map: it does not wait until the registry has said that the key is gone. */
+static void the_map_after_a_death_leaves_with_the_deletion_of_the_key(void **state)
+{
+    struct params_job *job = *state;
+    const struct muster_params_registration *registration = job->members[0].server->registration;
+    pid_t pid = child_start();
+
+    server_put(job, 200, pid, muster_host_key(job->env->host));
+    map_await(job, 2);
+    while (is_swapping(job))
+        test_env_turn(job->env, 1);
+    child_kill(pid);
+    test_env_run_until(job->env, is_swapping, job);
+
+    assert_int_equal(registration->peer_count, 2);
+    map_await(job, 1);
+    registry_pair_wait_for_keys(&job->registry, SERVERS_PREFIX, 1);
+}
+
 static void a_server_whose_process_is_gone_already_is_forgotten(void **state)
 {
     struct params_job *job = *state;
@@ -184,13 +210,6 @@ static void a_server_beside_others_with_another_number_of_shards_fails(void **st
 
 /* --- A process that died while it changed the map --- */
 
-static bool is_swapping(void *data)
-{
-    const struct params_job *job = data;
-
-    return job->members[0].server->registration->is_swapping;
-}
-
 static bool has_map(void *data)
 {
     const struct params_job *job = data;
@@ -241,6 +260,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(a_server_whose_process_dies_is_forgotten),
+        CASE(the_map_after_a_death_leaves_with_the_deletion_of_the_key),
         CASE(a_server_whose_process_is_gone_already_is_forgotten),
         CASE(a_server_of_another_host_is_left_to_its_lease),
         CASE(a_server_with_another_number_of_shards_gets_none),
