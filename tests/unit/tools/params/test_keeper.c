@@ -32,10 +32,11 @@ static pid_t play_waitpid(pid_t child, int *ret_status, int options)
     return reaped;
 }
 
-/* So many of the first two children are killed once both are there; 0: nothing of this is played. */
-static unsigned kill_count;
+/* So many of the first children are killed once all of these are there; 0: nothing of this is played. */
+static unsigned kill_count, first_count = 2;
 static pid_t forked[8];
 static unsigned fork_count, forks_at_pause;
+static uint64_t pause_of_first_ns;
 
 static void child_kill(pid_t child)
 {
@@ -57,9 +58,9 @@ static pid_t play_fork(void)
     if (child <= 0 || kill_count == 0)
         return child;
     forked[fork_count++] = child;
-    for (unsigned i = 0; fork_count == 2 && i < kill_count; i++)
+    for (unsigned i = 0; fork_count == first_count && i < kill_count; i++)
         child_kill(forked[i]);
-    if (fork_count == 2 + kill_count)
+    if (fork_count == first_count + kill_count)
         (void)kill(getpid(), SIGTERM);
     return child;
 }
@@ -75,8 +76,10 @@ static int play_sigtimedwait(const sigset_t *set, siginfo_t *ret_info, const str
         return sigtimedwait(set, ret_info, &no_wait);
     if (kill_count == 0 || time == NULL || time->tv_nsec == 0)
         return sigtimedwait(set, ret_info, time);
-    if (forks_at_pause == 0)
+    if (forks_at_pause == 0) {
         forks_at_pause = fork_count;
+        pause_of_first_ns = (uint64_t)time->tv_nsec;
+    }
     errno = EAGAIN;
     return -1;
 }
@@ -138,18 +141,29 @@ static int serve_until_killed(struct keeper *keeper)
     return EXIT_OF_CHILD;
 }
 
+static bool seat_renew(struct keeper *keeper)
+{
+    return keeper != NULL;
+}
+
 static const struct {
     const char *name;
-    unsigned killed, forks_at_pause;
+    bool (*renew)(struct keeper *keeper);
+    unsigned children, killed, forks_at_pause;
+    uint64_t pause_min_ns;
 } deaths[] = {
-    {"one of two: the other one is left alone first", 1, 2},
-    {"both: others come at once", 2, 0},
+    {"one of two: the other one is left alone first", NULL, 2, 1, 2, SPARE_PAUSE_NS / 2},
+    {"both: others come at once", NULL, 2, 2, 0, 0},
+    {"one that joins others: these are left alone first", seat_renew, 1, 1, 1, RENEW_PAUSE_NS / 2},
 };
+
+static uint64_t pause_min_ns;
 
 /* Exits with the number of children at the first pause. */
 static int run_counting(struct keeper *keeper)
 {
-    return keeper_run(keeper) == EXIT_OK ? (int)forks_at_pause : 100;
+    return keeper_run(keeper) == EXIT_OK && pause_of_first_ns >= pause_min_ns ? (int)forks_at_pause
+                                                                              : 100;
 }
 
 /* The processor belongs to the spare after a death: it takes the place of the server. */
@@ -158,11 +172,15 @@ static void a_spare_is_replaced_after_a_pause(void **state)
     (void)state;
     late_signal = 0;
     for (size_t i = 0; i < sizeof(deaths) / sizeof(deaths[0]); i++) {
-        struct keeper keeper = {
-            .serve = serve_until_killed, .name = deaths[i].name, .has_spare = true};
+        struct keeper keeper = {.serve = serve_until_killed,
+                                .renew = deaths[i].renew,
+                                .name = deaths[i].name,
+                                .has_spare = deaths[i].children == 2};
         int status;
 
         kill_count = deaths[i].killed;
+        first_count = deaths[i].children;
+        pause_min_ns = deaths[i].pause_min_ns;
         status = keeper_end(&keeper, run_counting);
 
         if (!WIFEXITED(status) || WEXITSTATUS(status) != (int)deaths[i].forks_at_pause)
