@@ -62,10 +62,11 @@ void muster_params_answer_on_lost(struct muster_params_way *way)
 static void memory_lacks(const struct muster_params_request *request, uint32_t refused,
                          struct muster_error *ret_error)
 {
-    muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
-                     "the server at %s has no memory for %u new rows of table %s; the other rows "
-                     "are applied",
-                     request->way->server, refused, request->table->name);
+    muster_error_set(
+        ret_error, MUSTER_RESOURCE_EXHAUSTED,
+        "the server at %s has no memory for %u or more new rows of table %s; the other "
+        "rows are applied",
+        request->way->server, refused, request->table->name);
 }
 
 /* A forwarded push tells its owner how many rows were refused, and has no other outcome for it. */

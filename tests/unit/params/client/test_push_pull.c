@@ -213,7 +213,8 @@ static void refused_rows_are_told_with_the_values(void **state)
     answer_send(&puppets.list[0], &seen, (const float[]){0, 8}, 2, 1);
 
     assert_int_equal(puppet_call_await(&puppets, &call), MUSTER_RESOURCE_EXHAUSTED);
-    assert_non_null(strstr(call.op.error.text, "has no memory for 1 new rows of table counters"));
+    assert_non_null(
+        strstr(call.op.error.text, "has no memory for 1 or more new rows of table counters"));
     assert_true(call.values[0] == 8 && call.values[1] == 0);
     puppet_scene_close(&puppets);
 }
