@@ -6,6 +6,10 @@
 
 /* Four slots per new row would be enough to fill the larger index before it is half full. */
 #define STEP_PER_ROW 8u
+/* The row of a slot that is moved lies anywhere: it is asked for so many slots before. */
+#define STEP_AHEAD (4 * STEP_PER_ROW)
+/* Each new row pays for a part of the larger index: that is at most so many bits larger. */
+#define GROW_BITS_MAX 3u
 
 static uint64_t slots_of(const struct muster_params_index *index)
 {
@@ -158,15 +162,27 @@ void muster_params_index_prepare(struct muster_params_region *region,
                         (table->index_state & 1) | MUSTER_PARAMS_INDEX_GROWING);
 }
 
+/* Twice as large, or as large as the rows that are expected would make it by and by: each doubling moves all slots. */
+static uint32_t bits_next(const struct muster_params_region *region, uint32_t bits)
+{
+    uint32_t next = bits + 1;
+
+    while (next < bits + GROW_BITS_MAX && region->rows_expected >= UINT64_C(1) << next >> 1)
+        next++;
+    return next;
+}
+
 static void index_grow(struct muster_params_region *region, struct muster_params_store_table *table)
 {
-    uint32_t bits = table->index[table->index_state & 1].bits + 1;
+    uint32_t bits = table->index[table->index_state & 1].bits, next = bits_next(region, bits);
     struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_GROW,
-                                          .table = muster_params_table_number(region, table),
-                                          .run = run_of(bits),
-                                          .count = bits};
+                                          .table = muster_params_table_number(region, table)};
 
-    intent.segment = muster_params_segment_find(region, intent.run);
+    for (; next > bits && intent.segment == 0; next--) {
+        intent.count = next;
+        intent.run = run_of(next);
+        intent.segment = muster_params_segment_find(region, intent.run);
+    }
     if (intent.segment == 0)
         return;
     muster_params_intent_begin(region, &intent);
@@ -245,6 +261,8 @@ void muster_params_index_step(struct muster_params_region *region,
     for (; slots > 0 && newest->moved < slots_of(old); slots--) {
         uint64_t slot = from[newest->moved];
 
+        __builtin_prefetch(
+            muster_params_row_of(region, from[(newest->moved + STEP_AHEAD) & (slots_of(old) - 1)]));
         if (slot != 0 && slot != MUSTER_PARAMS_SLOT_REMOVED)
             muster_params_index_insert(region, table, muster_params_row_of(region, slot));
         MUSTER_PARAMS_STORE(&newest->moved, newest->moved + 1);

@@ -47,6 +47,17 @@ static void shard_age(struct muster_params_region *region,
         MUSTER_PARAMS_STORE(&shard->age, count >> 16);
 }
 
+void muster_params_row_load_ahead(const struct muster_params_region *region,
+                                  const struct muster_params_store_table *table, uint64_t key)
+{
+    uint64_t hash = muster_params_hash(table->seed, key);
+
+    __builtin_prefetch(muster_params_index_slot(region, muster_params_index_newest(table), hash));
+    if ((table->index_state & MUSTER_PARAMS_INDEX_GROWING) != 0)
+        __builtin_prefetch(
+            muster_params_index_slot(region, &table->index[table->index_state & 1], hash));
+}
+
 enum muster_rc muster_params_row_load(struct muster_params_region *region,
                                       struct muster_params_store_table *table, uint64_t key,
                                       uint32_t clock, const float *values)

@@ -17,6 +17,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_row_load(struct muster_params_reg
                                                         struct muster_params_store_table *table,
                                                         uint64_t key, uint32_t clock,
                                                         const float *values);
+/** A row of this key will be loaded soon: what leads to it is fetched meanwhile. */
+void muster_params_row_load_ahead(const struct muster_params_region *region,
+                                  const struct muster_params_store_table *table, uint64_t key);
 /** There was no memory for all rows of the shard. Ends with muster_params_shard_forget. */
 void muster_params_shard_lacks(struct muster_params_region *region, uint32_t shard);
 /** So many rows of the shard were removed by its primaries. */

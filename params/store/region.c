@@ -212,6 +212,10 @@ void muster_params_segment_claim(struct muster_params_region *region, uint32_t s
 {
     MUSTER_ASSERT(segment > 0 && segment + run <= region->head->segment_count);
     segment_mark(region, segment, run, MUSTER_PARAMS_SEGMENT_INDEX, table, false);
+    if (region->claimed != NULL)
+        region->claimed(region->commit_data,
+                        muster_params_at(region, (uint64_t)segment * MUSTER_PARAMS_SEGMENT_BYTES),
+                        run * MUSTER_PARAMS_SEGMENT_BYTES);
 }
 
 void muster_params_segment_prepare(struct muster_params_region *region, uint32_t segment)

@@ -242,10 +242,13 @@ struct muster_params_region {
     uint64_t segments_freed; /* of those below segment_end */
     /* Has the segments in huge pages before they are written, where that is possible. NULL: no. */
     void (*commit)(void *data, void *memory, size_t bytes);
+    /* They will be committed one after the other. NULL: nobody need know. */
+    void (*claimed)(void *data, void *memory, size_t bytes);
     void *commit_data;
     struct muster_params_freeze *freeze; /* freeze.h; NULL: none */
     uint8_t *changed; /* of each shard: 1 once a push or a load has changed it; NULL: nobody asks */
     uint32_t sources_max;                /* 0: MUSTER_PARAMS_SOURCES_MAX */
+    uint64_t rows_expected; /* that the table will have, while rows are loaded; 0: not known */
 };
 
 /** How the memory is cut. */

@@ -68,9 +68,10 @@ enum muster_params_copy_message {
     MUSTER_PARAMS_COPY_MARK,        /* nothing but its place in the stream */
     MUSTER_PARAMS_COPY_BEGIN,       /* header.phase: a shard, all of which follows: forget it */
     MUSTER_PARAMS_COPY_POSITIONS,   /* header.phase: the shard; payload: copied_position[] */
-    MUSTER_PARAMS_COPY_ROWS, /* header.phase: the shard, header.chunk: the primary's table; payload:
+    MUSTER_PARAMS_COPY_ROWS, /* header.phase: the shard, header.chunk: the primary's table, header.offset: about so
+                              * many rows of it the copy will have of this primary, 0: not known; payload:
                               * copied_row[] with values and state */
-    MUSTER_PARAMS_COPY_END,  /* header.phase: the shard, header.offset: rows of it that were removed */
+    MUSTER_PARAMS_COPY_END, /* header.phase: the shard, header.offset: rows of it that were removed */
     MUSTER_PARAMS_COPY_TURNOVER, /* rows that come and go with the COPY_PUSH after it. header.offset: its
                                   * sequence, header.phase: the primary's slot of its source,
                                   * header.chunk: the primary's table; payload: turned[] */

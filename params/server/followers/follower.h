@@ -17,6 +17,7 @@ struct muster_params_copy_cursor {
     uint64_t slot;  /* of the next source */
     uint32_t table; /* whose rows come next, from this one on */
     struct muster_params_row_cursor row;
+    uint64_t rows_expected; /* of that table, at the follower */
     bool is_begun, is_over;
 };
 

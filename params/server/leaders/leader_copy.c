@@ -8,6 +8,9 @@
 #include "params/server/state/rows.h"
 #include "params/store/load.h"
 
+/* Rows of a message lie anywhere in the index: so many are asked for at a time. */
+#define ROWS_AHEAD 16u
+
 bool muster_params_leader_begin(struct muster_params_leader *leader,
                                 const struct muster_frame_header *header, uint8_t *payload)
 {
@@ -46,22 +49,28 @@ bool muster_params_leader_positions(struct muster_params_leader *leader,
     return true;
 }
 
-bool muster_params_leader_rows(struct muster_params_leader *leader,
-                               const struct muster_frame_header *header, uint8_t *payload)
+static void row_ahead(const struct muster_params_server *server,
+                      const struct muster_params_store_table *table,
+                      const struct muster_frame_header *header, const uint8_t *payload, size_t at)
+{
+    struct muster_params_copied_row head;
+
+    if (at >= header->payload_bytes)
+        return;
+    memcpy(&head, payload + at, sizeof(head));
+    muster_params_row_load_ahead(server->region, table, head.key);
+}
+
+/* False: the message is malformed, or the link is down. */
+static bool rows_load(struct muster_params_leader *leader, struct muster_params_store_table *table,
+                      const struct muster_frame_header *header, const uint8_t *payload,
+                      size_t row_bytes)
 {
     struct muster_params_server *server = leader->server;
-    struct muster_params_store_table *table = muster_params_leader_table_at(leader, header->chunk);
     struct muster_params_copied_row head;
-    size_t bytes;
 
-    if (table == NULL || header->descriptor != table->descriptor)
-        return false;
-    bytes = sizeof(head) + (table->row_elements + table->state_elements) * sizeof(float);
-    if (header->phase >= server->region->head->shard_count || header->payload_bytes % bytes != 0)
-        return false;
-    if (!muster_params_leader_is_taken(leader, header->phase))
-        return true;
-    for (size_t at = 0; at < header->payload_bytes; at += bytes) {
+    for (size_t at = 0; at < header->payload_bytes; at += row_bytes) {
+        row_ahead(server, table, header, payload, at + ROWS_AHEAD * row_bytes);
         memcpy(&head, payload + at, sizeof(head));
         if (muster_params_key_shard(table, head.key, server->region->head->shard_count) !=
             header->phase)
@@ -72,6 +81,28 @@ bool muster_params_leader_rows(struct muster_params_leader *leader,
             return muster_params_leader_full(leader, header->phase);
     }
     return true;
+}
+
+bool muster_params_leader_rows(struct muster_params_leader *leader,
+                               const struct muster_frame_header *header, uint8_t *payload)
+{
+    struct muster_params_server *server = leader->server;
+    struct muster_params_store_table *table = muster_params_leader_table_at(leader, header->chunk);
+    bool is_sound;
+    size_t bytes;
+
+    if (table == NULL || header->descriptor != table->descriptor)
+        return false;
+    bytes = sizeof(struct muster_params_copied_row) +
+            (table->row_elements + table->state_elements) * sizeof(float);
+    if (header->phase >= server->region->head->shard_count || header->payload_bytes % bytes != 0)
+        return false;
+    if (!muster_params_leader_is_taken(leader, header->phase))
+        return true;
+    server->region->rows_expected = header->offset;
+    is_sound = rows_load(leader, table, header, payload, bytes);
+    server->region->rows_expected = 0;
+    return is_sound;
 }
 
 bool muster_params_leader_end(struct muster_params_leader *leader,

@@ -38,6 +38,22 @@ void muster_params_pages_make(uint8_t *segments, size_t count)
     (void)madvise(segments, count * MUSTER_PARAMS_SEGMENT_BYTES, MADV_COLLAPSE);
 }
 
+/* How many segments the thread makes next, from ahead->made_count on. */
+static size_t segments_next(struct muster_params_ahead *ahead)
+{
+    const struct muster_params_ahead_options *options = &ahead->options;
+    size_t first = ahead->made_count, end;
+
+    while (first < ahead->wanted_count && options->is_made(options->data, first))
+        first++;
+    for (end = first; end < ahead->wanted_count && end - first < CALL_SEGMENTS; end++) {
+        if (options->is_made(options->data, end))
+            break;
+    }
+    ahead->made_count = first;
+    return end - first;
+}
+
 static void *thread_run(void *data)
 {
     struct muster_params_ahead *ahead = data;
@@ -45,14 +61,12 @@ static void *thread_run(void *data)
 
     (void)pthread_mutex_lock(&ahead->mutex);
     while (!ahead->is_closing) {
-        size_t first = ahead->made_count, count = ahead->wanted_count - first;
+        size_t count = segments_next(ahead), first = ahead->made_count;
 
         if (count == 0) {
             (void)pthread_cond_wait(&ahead->change, &ahead->mutex);
             continue;
         }
-        if (count > CALL_SEGMENTS)
-            count = CALL_SEGMENTS;
         ahead->made_count += count;
         (void)pthread_mutex_unlock(&ahead->mutex);
         muster_params_pages_make(options->memory + first * MUSTER_PARAMS_SEGMENT_BYTES, count);
@@ -112,10 +126,18 @@ void muster_params_ahead_of(struct muster_params_ahead *ahead, size_t segments_u
     if (more > ahead->options.segment_count - segments_used)
         more = ahead->options.segment_count - segments_used;
     (void)pthread_mutex_lock(&ahead->mutex);
-    if (ahead->made_count < segments_used) /* the loop has made them */
-        ahead->made_count = segments_used;
     if (ahead->wanted_count < segments_used + more)
         ahead->wanted_count = segments_used + more;
+    (void)pthread_cond_signal(&ahead->change);
+    (void)pthread_mutex_unlock(&ahead->mutex);
+}
+
+void muster_params_ahead_until(struct muster_params_ahead *ahead, size_t segment)
+{
+    MUSTER_ASSERT(segment <= ahead->options.segment_count);
+    (void)pthread_mutex_lock(&ahead->mutex);
+    if (ahead->wanted_count < segment)
+        ahead->wanted_count = segment;
     (void)pthread_cond_signal(&ahead->change);
     (void)pthread_mutex_unlock(&ahead->mutex);
 }

@@ -3,6 +3,7 @@
 #ifndef MUSTER_PARAMS_SEAT_AHEAD_SYSTEM_H
 #define MUSTER_PARAMS_SEAT_AHEAD_SYSTEM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,6 +18,8 @@ struct muster_params_ahead_options {
     uint8_t *memory; /* of segments, MUSTER_PARAMS_SEGMENT_BYTES each */
     size_t segment_count, segments_used;
     muster_params_ahead_fn *made;
+    /** Whether somebody has made it already. In the thread. */
+    bool (*is_made)(const void *data, size_t segment);
     void *data;
 };
 
@@ -31,6 +34,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_ahead_open(
     const struct muster_params_ahead_options *options, struct muster_params_ahead **ret_ahead);
 /** So many segments are used: an eighth as many more are made, from 2 to 64. */
 void muster_params_ahead_of(struct muster_params_ahead *ahead, size_t segments_used);
+/** All segments before this one will be used. */
+void muster_params_ahead_until(struct muster_params_ahead *ahead, size_t segment);
 /** Waits for what the thread is at. NULL is accepted. */
 void muster_params_ahead_close(struct muster_params_ahead *ahead);
 /** Make the pages of a segment, in the caller's thread. What the segment holds is kept. */

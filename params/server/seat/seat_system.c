@@ -82,6 +82,11 @@ static bool is_committed(const struct muster_params_seat *seat, size_t segment)
     return (bits >> segment % 64 & 1) != 0;
 }
 
+static bool segment_is_made(const void *data, size_t segment)
+{
+    return is_committed(data, segment);
+}
+
 /* Segments that the thread has not come to are made at once. */
 static void seat_commit(void *data, void *memory, size_t bytes)
 {
@@ -104,6 +109,16 @@ static void seat_commit(void *data, void *memory, size_t bytes)
     }
     if (seat->ahead != NULL)
         muster_params_ahead_of(seat->ahead, end);
+}
+
+/* A run that is cleared segment by segment: the thread comes first. */
+static void seat_claimed(void *data, void *memory, size_t bytes)
+{
+    struct muster_params_seat *seat = data;
+    size_t end = (size_t)((uint8_t *)memory - seat->region_memory) + bytes;
+
+    if (seat->ahead != NULL)
+        muster_params_ahead_until(seat->ahead, end / MUSTER_PARAMS_SEGMENT_BYTES);
 }
 
 /* Maps what other processes have committed, so that a server that takes over does not fault at
@@ -274,10 +289,12 @@ enum muster_rc muster_params_seat_take(struct muster_params_seat *seat,
             .segment_count = seat->region_bytes / MUSTER_PARAMS_SEGMENT_BYTES,
             .segments_used = seat->region.head->segment_end,
             .made = on_made,
+            .is_made = segment_is_made,
             .data = seat};
 
         (void)!muster_params_ahead_open(&ahead, &seat->ahead); /* without a thread the loop waits */
         seat->region.commit = seat_commit;
+        seat->region.claimed = seat_claimed;
         seat->region.commit_data = seat;
     }
     seat->is_taken = true;

@@ -154,6 +154,62 @@ static void a_new_row_never_waits_for_more_than_two_segments(void **state)
     region_stand_close(&stand);
 }
 
+static void on_claimed(void *data, void *memory, size_t bytes)
+{
+    struct commits *claims = data;
+
+    (void)memory;
+    claims->bytes += bytes;
+    claims->count++;
+}
+
+static const struct {
+    const char *name;
+    uint64_t expected;
+    size_t memory;         /* that may be used */
+    uint32_t bits, claims; /* at the end; larger indexes */
+} expectations[] = {
+    {"nothing", 0, 64 * MIB, 20, 3},
+    {"all rows", KEYS, 64 * MIB, 20, 1},
+    {"more than there is a place for at once", UINT64_MAX, 64 * MIB, 20, 1},
+    {"half of them", KEYS / 2, 64 * MIB, 20, 2},
+    {"all rows, which do not find the memory at first", KEYS, 14 * MIB, 20, 2},
+};
+
+/* A doubling moves all slots, and the server of a copy knows how many rows come. */
+static void an_index_grows_to_the_rows_that_are_expected(void **state)
+{
+    (void)state;
+    for (size_t row = 0; row < sizeof(expectations) / sizeof(expectations[0]); row++) {
+        struct commits claims = {.bytes = 0};
+        struct region_stand stand;
+        struct muster_params_store_table *table;
+        struct muster_params_source *source;
+
+        region_stand_open(&stand, 64 * MIB, 4);
+        table = counters_open(&stand);
+        source = region_source(&stand, 1);
+        stand.region.claimed = on_claimed;
+        stand.region.commit_data = &claims;
+        stand.region.rows_expected = expectations[row].expected;
+        stand.region.segments_max = expectations[row].memory / (2 * MIB);
+        for (uint64_t i = 0; i < KEYS; i += BATCH) {
+            if (claims.count > 0)
+                stand.region.segments_max = stand.region.head->segment_count;
+            assert_int_equal(push_keys(&stand, table, source, i / BATCH + 1, i, BATCH), 0);
+        }
+
+        if (claims.count != expectations[row].claims ||
+            muster_params_index_newest(table)->bits != expectations[row].bits)
+            fail_msg("%s: %u claims, %u bits", expectations[row].name, claims.count,
+                     muster_params_index_newest(table)->bits);
+        for (uint64_t i = 0; i < KEYS; i += 7)
+            if (find_row(&stand, table, i) == NULL)
+                fail_msg("%s: key %llu is lost", expectations[row].name, (unsigned long long)i);
+        region_stand_close(&stand);
+    }
+}
+
 /* The index of 2^19 slots is begun with 2^17 rows, and has two segments. */
 static void an_index_goes_into_memory_that_was_in_use(void **state)
 {
@@ -290,6 +346,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_growing_index_agrees_with_a_model),
         cmocka_unit_test(a_new_row_never_waits_for_more_than_two_segments),
+        cmocka_unit_test(an_index_grows_to_the_rows_that_are_expected),
         cmocka_unit_test(an_index_goes_into_memory_that_was_in_use),
         cmocka_unit_test(a_full_region_refuses_new_rows_and_goes_on_with_known_ones),
         cmocka_unit_test(an_index_that_cannot_grow_is_filled_to_seven_eighths),

@@ -12,6 +12,7 @@
 #include "test_env.h"
 
 #include "params/server/followers/follower.h"
+#include "params/server/followers/record.h"
 #include "params/server/leaders/leader.h"
 #include "params/server/leaders/leader_internal.h"
 #include "params/server/registry/map.h"
@@ -332,6 +333,78 @@ static void a_shard_that_moves_takes_its_rows_along(void **state)
     params_copies_close(&scene);
 }
 
+/* --- The pace of copies --- */
+
+#define MANY_ROWS   100000u
+#define MANY_PUSHED 10000u /* by one call */
+#define PIECE_BYTES ((size_t)128 << 10)
+#define AHEAD_BYTES (2 * PIECE_BYTES)
+
+static void many_push(struct params_copies *scene)
+{
+    static uint64_t keys[MANY_PUSHED];
+    static float values[MANY_PUSHED][2];
+    const struct muster_params_rows rows = {keys, values, MANY_PUSHED};
+
+    for (uint64_t from = 0; from < MANY_ROWS; from += MANY_PUSHED) {
+        struct muster_params_op op = {.data = scene};
+
+        for (uint32_t i = 0; i < MANY_PUSHED; i++)
+            keys[i] = from + i;
+        assert_int_equal(muster_params_push_start(&op, scene->table, &rows,
+                                                  params_copies_deadline(scene),
+                                                  params_copies_on_op),
+                         MUSTER_OK);
+        params_copies_await(scene);
+    }
+}
+
+struct pace {
+    struct params_copies *scene;
+    size_t ahead_max;
+    uint32_t expected_count; /* messages that tell how many rows come */
+};
+
+static bool are_whole_at_a_pace(void *data)
+{
+    struct pace *pace = data;
+    const struct muster_params_server *server = pace->scene->job.members[0].server;
+
+    MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node) {
+        size_t bytes = 0;
+
+        MUSTER_LIST_EACH (&follower->records, record, struct muster_params_record, node) {
+            const struct muster_frame_header *header = &record->frame.header;
+
+            if (header->type != MUSTER_PARAMS_COPY_ROWS)
+                continue;
+            bytes += header->payload_bytes;
+            assert_int_equal(header->offset, MANY_ROWS);
+            pace->expected_count++;
+        }
+        pace->ahead_max = bytes > pace->ahead_max ? bytes : pace->ahead_max;
+    }
+    return params_copies_are_two(pace->scene);
+}
+
+/* Pushes wait behind the pieces that are on their way. */
+static void a_copy_is_a_few_pieces_ahead_of_its_learner(void **state)
+{
+    struct params_copies scene;
+    struct pace pace = {.scene = &scene};
+
+    (void)state;
+    params_copies_open(&scene, 1, 2);
+    many_push(&scene);
+    params_copies_join(&scene, 1);
+    test_env_run_until(scene.job.env, are_whole_at_a_pace, &pace);
+
+    assert_in_range(pace.ahead_max, PIECE_BYTES + 1, AHEAD_BYTES);
+    assert_int_not_equal(pace.expected_count, 0);
+    assert_int_equal(scene.job.members[1].server->region->head->tables[0].row_count, MANY_ROWS);
+    params_copies_close(&scene);
+}
+
 static bool is_copying(void *data)
 {
     const struct params_copies *scene = data;
@@ -580,6 +653,7 @@ int main(void)
         cmocka_unit_test(a_learner_is_a_copy_when_the_answers_of_a_later_map_count),
         cmocka_unit_test(the_other_copy_goes_on_when_a_server_is_gone),
         cmocka_unit_test(a_server_that_comes_learns_all_of_its_shards),
+        cmocka_unit_test(a_copy_is_a_few_pieces_ahead_of_its_learner),
         cmocka_unit_test(a_copy_whose_link_is_lost_begins_anew),
         cmocka_unit_test(a_shard_that_comes_back_is_learned_again),
         cmocka_unit_test(a_server_that_comes_expects_the_clients_of_its_teacher),
