@@ -487,6 +487,8 @@ enum muster_rc muster_strategy_begin(struct muster_strategy *strategy, uint64_t 
             muster_trace_emit_at(strategy->env, strategy->activity.since_ns, "step_begun", NULL,
                                  strategy->step, strategy->epoch, strategy->size);
     }
+    if (rc == MUSTER_OUT_OF_RANGE) /* who takes this for an end is not rank 0 */
+        strategy->rank = MUSTER_RANK_NOBODY;
     muster_strategy_leave(strategy);
     if (rc != MUSTER_OK)
         return rc;

@@ -244,6 +244,8 @@ MUSTER_API const struct muster_error *muster_strategy_error(const struct muster_
 
 /* Valid between begin and commit; they change only in begin. Two members may begin one step in different views, before
  * and after a death: how many operations a step has, and which, must not follow from rank and size. */
+#define MUSTER_RANK_NOBODY UINT32_MAX
+/** MUSTER_RANK_NOBODY after a begin that has ended with OUT_OF_RANGE: the result of the job is the others'. */
 MUSTER_API uint32_t muster_strategy_rank(const struct muster_strategy *strategy);
 MUSTER_API uint32_t muster_strategy_size(const struct muster_strategy *strategy);
 /** Members among `size` for whom this step is the first since they came, or came back: they have been given the
