@@ -238,13 +238,26 @@ static PyObject *get_number(PyObject *self, uint64_t (*get)(const struct muster_
         (void)unused;                                                                              \
         return get_number(self, name##_of);                                                        \
     }
-NUMBER(rank, muster_strategy_rank(strategy))
 NUMBER(size, muster_strategy_size(strategy))
 NUMBER(joined, muster_strategy_joined(strategy))
 NUMBER(view, muster_strategy_epoch(strategy))
 NUMBER(task, muster_strategy_task_index(strategy))
 NUMBER(contributors, muster_strategy_contributors(strategy))
 NUMBER(total_weight, muster_strategy_result(strategy)->total_weight)
+
+/* As torch.distributed says it: -1 is nobody's place. */
+static PyObject *strategy_get_rank(PyObject *self, void *unused)
+{
+    struct muster_py_strategy *ours = muster_py_strategy_of(self);
+    uint32_t rank;
+
+    (void)unused;
+    if (!muster_py_strategy_enter(ours))
+        return NULL;
+    rank = muster_strategy_rank(ours->strategy);
+    muster_py_strategy_leave(ours);
+    return PyLong_FromLongLong(rank == MUSTER_RANK_NOBODY ? -1 : (long long)rank);
+}
 
 static PyObject *strategy_get_task_type(PyObject *self, void *unused)
 {
@@ -423,7 +436,8 @@ static PyMethodDef strategy_methods[] = {
 };
 
 static PyGetSetDef strategy_attributes[] = {
-    {"rank", strategy_get_rank, NULL, "The place of this member, from begin to commit.", NULL},
+    {"rank", strategy_get_rank, NULL,
+     "The place of this member, from begin to commit; -1 after muster.JobOver.", NULL},
     {"size", strategy_get_size, NULL, "How many members take part, from begin to commit.", NULL},
     {"joined", strategy_get_joined, NULL,
      "How many members came, or came back, with this step. The same on all.", NULL},

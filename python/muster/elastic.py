@@ -88,15 +88,21 @@ class Elastic:
         self._is_begun = self._has_state = False
         self._buffers = []
         self._data, self._shared, self._is_over = data, None, False
+        try:
+            self._register(state)
+        except muster.JobOver:
+            self._end_late()
+
+    def _register(self, state):
         for name, array in state.items():
             self.strategy.register(name, array)
-        if data is not None:
-            self.strategy.register("muster.position", data.position)
+        if self._data is not None:
+            self.strategy.register("muster.position", self._data.position)
         if self._extra:
             self.strategy.register_blob("muster.extra")
             self._save()
-        if checkpoint is not None:
-            self.strategy.restore(str(checkpoint))
+        if self._checkpoint is not None:
+            self.strategy.restore(str(self._checkpoint))
 
     # --- what a step knows ---
 
@@ -133,19 +139,33 @@ class Elastic:
     # --- the loop ---
 
     def steps(self, until):
-        """Gives this object for each step until `until` is committed. Ends, too, when the job is over before this late
-        worker is back. A job that is preempted ends the program with the exit code that says so."""
+        """Gives this object for each step until `until` is committed, by this member or by those who have given it their
+        state. When the job is over before this late worker is back, the program ends here with exit code 0: what stands
+        behind the loop is for those who have done the work. A job that is preempted ends the program with the exit code
+        that says so."""
         while self._committed < until and not self._is_over:
             try:
                 self.begin()
             except muster.JobOver:
-                return
+                self._end_late()
             except muster.Cancelled:
                 if not self.strategy.preempted:
                     raise
                 self.close()
                 sys.exit(EXIT_PREEMPTED)
+            if self._committed >= until:  # it came back behind the last step, and has the others' state
+                self._drop_step()
+                return
             yield self
+
+    def _drop_step(self):
+        """The step that has begun is nobody's work."""
+        self._is_begun = False
+
+    def _end_late(self):
+        """The others have finished without this worker, whose state is no result."""
+        self.strategy.close()
+        sys.exit(0)
 
     def begin(self):
         """Begin a step. `with` does this first, unless steps() has done it."""

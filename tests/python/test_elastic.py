@@ -103,6 +103,73 @@ elastic.close()
     assert run.said()[-1][2] == ["total", "3.0"]
 
 
+# Worker 1 dies in step 20, and its next life opens its strategy when there is a file "go".
+LATE = """
+total = numpy.zeros(1)
+if not is_first:
+    wait_for("go")
+    AGAIN
+elastic = muster.Elastic({"total": total}, extra={"notes": {}})
+share, = elastic.buffers([total])
+for step in elastic.steps(40):
+    with step:
+        if step.task == 1 and step.step == 20 and is_first:
+            os.kill(os.getpid(), 9)
+        share[:] = 1
+        step.average()
+        total += share
+    say("step", step.step)
+say("behind", elastic.rank, elastic.step, total[0])
+BEHIND
+elastic.close()
+say("closed")
+"""
+
+
+@pytest.mark.parametrize("again", ["pass", "muster.Elastic._save = lambda self: [self.strategy.set_blob('muster.extra', b'') for _ in iter(int, 1)]"],
+                         ids=["begin", "constructor"])
+def test_who_is_late_runs_nothing_behind_the_loop(job, again):
+    """Its state is untrained: it must not pass for the first of those who have done the work."""
+    run = job(LATE.replace("AGAIN", again).replace("BEHIND", ""), 2)
+    run.wait_said("closed", 0)
+    run.touch("go")
+
+    summary = run.end()
+
+    assert [(task, *words) for task, _, words in run.said() if words[0] in ("behind", "closed")] == [(0, "behind", "0", "40", "40.0"), (0, "closed")]
+    assert summary["tasks"][1]["exit_code"] == 0 and "Traceback" not in run.text(), run.text()
+    assert "worker:1 came back too late" in run.text()
+
+
+def test_who_is_late_has_no_rank(job):
+    again = """
+    with muster.Strategy() as strategy:
+        try:
+            strategy.begin()
+        except muster.JobOver:
+            say("late", strategy.rank)
+    sys.exit()"""
+    run = job(LATE.replace("    AGAIN", again).replace("BEHIND", ""), 2)
+    run.wait_said("closed", 0)
+    run.touch("go")
+
+    run.end()
+
+    assert [words for _, _, words in run.said(1) if words[0] == "late"] == [["late", "-1"]]
+
+
+def test_who_is_back_behind_the_last_step_does_none_more(job):
+    """The others are members still: it has their state."""
+    run = job(LATE.replace("AGAIN", "pass").replace("BEHIND", "open('back', 'w').close() if elastic.task else wait_for('back')"), 2)
+    run.wait_said("behind", 0)
+    run.touch("go")
+
+    summary = run.end()
+
+    assert [words[1:] for _, _, words in run.said() if words[0] == "behind"] == [["0", "40", "40.0"], ["1", "40", "40.0"]]
+    assert run.step() == summary["steps"] == 40 and summary["identical"] and len(summary["digests"]) == 2
+
+
 def test_who_is_late_ends_well(job):
     """The job is over before a killed worker is back."""
     run = job(program(60, hold="(0, 1)"), 2)

@@ -152,6 +152,11 @@ class Elastic(muster.elastic.Elastic):
             self._members.drop()
         return super().__exit__(kind, value, traceback)
 
+    def _drop_step(self):
+        super()._drop_step()
+        if self._members is not None:
+            self._members.drop()
+
     def close(self):
         self._hook.remove()
         super().close()
