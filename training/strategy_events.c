@@ -195,8 +195,10 @@ static void on_failed(void *data, const struct muster_error *error)
         return; /* it has told why itself */
     strategy->error = *error;
     muster_strategy_move(strategy, MUSTER_STRATEGY_FAILED);
-    if (error->rc == MUSTER_OUT_OF_RANGE) /* it comes too late: an end, and not an error */
+    if (error->rc == MUSTER_OUT_OF_RANGE) { /* it comes too late: an end, and not an error */
+        strategy->rank = MUSTER_RANK_NOBODY;
         muster_report_over(strategy->report);
+    }
     if (error->rc == MUSTER_INVALID_ARGUMENT)
         muster_report_refused(strategy->report, error->text);
     if (error->rc == MUSTER_CANCELLED)

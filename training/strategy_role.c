@@ -43,9 +43,12 @@ struct muster_resolver *muster_strategy_resolver(const struct muster_strategy *s
     return strategy->opened_resolver;
 }
 
-/* The members are ordered by task, and the chief is the first one: rank 0 is the chief while it lives. */
+/* The members are ordered by task, and the chief is the first one: rank 0 is the chief while it lives. A
+ * chief that comes when the job is over has nothing to save. */
 bool muster_strategy_should_checkpoint(const struct muster_strategy *strategy)
 {
+    if (strategy->rank == MUSTER_RANK_NOBODY)
+        return false;
     return strategy->view != NULL ? strategy->rank == 0 : strategy->place.is_chief;
 }
 

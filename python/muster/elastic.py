@@ -1,6 +1,7 @@
 """The loop of a program that trains on NumPy arrays while workers die and come back."""
 
 import io
+import math
 import pickle
 import sys
 
@@ -75,7 +76,9 @@ class Elastic:
     steps one is written, of which `keep` stay.
 
     An operation that ends with muster.Aborted ends the `with` and runs the step again. Another exception out of it
-    ends this member; the others go on, and `muster run` starts it again. Options are those of muster.Strategy.
+    ends this member; the others go on, and `muster run` starts it again. A worker that comes back when
+    the job is over ends its program with exit code 0, in the constructor or in steps(). Options are those of
+    muster.Strategy.
     """
 
     def __init__(self, state, *, extra=None, data=None, checkpoint=None, every=100, keep=2, **options):
@@ -88,6 +91,7 @@ class Elastic:
         self._is_begun = self._has_state = False
         self._buffers = []
         self._data, self._shared, self._is_over = data, None, False
+        self._until = math.inf
         try:
             self._register(state)
         except muster.JobOver:
@@ -140,9 +144,10 @@ class Elastic:
 
     def steps(self, until):
         """Gives this object for each step until `until` is committed, by this member or by those who have given it their
-        state. When the job is over before this late worker is back, the program ends here with exit code 0: what stands
-        behind the loop is for those who have done the work. A job that is preempted ends the program with the exit code
+        state. When the job is over before this late worker is back, the program ends here with exit code 0: what
+        follows the loop is for workers that have done the work. A job that is preempted ends the program with the exit code
         that says so."""
+        self._until = until
         while self._committed < until and not self._is_over:
             try:
                 self.begin()
@@ -153,7 +158,7 @@ class Elastic:
                     raise
                 self.close()
                 sys.exit(EXIT_PREEMPTED)
-            if self._committed >= until:  # it came back behind the last step, and has the others' state
+            if self._committed >= until:  # it came back after the last step, and has the others' state
                 self._drop_step()
                 return
             yield self
@@ -163,7 +168,7 @@ class Elastic:
         self._is_begun = False
 
     def _end_late(self):
-        """The others have finished without this worker, whose state is no result."""
+        """The others have finished without this worker, whose state is not a result."""
         self.strategy.close()
         sys.exit(0)
 
@@ -175,7 +180,8 @@ class Elastic:
         self._has_state = self._is_begun = True
         self._shared = None
         self._committed = step - 1
-        if self._checkpoint is not None and self._committed > 0 and self._committed % self._every == 0:
+        # Members that are past the last step take part in no checkpoint.
+        if self._checkpoint is not None and 0 < self._committed < self._until and self._committed % self._every == 0:
             self._start_checkpoint()
 
     def _start_checkpoint(self):

@@ -141,15 +141,17 @@ def test_who_is_late_runs_nothing_behind_the_loop(job, again):
     assert "worker:1 came back too late" in run.text()
 
 
-def test_who_is_late_has_no_rank(job):
+@pytest.mark.parametrize("call", ["strategy.begin()", "[strategy.set_blob('notes', b'') for _ in iter(int, 1)]"], ids=["begin", "set_blob"])
+def test_who_is_late_has_no_rank(job, call):
     again = """
     with muster.Strategy() as strategy:
+        strategy.register_blob("notes")
         try:
-            strategy.begin()
+            CALL
         except muster.JobOver:
             say("late", strategy.rank)
     sys.exit()"""
-    run = job(LATE.replace("    AGAIN", again).replace("BEHIND", ""), 2)
+    run = job(LATE.replace("    AGAIN", again.replace("CALL", call)).replace("BEHIND", ""), 2)
     run.wait_said("closed", 0)
     run.touch("go")
 
@@ -158,9 +160,10 @@ def test_who_is_late_has_no_rank(job):
     assert [words for _, _, words in run.said(1) if words[0] == "late"] == [["late", "-1"]]
 
 
-def test_who_is_back_behind_the_last_step_does_none_more(job):
-    """The others are members still: it has their state."""
-    run = job(LATE.replace("AGAIN", "pass").replace("BEHIND", "open('back', 'w').close() if elastic.task else wait_for('back')"), 2)
+def test_who_is_back_behind_the_last_step_does_none_more(job, tmp_path):
+    """The others are members still: it has their state, and begins no checkpoint, in which they would take no part."""
+    late = LATE.replace("AGAIN", "pass").replace('extra={"notes": {}}', f"checkpoint={str(tmp_path / 'saved')!r}, every=20")
+    run = job(late.replace("BEHIND", "open('back', 'w').close() if elastic.task else wait_for('back')"), 2)
     run.wait_said("behind", 0)
     run.touch("go")
 

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <muster/strategy_role.h>
+
 #include "job_stage.h"
 #include "test_env.h"
 
@@ -291,6 +293,7 @@ static void who_returns_to_a_job_that_is_over_is_told_so(void **state)
     assert_int_equal(muster_strategy_error(strategy)->rc, MUSTER_OUT_OF_RANGE);
     assert_true(muster_strategy_error(strategy)->text[0] != '\0');
     assert_int_equal(muster_strategy_rank(strategy), MUSTER_RANK_NOBODY);
+    assert_false(muster_strategy_should_checkpoint(strategy));
     assert_non_null(strstr(job_stage_told(&stage), "{\"report\":\"over\"}"));
     assert_null(strstr(stage.told, "{\"report\":\"refused\""));
     muster_strategy_close(strategy);
