@@ -339,6 +339,12 @@ static int signal_await(const struct house *house)
     return number < 0 ? 0 : number;
 }
 
+/* It is stopped in the pause before the next process, whose rows others have. */
+static bool is_left_to_others(const struct house *house)
+{
+    return house->is_stopping && house->spare_due_ns != 0 && house->keeper->renew != NULL;
+}
+
 static int house_run(struct house *house)
 {
     int code = -1;
@@ -366,7 +372,9 @@ static int house_run(struct house *house)
         if (reaped > code)
             code = reaped;
     }
-    return code < 0 ? EXIT_OTHER : code;
+    if (code < 0)
+        return is_left_to_others(house) ? EXIT_OK : EXIT_OTHER;
+    return code;
 }
 
 /* Those that came after the last wait, as a spare's that has just become ready, would end the keeper once they are no
