@@ -152,7 +152,7 @@ static bool read_options(PyObject *args, PyObject *keywords, struct opening *ret
         return false;
     options->clock_sources = (uint32_t)sources;
     options->no_host_memory = has_host_memory == 0;
-    return muster_py_security_check(&ret_opening->security);
+    return muster_py_security_check(&ret_opening->security, false);
 }
 
 static void cancel_open(void *data)

@@ -155,7 +155,7 @@ static bool read_start(PyObject *const *values, struct client_call *call)
         return PyErr_Format(PyExc_ValueError, "kind must be tick or cut, got %R", values[KIND]) !=
                NULL;
     if (call->is_cut && call->folder == NULL)
-        return muster_py_raise(PyExc_TypeError, "a folder must be a string, got None") != NULL;
+        return muster_py_raise(PyExc_TypeError, "a cut needs a folder: give folder=") != NULL;
     return true;
 }
 

@@ -128,7 +128,7 @@ static bool read_options(PyObject *args, PyObject *keywords, struct opening *ope
         return false;
     options->history = (uint32_t)count;
     tls->is_peer_required = tls->ca_file != NULL;
-    return muster_py_security_check(&opening->security);
+    return muster_py_security_check(&opening->security, true);
 }
 
 static bool open_entered(struct publisher_object *self, struct opening *opening,

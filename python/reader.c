@@ -218,7 +218,7 @@ static bool read_options(PyObject *args, PyObject *keywords, struct opening *ope
         !muster_py_read_listen(listen, &opening->address, &options->listen))
         return false;
     tls->is_peer_required = tls->ca_file != NULL;
-    return muster_py_security_check(&opening->security);
+    return muster_py_security_check(&opening->security, listen != NULL);
 }
 
 static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *keywords)

@@ -80,7 +80,7 @@ bool muster_py_runtime_is_gone(const struct muster_py_runtime *self)
 
 /* --- Security --- */
 
-bool muster_py_security_check(struct muster_py_security *security)
+bool muster_py_security_check(struct muster_py_security *security, bool is_listening)
 {
     const struct muster_tls_options *tls = &security->tls;
 
@@ -88,6 +88,10 @@ bool muster_py_security_check(struct muster_py_security *security)
         return muster_py_raise(PyExc_ValueError,
                                "tls_cert and tls_key must both be given, got one of them") != NULL;
     security->has_tls |= tls->cert_file != NULL || tls->ca_file != NULL;
+    if (security->has_tls && is_listening && tls->cert_file == NULL)
+        return muster_py_raise(PyExc_ValueError,
+                               "who listens under TLS must have a certificate, got none; give "
+                               "tls_cert and tls_key") != NULL;
     return true;
 }
 

@@ -34,8 +34,8 @@ struct muster_py_security {
     int has_tls;               /* the argument tls; also set where a file is given */
     const char *authorization; /* a policy of callers; NULL: everybody */
 };
-/** Raises for a certificate without its key. */
-bool muster_py_security_check(struct muster_py_security *security);
+/** Raises for a certificate without its key, and for a listener under TLS that has none. */
+bool muster_py_security_check(struct muster_py_security *security, bool is_listening);
 /** Within the first call: env->tls, and self->authorization. Later errors of open leave them to close. */
 enum muster_rc muster_py_runtime_secure(struct muster_py_runtime *self,
                                         const struct muster_py_security *security,

@@ -262,8 +262,7 @@ fail:
     return rc;
 }
 
-/* Names must differ, because members compare their states by name before the first step. */
-/* The last tensor goes again where members that join could not be told of so much. */
+/* The tensor that was added last is taken out again if a joiner could not be told of a state that large. */
 static enum muster_rc check_bounds(struct muster_strategy *strategy, const char *name,
                                    bool has_blobs)
 {
@@ -278,6 +277,7 @@ static enum muster_rc check_bounds(struct muster_strategy *strategy, const char 
     return muster_error_set(&strategy->error, rc, "register %.80s: %s", name, why.text);
 }
 
+/* Names must differ, because members compare their states by name before the first step. */
 enum muster_rc muster_strategy_register_place(struct muster_strategy *strategy, const char *name,
                                               const struct muster_tensor *tensor, bool has_blobs)
 {

@@ -57,7 +57,7 @@ static enum muster_rc read_evict_after(struct muster_env *env, uint64_t *ret_ns,
     if (end != NULL && (*end != '\0' || !(ns >= 1 && seconds <= SECONDS_MAX)))
         return muster_error_set(
             ret_error, MUSTER_INVALID_ARGUMENT,
-            "MUSTER_EVICT_AFTER_S must be seconds above 0 (at least a nanosecond), got %s", text);
+            "MUSTER_EVICT_AFTER_S must be seconds from 0.000000001 to 1000000000, got %s", text);
     *ret_ns = (uint64_t)ns;
     return MUSTER_OK;
 }

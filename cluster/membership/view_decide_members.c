@@ -29,10 +29,9 @@ static bool has_task(const struct muster_view *fields, const struct muster_membe
     return false;
 }
 
-/* A joiner begins with a step that nobody has begun, since operations of begun steps count their
- * participants without it; behind the last step that can be counted there is none, and it waits there. It begins no
- * earlier than an earlier joiner does: to that one it would count as
- * an elder, which has the state. */
+/* A joiner begins with a step that nobody has begun, since operations of begun steps count their participants without
+ * it. After step UINT64_MAX there is none: the joiner waits at that one. It begins no earlier than an earlier joiner
+ * does: to that one it would count as an elder, which has the state. */
 static uint64_t joiner_from_step(const struct decision *decision)
 {
     uint64_t step = 0;

@@ -50,9 +50,9 @@ enum muster_rc muster_state_check_bounds(const struct muster_node_tensor *tensor
         request += TENSOR_BYTES + strlen(tensors[i].name);
     if (request > MUSTER_STATE_REQUEST_MAX)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
-                                "the names of %zu tensors need %" PRIu64
-                                " bytes of a message to a joiner, which has at most %u; register "
-                                "fewer tensors, or shorter names",
+                                "the names of %zu tensors take %" PRIu64
+                                " bytes of the message to a joiner, which has room for %u; "
+                                "register fewer tensors, or shorter names",
                                 count, request, MUSTER_STATE_REQUEST_MAX);
     room = (room - request - count * PLACE_BYTES) / MUSTER_HASH128_BYTES;
     if (chunks > room)

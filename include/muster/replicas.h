@@ -50,9 +50,9 @@ MUSTER_API void muster_replicas_device_name(const struct muster_strategy *strate
 /** The GPU of a device, by its number in this process; MUSTER_NO_GPU: the device is a CPU. */
 MUSTER_API int muster_replicas_device_gpu(const struct muster_strategy *strategy, uint32_t device);
 /** Name the program's stream (CUstream; NULL: the default one) on a device: copies of that device come after the work
- * that the stream holds at the call, and so do begin and commit. Where a GPU stands for several devices, what may be of
- * any of them (the variable of assign, the result of reduce, tensors that are read, written or replicated) comes after
- * all their streams. Borrowed until the next call, or close.
+ * that the stream holds at the call, and so do begin and commit. Where a GPU is named more than once in `devices`, what
+ * may be of any of them (the variable of assign, the result of reduce, tensors that are read, written or replicated)
+ * comes after all their streams. Borrowed until the next call, or close.
  * INVALID_ARGUMENT (the device is a CPU, or does not exist), FAILED_PRECONDITION (another call is under way). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_replicas_set_stream(
     struct muster_strategy *strategy, uint32_t device, void *stream);

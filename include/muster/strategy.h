@@ -242,10 +242,12 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_commit(
 /** Detail of the last error of a call on this strategy. */
 MUSTER_API const struct muster_error *muster_strategy_error(const struct muster_strategy *strategy);
 
+/** muster_strategy_rank after a begin that has ended with OUT_OF_RANGE: this process has done no part of the job. */
+#define MUSTER_RANK_NOBODY UINT32_MAX
+
 /* Valid between begin and commit; they change only in begin. Two members may begin one step in different views, before
  * and after a death: how many operations a step has, and which, must not follow from rank and size. */
-#define MUSTER_RANK_NOBODY UINT32_MAX
-/** MUSTER_RANK_NOBODY after a begin that has ended with OUT_OF_RANGE: the result of the job is the others'. */
+/** MUSTER_RANK_NOBODY after a begin that has ended with OUT_OF_RANGE (the job is over). */
 MUSTER_API uint32_t muster_strategy_rank(const struct muster_strategy *strategy);
 MUSTER_API uint32_t muster_strategy_size(const struct muster_strategy *strategy);
 /** Members among `size` for whom this step is the first since they came, or came back: they have been given the
@@ -284,8 +286,8 @@ MUSTER_API void muster_strategy_report_result(struct muster_strategy *strategy, 
  *
  * After commit the program's work is done: the result is reported, the others need not wait for this
  * one, and whoever comes back when all have closed so is told that the job is over. Waits until no other
- * member needs this one. With `muster run --checkpoint-dir` the state of the last commit is saved first. Whether that
- * failed the caller does not learn: the log says so (`last_checkpoint_failed`), and `muster run` ends with 1 whatever
+ * member needs this one. With `muster run --checkpoint-dir` the state of the last commit is saved first. The caller
+ * does not learn whether that failed: the log says so (`last_checkpoint_failed`), and `muster run` ends with 1 whatever
  * the exit code of this program. A program that saves without that launcher calls muster_strategy_close_checked
  * instead, or it exits with 0 although its last steps are lost.
  *

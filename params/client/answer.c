@@ -65,7 +65,7 @@ static void memory_lacks(const struct muster_params_request *request, uint32_t r
     muster_error_set(
         ret_error, MUSTER_RESOURCE_EXHAUSTED,
         "the server at %s has no memory for %u or more new rows of table %s; the other "
-        "rows are applied",
+        "rows are applied; start servers with a higher --memory-max",
         request->way->server, refused, request->table->name);
 }
 

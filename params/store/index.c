@@ -6,9 +6,9 @@
 
 /* Four slots per new row would be enough to fill the larger index before it is half full. */
 #define STEP_PER_ROW 8u
-/* The row of a slot that is moved lies anywhere: it is asked for so many slots before. */
+/* The row of a slot that is moved lies anywhere: it is prefetched so many slots before. */
 #define STEP_AHEAD (4 * STEP_PER_ROW)
-/* Each new row pays for a part of the larger index: that is at most so many bits larger. */
+/* New rows pay, piece by piece, for clearing the larger index: it has at most so many bits more than the old one. */
 #define GROW_BITS_MAX 3u
 
 static uint64_t slots_of(const struct muster_params_index *index)

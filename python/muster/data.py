@@ -29,8 +29,8 @@ class Dataset(_Base):
         return batch
 
     def shares(self, slots, total):
-        """Of a step in `total` micro-batches the parts of these slots, a range as MicroBatches.begin gives it: a list with
-        (records, numbers, epoch) for each; None after the last epoch.
+        """The records of a step's slots, for a step in `total` micro-batches; slots is a range, as MicroBatches.begin
+        gives it. A list with (records, numbers, epoch) for each slot; None after the last epoch.
 
         The records of a slot follow from the position and the slot, whoever has it. `batch` counts those of all slots.
         The position does not move: complete_step, between sum and commit, moves it past the step."""

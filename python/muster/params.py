@@ -181,7 +181,7 @@ class Table:
 
 
 class Request:
-    """What was started by Table.start or Client.start. It goes on while the program computes."""
+    """An operation that Table.start or Client.start has started. It goes on while the program computes."""
 
     def __init__(self, request, answer):
         self._request, self._answer = request, answer

@@ -36,10 +36,11 @@ class Publisher(_muster.Publisher):
     Readers connect to listen ("127.0.0.1:0"; port 0: a free one), or to reach where that is another address. history
     says how many versions before the newest one are kept, so that readers fetch only changes.
 
-    tls_cert and tls_key are PEM files with this process's certificate and its key: readers then connect under TLS alone,
-    and must show a certificate of the authorities in the PEM file tls_ca, if that is given. authorization is a file with
-    a policy of readers (docs/publications.md, "Security"). A registry under TLS has an address that begins with
-    https://. muster.NotFound names a file that is not there.
+    tls_cert and tls_key are PEM files with this process's certificate and its key, and are needed for TLS: readers then
+    connect under TLS alone. With tls_ca, a PEM file of authorities, readers must show a certificate of one of them.
+    authorization is a file with a policy of readers (docs/publications.md, "Security"). For a registry under TLS write
+    https://HOST:PORT and set MUSTER_REGISTRY_CA_FILE, _CERT_FILE and _KEY_FILE (docs/tls.md). muster.NotFound names a
+    file that is not there.
     """
 
     def __new__(cls, *args, **words):

@@ -288,7 +288,7 @@ def test_a_cut_that_is_made_again_and_again_is_ended(client, lost, tmp_path, way
 
 def test_wrong_arguments_of_client_start_are_refused(client, tmp_path):
     for kind, text, words in ((ValueError, "kind must be tick or cut, got 'push'", {"kind": "push"}),
-                              (TypeError, "a folder must be a string", {"kind": "cut"}),
+                              (TypeError, "a cut needs a folder", {"kind": "cut"}),
                               (muster.InvalidArgument, "clock_sources", {"kind": "tick", "clock": 1}),
                               (TypeError, "", {"kind": "tick", "clock": 1, "weight": "x"})):
         with pytest.raises(kind, match=text):

@@ -265,9 +265,11 @@ def test_versions_pass_under_tls_to_those_that_the_policy_names(registry, files,
 
 
 def test_wrong_files_of_tls_are_named(registry, files, tmp_path):
+    cert, key = files.issue("listener", "DNS:muster-link")
     for kind in (muster.publication.Publisher, muster.publication.Reader):
         for words, error, text in (({"tls_cert": files.ca}, ValueError, "tls_cert and tls_key must both be given"),
-                                   ({"tls_ca": str(tmp_path / "no.pem")}, muster.NotFound, "no.pem"),
+                                   ({"tls": True, "listen": "127.0.0.1:0"}, ValueError, "listens under TLS must have a certificate"),
+                                   ({"tls_ca": str(tmp_path / "no.pem"), "tls_cert": cert, "tls_key": key}, muster.NotFound, "no.pem"),
                                    ({"authorization": str(tmp_path / "no.json")}, muster.NotFound, "no.json cannot be read"),
                                    ({"authorization": files.ca}, muster.InvalidArgument, "the policy .*ca.pem")):
             with pytest.raises(error, match=text):

@@ -1,8 +1,8 @@
 /* The copy of a shard, one at a time, in pieces. */
 #include "params/server/followers/follower_internal.h"
 
-/* Pieces that are on their way; more wait for the follower. A push to what it has learned waits behind them, so that
- * there are no more than keep it busy. */
+/* Pieces that the follower has not done yet; the next ones wait here. Pushes to the follower queue behind them, so that
+ * there are only as many as keep it busy. */
 #define COPYING_MAX 2u
 
 static void piece_send(struct muster_params_follower *follower)

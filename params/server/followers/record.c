@@ -269,8 +269,8 @@ static void on_row(void *data, const struct muster_params_store_table *table,
     copy->rows->frame.header.payload_bytes += (uint32_t)bytes;
 }
 
-/* The follower will have so many rows of this server once it has learned all: with a copy on each server all of them,
- * else about its part, and rather less, since it makes room for so many. */
+/* An estimate of the table's rows that the follower will have of this server when it has learned all: all of them where
+ * each server has a copy, else three quarters of its share, since too large an index costs memory. */
 static uint64_t rows_expected(const struct muster_params_server *server,
                               const struct muster_params_store_table *table)
 {

@@ -8,7 +8,7 @@
 #include "params/server/state/rows.h"
 #include "params/store/load.h"
 
-/* Rows of a message lie anywhere in the index: so many are asked for at a time. */
+/* Rows of a message lie anywhere in the index: what leads to a row is prefetched so many rows before it is loaded. */
 #define ROWS_AHEAD 16u
 
 bool muster_params_leader_begin(struct muster_params_leader *leader,

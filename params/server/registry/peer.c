@@ -1,5 +1,5 @@
-/* The servers of a job that have a key. Deaths come as keys that go: with their lease, or deleted by a server of the
- * same host that has seen the process die. */
+/* The servers of a job that have a key. A death is seen when the key goes, with its lease or deleted by a server of the
+ * same host; a server that has seen the process of a peer die counts that peer as gone before its key is. */
 #include "params/server/registry/registration_internal.h"
 
 struct muster_params_peer *muster_params_peer_find(
@@ -27,7 +27,7 @@ static void peer_free(struct muster_params_peer *peer)
     peer_unwatch(peer);
     muster_list_remove(&peer->node);
     registration->peer_count--;
-    if (peer->is_dead) /* the answer to its deletion frees it */
+    if (peer->is_deleting) /* the answer to its deletion frees it */
         peer->registration = NULL;
     else
         muster_mem_free(peer->mem, peer);
@@ -39,7 +39,7 @@ static void on_deleted(struct muster_registry_op *op, enum muster_rc rc)
     struct muster_params_peer *peer = op->data;
 
     (void)rc;
-    peer->is_dead = false;
+    peer->is_deleting = false;
     if (peer->registration == NULL)
         muster_mem_free(peer->mem, peer);
 }
@@ -60,16 +60,16 @@ static void peer_delete_key(struct muster_params_peer *peer)
     muster_params_server_key_format(registration, &peer->record.server.id, key, sizeof(key));
     compare.key = step.key = muster_params_text_bytes(key);
     peer->op.data = peer;
-    peer->is_dead = muster_registry_txn_start(&peer->op, registration->registry, &txn,
-                                              muster_params_registry_deadline_ns(registration),
-                                              on_deleted) == MUSTER_OK;
+    peer->is_deleting = muster_registry_txn_start(&peer->op, registration->registry, &txn,
+                                                  muster_params_registry_deadline_ns(registration),
+                                                  on_deleted) == MUSTER_OK;
 }
 
 /* The next map is on its way together with the deletion: clients that wait need it. */
 static void peer_bury(struct muster_params_peer *peer)
 {
     peer->is_gone = true;
-    if (!peer->is_dead)
+    if (!peer->is_deleting)
         peer_delete_key(peer);
     if (!peer->registration->is_closing)
         muster_params_decide_post(peer->registration);

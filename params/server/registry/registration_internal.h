@@ -24,8 +24,8 @@ struct muster_params_peer {
     struct muster_process_watch watch;
     bool is_watched;
     struct muster_mem *mem;
-    bool is_gone; /* its process has died: no map waits until its key has gone, too */
-    bool is_dead; /* its key is being deleted */
+    bool is_gone; /* its process has died: maps leave it out, though its key may still be there */
+    bool is_deleting; /* its key is being deleted */
     struct muster_registry_op op;
 };
 

@@ -25,7 +25,7 @@ struct muster_params_ahead_options {
 
 /**
  * Begin a thread that makes the pages of segments which come into use soon. It makes none before the first call of
- * muster_params_ahead_of.
+ * muster_params_ahead_of or muster_params_ahead_until.
  *
  * Owns:    borrows memory and data until close. Gives *ret_ahead.
  * Errors:  RESOURCE_EXHAUSTED.

@@ -111,7 +111,7 @@ static void seat_commit(void *data, void *memory, size_t bytes)
         muster_params_ahead_of(seat->ahead, end);
 }
 
-/* A run that is cleared segment by segment: the thread comes first. */
+/* The loop clears a claimed run segment by segment: the thread is told its end, so that it makes the pages before. */
 static void seat_claimed(void *data, void *memory, size_t bytes)
 {
     struct muster_params_seat *seat = data;

@@ -163,7 +163,7 @@ class Elastic(muster.elastic.Elastic):
 
 
 def _check_whole(model):
-    """What a worker that comes back is given is what every member has."""
+    """A worker that comes back is given the members' state, so every member must have all of it."""
     for name, each in model.named_parameters():
         if hasattr(each, "device_mesh"):
             raise NotImplementedError(

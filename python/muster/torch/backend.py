@@ -184,7 +184,7 @@ def _create(given, options):
     if isinstance(_everyone, OfStep):
         if given.global_ranks_in_group:
             raise NotImplementedError("a group that is elastic has no groups of some of its members, whose ranks change: use it whole, "
-                                      "or init_process_group() without elastic")
+                                      "or call init_process_group() without elastic and enable_reconfigure")
         return ElasticGroup(_everyone) if _strategy is None else ReconfigurableGroup(_everyone)
     if _strategy is None:
         raise RuntimeError("the backend muster needs its rendezvous: call muster.torch.backend.init_process_group()")

@@ -67,7 +67,7 @@ class _Message:
 
     @property
     def is_open(self):
-        """What fails from here on is this message."""
+        """A failure from here on is one of this message."""
         return self.memory is not None and (self._receiving is None or self._receiving.message is self)
 
     def read_head(self):
@@ -75,7 +75,7 @@ class _Message:
         self.key = (group, tag)
 
     def content(self):
-        """What is in the envelope."""
+        """The bytes that are in the envelope."""
         return self.envelope[HEAD_BYTES:HEAD_BYTES + (self.count if self.count >= 0 else -1 - self.count)]
 
     def open(self, receiving):
@@ -114,7 +114,7 @@ class _Message:
 
 
 class Inbox:
-    """What comes from one rank. Nothing more is read while what nobody has asked for counts kept_bytes_max."""
+    """Messages from one rank. Nothing more is read while those that nobody has asked for count kept_bytes_max."""
 
     def __init__(self, strategy, rank, kept_bytes_max):
         self.strategy, self.rank, self.kept_bytes_max = strategy, rank, kept_bytes_max
@@ -168,7 +168,7 @@ class Inbox:
             f"{tags or coming.key[1]} first")
 
     def error_of(self, key):
-        """Of the operation with this key, if the rank has given it up; None: it has not."""
+        """The error that ends the operation with this key, if the rank has given it up; None: it has not."""
         why = self.given_up.get(operation_of(key)) if self.given_up and key[1] < 0 else None
         return None if why is None else muster.Aborted(f"rank {self.rank} has given up this operation of a group: {why}")
 

@@ -45,7 +45,7 @@ class Sending:
 
     @property
     def error(self):
-        """Of an operation of a group that the receiver has given up."""
+        """The error of an operation of a group that the receiver has given up."""
         return None if self.done else self.mail.inbox(self.rank).error_of(self.key)
 
     def wait(self):

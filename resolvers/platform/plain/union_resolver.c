@@ -131,7 +131,10 @@ static void refuse_part(struct muster_resolve *part, enum muster_rc rc)
 
     part->rc = rc;
     if (part->error.rc == MUSTER_OK)
-        muster_error_set(&part->error, rc, "it has been closed");
+        muster_error_set(
+            &part->error, rc,
+            "the resolver has been closed before the union that owns it; close the union "
+            "alone");
     question->open_count--;
 }
 
@@ -180,7 +183,7 @@ static void union_start(struct muster_resolver *resolver, struct muster_resolve 
         if (rc != MUSTER_OK)
             refuse_part(part, rc);
     }
-    if (question->open_count == 0) /* no part will */
+    if (question->open_count == 0) /* no part will end it */
         question_finish(question);
 }
 

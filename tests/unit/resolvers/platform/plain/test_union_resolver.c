@@ -184,7 +184,7 @@ static void a_question_that_members_refuse_ends(void **state)
 
         assert_int_equal(world.answers, 1);
         assert_int_equal(world.rc, MUSTER_FAILED_PRECONDITION);
-        assert_non_null(strstr(world.resolve.error.text, "it has been closed"));
+        assert_non_null(strstr(world.resolve.error.text, "has been closed before the union"));
         for (size_t i = 0; i < 2; i++)
             world.members[i].resolver.is_closed = false;
         world_close(&world);
