@@ -133,6 +133,7 @@ static enum muster_rc manifest_begin(struct muster_params_cutting *cutting,
     cutting->has_manifest = true;
     cutting->manifest.cut = cutting->number;
     cutting->manifest.clock = cutting->clock > 0 ? cutting->clock : saved->clock;
+    memcpy(cutting->manifest.job, cutting->params->hello.job, sizeof(cutting->manifest.job));
     cutting->map = saved->map;
     cutting->sources = saved->sources;
     return MUSTER_OK;
@@ -199,14 +200,22 @@ static enum muster_rc saved_take(struct muster_params_cutting *cutting,
     return MUSTER_OK;
 }
 
-/* All servers have saved the shards that they lead: the manifest makes their files a cut. */
+static struct muster_params_snapshot snapshot_of(const struct muster_params *params,
+                                                 const char *folder)
+{
+    return (struct muster_params_snapshot){.files = params->env->files,
+                                           .mem = params->env->mem,
+                                           .folder = folder,
+                                           .sync_folder = muster_folder_sync};
+}
+
+/* All servers have saved the shards that they lead: the manifest makes their files a cut. Another job may have
+ * begun to use the folder meanwhile. */
 static enum muster_rc manifest_save(struct muster_params_cutting *cutting,
                                     struct muster_error *ret_error)
 {
-    const struct muster_params_snapshot snapshot = {.files = cutting->params->env->files,
-                                                    .mem = cutting->params->env->mem,
-                                                    .folder = cutting->folder,
-                                                    .sync_folder = muster_folder_sync};
+    const struct muster_params *params = cutting->params;
+    const struct muster_params_snapshot snapshot = snapshot_of(params, cutting->folder);
     struct muster_params_cut cut = {.number = cutting->number,
                                     .clock = cutting->manifest.clock,
                                     .tables = cutting->manifest.table_count,
@@ -222,7 +231,9 @@ static enum muster_rc manifest_save(struct muster_params_cutting *cutting,
         cut.bytes += cutting->manifest.shards[i].bytes;
         cut.shards_saved += cutting->manifest.shards[i].cut == cut.number;
     }
-    rc = muster_params_snapshot_save_manifest(&snapshot, &cutting->manifest, ret_error);
+    rc = muster_params_snapshot_check_job(&snapshot, params->hello.job, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_params_snapshot_save_manifest(&snapshot, &cutting->manifest, ret_error);
     if (rc == MUSTER_OK)
         *cutting->ret_cut = cut;
     return rc;
@@ -437,6 +448,27 @@ static struct muster_params_cutting *cutting_new(struct muster_params *params, c
     return cutting;
 }
 
+static enum muster_rc cut_permit(struct muster_params *params, const char *folder, uint64_t clock,
+                                 struct muster_error *ret_error)
+{
+    struct muster_params_snapshot snapshot;
+
+    if (folder == NULL || folder[0] == '\0' || strlen(folder) > MUSTER_PARAMS_FOLDER_BYTES_MAX)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the folder of a cut must have 1 to %u bytes, got %s",
+                                MUSTER_PARAMS_FOLDER_BYTES_MAX,
+                                folder == NULL || folder[0] == '\0' ? "none" : "more");
+    if (clock == UINT64_MAX)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the clock of a cut must not be that of sources that are done");
+    if (params->cutting != NULL || !params->is_ready)
+        return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION, "%s",
+                                params->cutting != NULL ? "this client makes another cut already"
+                                                        : "this client is not connected yet");
+    snapshot = snapshot_of(params, folder);
+    return muster_params_snapshot_check_job(&snapshot, params->hello.job, ret_error);
+}
+
 enum muster_rc muster_params_cut_start(struct muster_params_op *op, struct muster_params *params,
                                        const char *folder, struct muster_params_cut *ret_cut,
                                        uint64_t deadline_ns, muster_params_op_fn *done)
@@ -452,18 +484,9 @@ enum muster_rc muster_params_cut_at_start(struct muster_params_op *op, struct mu
     struct muster_params_cutting *cutting;
     enum muster_rc rc;
 
-    if (folder == NULL || folder[0] == '\0' || strlen(folder) > MUSTER_PARAMS_FOLDER_BYTES_MAX)
-        return muster_error_set(&op->error, MUSTER_INVALID_ARGUMENT,
-                                "the folder of a cut must have 1 to %u bytes, got %s",
-                                MUSTER_PARAMS_FOLDER_BYTES_MAX,
-                                folder == NULL || folder[0] == '\0' ? "none" : "more");
-    if (clock == UINT64_MAX)
-        return muster_error_set(&op->error, MUSTER_INVALID_ARGUMENT,
-                                "the clock of a cut must not be that of sources that are done");
-    if (params->cutting != NULL || !params->is_ready)
-        return muster_error_set(&op->error, MUSTER_FAILED_PRECONDITION, "%s",
-                                params->cutting != NULL ? "this client makes another cut already"
-                                                        : "this client is not connected yet");
+    rc = cut_permit(params, folder, clock, &op->error);
+    if (rc != MUSTER_OK)
+        return rc;
     cutting = cutting_new(params, folder);
     if (cutting == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;

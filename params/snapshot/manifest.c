@@ -1,4 +1,4 @@
-/* The manifest's bytes, little endian: a head of 32, the schemas, 40 for each shard, and the root hash. */
+/* The manifest's bytes, little endian: a head of 96, the schemas, 40 for each shard, and the root hash. */
 #include "params/snapshot/manifest.h"
 
 #include <string.h>
@@ -15,8 +15,9 @@ struct packed_head {
     uint64_t clock;
     uint32_t shard_count;
     uint32_t table_count;
+    char job[MUSTER_JOB_NAME_BYTES];
 };
-_Static_assert(sizeof(struct packed_head) == 32, "no padding");
+_Static_assert(sizeof(struct packed_head) == 96, "no padding");
 _Static_assert(sizeof(struct muster_params_snapshot_shard) == 40, "no padding");
 
 static bool counts_are_valid(uint32_t shards, uint32_t tables)
@@ -103,15 +104,19 @@ void muster_params_snapshot_manifest_fini(struct muster_params_snapshot_manifest
 enum muster_rc muster_params_snapshot_manifest_pack(
     const struct muster_params_snapshot_manifest *manifest, void **ret_bytes, size_t *ret_size)
 {
-    const struct packed_head head = {MANIFEST_MAGIC,        MUSTER_PARAMS_SNAPSHOT_VERSION,
-                                     manifest->cut,         manifest->clock,
-                                     manifest->shard_count, manifest->table_count};
+    struct packed_head head = {.magic = MANIFEST_MAGIC,
+                               .version = MUSTER_PARAMS_SNAPSHOT_VERSION,
+                               .cut = manifest->cut,
+                               .clock = manifest->clock,
+                               .shard_count = manifest->shard_count,
+                               .table_count = manifest->table_count};
     size_t size = packed_bytes(manifest->shard_count, manifest->table_count);
     size_t schemas = (size_t)manifest->table_count * MUSTER_PARAMS_SCHEMA_BYTES;
     uint8_t *bytes = muster_mem_alloc_zero(manifest->mem, 1, size);
 
     if (bytes == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
+    memcpy(head.job, manifest->job, sizeof(head.job));
     memcpy(bytes, &head, sizeof(head));
     memcpy(bytes + sizeof(head), manifest->packed_schemas, schemas);
     memcpy(bytes + sizeof(head) + schemas, manifest->shards,
@@ -140,6 +145,9 @@ static enum muster_rc head_read(const void *bytes, size_t size, struct packed_he
         size != packed_bytes(ret_head->shard_count, ret_head->table_count))
         return muster_error_set(ret_error, MUSTER_DATA_LOSS,
                                 "the manifest of a snapshot has another size than it says");
+    if (ret_head->job[sizeof(ret_head->job) - 1] != '\0')
+        return muster_error_set(ret_error, MUSTER_DATA_LOSS,
+                                "the manifest of a snapshot has a job whose name does not end");
     return MUSTER_OK;
 }
 
@@ -164,6 +172,7 @@ enum muster_rc muster_params_snapshot_manifest_unpack(
         return muster_error_set(ret_error, rc, "no memory for a snapshot");
     made.cut = head.cut;
     made.clock = head.clock;
+    memcpy(made.job, head.job, sizeof(made.job));
     memcpy(made.packed_schemas, at + sizeof(head),
            (size_t)head.table_count * MUSTER_PARAMS_SCHEMA_BYTES);
     memcpy(made.shards, at + sizeof(head) + (size_t)head.table_count * MUSTER_PARAMS_SCHEMA_BYTES,

@@ -3,11 +3,12 @@
 #define MUSTER_PARAMS_SNAPSHOT_MANIFEST_H
 
 #include <muster/hash.h>
+#include <muster/incarnation.h>
 #include <muster/mem.h>
 #include <muster/params.h>
 #include <muster/status.h>
 
-#define MUSTER_PARAMS_SNAPSHOT_VERSION 3u
+#define MUSTER_PARAMS_SNAPSHOT_VERSION 4u
 
 /** How a shard's file must look. */
 struct muster_params_snapshot_shard {
@@ -21,6 +22,7 @@ struct muster_params_snapshot_manifest {
     struct muster_mem *mem;
     uint64_t cut;   /* its number */
     uint64_t clock; /* steps that all sources had completed */
+    char job[MUSTER_JOB_NAME_BYTES]; /* "": it has no name */
     uint32_t shard_count, table_count;
     struct muster_params_schema *schemas; /* table_count; names lead into `packed_schemas` */
     uint8_t *packed_schemas;

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "params/store/load.h"
 #include "params/wire/hash.h"
@@ -158,6 +159,36 @@ enum muster_rc muster_params_snapshot_open(const struct muster_params_snapshot *
     rc = muster_params_snapshot_manifest_unpack(snapshot->mem, bytes, size, ret_manifest, &cause);
     muster_mem_free(snapshot->mem, bytes);
     return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "%s: %s", path, cause.text);
+}
+
+static const char *job_describe(const char *job, char ret_text[MUSTER_JOB_NAME_BYTES + 8])
+{
+    if (job[0] == '\0')
+        return "a job without a name";
+    snprintf(ret_text, MUSTER_JOB_NAME_BYTES + 8, "job %s", job);
+    return ret_text;
+}
+
+enum muster_rc muster_params_snapshot_check_job(const struct muster_params_snapshot *snapshot,
+                                                const char *job, struct muster_error *ret_error)
+{
+    char of[MUSTER_JOB_NAME_BYTES + 8], text[MUSTER_JOB_NAME_BYTES + 8];
+    struct muster_params_snapshot_manifest manifest;
+    struct muster_error error;
+    enum muster_rc rc = muster_params_snapshot_open(snapshot, &manifest, &error);
+
+    if (rc == MUSTER_NOT_FOUND || rc == MUSTER_DATA_LOSS || rc == MUSTER_FAILED_PRECONDITION)
+        return MUSTER_OK;
+    if (rc != MUSTER_OK)
+        return muster_error_set(ret_error, rc, "%s", error.text);
+    if (strcmp(manifest.job, job) != 0)
+        rc = muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
+                              "the folder holds a cut of %s, not of %s: give each job a folder of "
+                              "its own, or move the old cut away (%.80s)",
+                              job_describe(manifest.job, of), job_describe(job, text),
+                              snapshot->folder);
+    muster_params_snapshot_manifest_fini(&manifest);
+    return rc;
 }
 
 enum muster_rc muster_params_snapshot_visit(const struct muster_params_snapshot *snapshot,

@@ -52,6 +52,15 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_save_manifest(
     const struct muster_params_snapshot *snapshot,
     const struct muster_params_snapshot_manifest *manifest, struct muster_error *ret_error);
 
+/**
+ * Whether a cut of this job may replace what the folder holds: nothing, a cut of the same job, or one that cannot be
+ * restored (it is damaged, or of another version).
+ *
+ * Errors: FAILED_PRECONDITION (a cut of another job; the text names both), those of muster_files_read.
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_check_job(
+    const struct muster_params_snapshot *snapshot, const char *job, struct muster_error *ret_error);
+
 /** Read the manifest. Gives *ret_manifest (muster_params_snapshot_manifest_fini). Errors: NOT_FOUND
  * (there is no snapshot), DATA_LOSS, FAILED_PRECONDITION (another version), RESOURCE_EXHAUSTED; the
  * text names the file. */

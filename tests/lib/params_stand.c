@@ -250,7 +250,11 @@ enum muster_rc params_stand_cut(struct params_stand *stand, struct muster_params
     enum muster_rc rc = muster_params_cut_start(&op, params, folder, &cut,
                                                 params_stand_deadline(stand), on_op);
 
-    return rc != MUSTER_OK ? rc : op_await(stand, &op, ret_error);
+    if (rc == MUSTER_OK)
+        return op_await(stand, &op, ret_error);
+    if (ret_error != NULL)
+        *ret_error = op.error;
+    return rc;
 }
 
 enum muster_rc params_stand_tick(struct params_stand *stand, struct muster_params *params,

@@ -274,13 +274,13 @@ static void damage_is_named_and_nothing_is_restored(void **state)
         const char *text;
     } rows[] = {
         {"manifest", 0, 1, 0, MUSTER_DATA_LOSS, "/manifest: this is not the manifest"},
-        {"manifest", 4, 1, 0, MUSTER_FAILED_PRECONDITION, "version 2, this program reads 3"},
+        {"manifest", 4, 1, 0, MUSTER_FAILED_PRECONDITION, "version 5, this program reads 4"},
         {"manifest", 8, 1, 0, MUSTER_DATA_LOSS, "is damaged"},
         {"manifest", 24, 1, 0, MUSTER_DATA_LOSS, "another size than it says"},
         {"manifest", 100, 0, 1, MUSTER_DATA_LOSS, "another size than it says"},
         {"manifest", 100, 4, 0, MUSTER_DATA_LOSS, "is damaged"},
         {"cut-12-shard-0002", 0, 1, 0, MUSTER_DATA_LOSS, "shard-0002 is not the file of a shard"},
-        {"cut-12-shard-0002", 4, 1, 0, MUSTER_FAILED_PRECONDITION, "shard-0002 has version 2"},
+        {"cut-12-shard-0002", 4, 1, 0, MUSTER_FAILED_PRECONDITION, "shard-0002 has version 5"},
         {"cut-12-shard-0002", 8, 1, 0, MUSTER_DATA_LOSS, "belongs to another cut or shard"},
         {"cut-12-shard-0002", 16, 1, 0, MUSTER_DATA_LOSS, "belongs to another cut or shard"},
         {"cut-12-shard-0002", 24, 1, 0, MUSTER_DATA_LOSS, "is damaged in its head"},

@@ -162,6 +162,85 @@ static void a_cut_has_the_rows_of_its_moment(void **state)
     scene_close(&scene);
 }
 
+/* The folder's cut becomes one of another job. */
+static void cut_give_to(const struct scene *scene, const char *job)
+{
+    const struct muster_params_snapshot snapshot = {.files = muster_files_system(),
+                                                    .mem = careful_mem(),
+                                                    .folder = scene->folder,
+                                                    .sync_folder = muster_folder_sync};
+    struct muster_params_snapshot_manifest manifest;
+    struct muster_error error;
+
+    assert_int_equal(muster_params_snapshot_open(&snapshot, &manifest, &error), MUSTER_OK);
+    assert_string_equal(manifest.job, "test");
+    snprintf(manifest.job, sizeof(manifest.job), "%s", job);
+    assert_int_equal(muster_params_snapshot_save_manifest(&snapshot, &manifest, &error), MUSTER_OK);
+    muster_params_snapshot_manifest_fini(&manifest);
+}
+
+static void assert_cut_is_of(const struct scene *scene, const char *job)
+{
+    const struct muster_params_snapshot snapshot = {
+        .files = muster_files_system(), .mem = careful_mem(), .folder = scene->folder};
+    struct muster_params_snapshot_manifest manifest;
+    struct muster_error error;
+
+    assert_int_equal(muster_params_snapshot_open(&snapshot, &manifest, &error), MUSTER_OK);
+    assert_string_equal(manifest.job, job);
+    muster_params_snapshot_manifest_fini(&manifest);
+}
+
+static void a_folder_with_a_cut_of_another_job_is_refused(void **state)
+{
+    static const char *const jobs[] = {"other", ""};
+    static const char *const texts[] = {"a cut of job other, not of job test",
+                                        "a cut of a job without a name, not of job test"};
+    struct scene scene;
+    struct call call;
+
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        scene_open(&scene);
+        rows_push(&scene, 0);
+        cut_start(&scene, &call, 0, scene.folder);
+        assert_int_equal(cut_await(&scene, &call), MUSTER_OK);
+        cut_give_to(&scene, jobs[i]);
+
+        assert_int_equal(muster_params_cut_start(&call.op, scene.params[0], scene.folder, &call.cut,
+                                                 params_stand_deadline(&scene.stand), on_cut),
+                         MUSTER_FAILED_PRECONDITION);
+        assert_non_null(strstr(call.op.error.text, texts[i]));
+        assert_non_null(strstr(call.op.error.text, "a folder of its own"));
+        assert_cut_is_of(&scene, jobs[i]);
+        scene_close(&scene);
+    }
+}
+
+static void a_folder_that_another_job_takes_amid_the_cut_stays_its_own(void **state)
+{
+    char path[96], aside[96];
+    struct scene scene;
+    struct call call;
+
+    (void)state;
+    scene_open(&scene);
+    rows_push(&scene, 0);
+    cut_start(&scene, &call, 0, scene.folder);
+    assert_int_equal(cut_await(&scene, &call), MUSTER_OK);
+    cut_give_to(&scene, "other");
+    snprintf(path, sizeof(path), "%s/manifest", scene.folder);
+    snprintf(aside, sizeof(aside), "%s/aside", scene.folder);
+    assert_int_equal(rename(path, aside), 0);
+    cut_start(&scene, &call, 0, scene.folder);
+    assert_int_equal(rename(aside, path), 0);
+
+    assert_int_equal(cut_await(&scene, &call), MUSTER_FAILED_PRECONDITION);
+    assert_non_null(strstr(call.op.error.text, "a cut of job other, not of job test"));
+    assert_cut_is_of(&scene, "other");
+    scene_close(&scene);
+}
+
 static uint32_t shards_saved(struct scene *scene, const char *folder)
 {
     struct muster_params_digest before = server_digest(scene), cut;
@@ -412,6 +491,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cut_has_the_rows_of_its_moment),
         cmocka_unit_test(a_second_cut_saves_what_has_changed),
+        cmocka_unit_test(a_folder_with_a_cut_of_another_job_is_refused),
+        cmocka_unit_test(a_folder_that_another_job_takes_amid_the_cut_stays_its_own),
         cmocka_unit_test(rows_that_change_while_they_are_saved_are_saved_as_they_were),
         cmocka_unit_test(one_cut_at_a_time),
         cmocka_unit_test(a_folder_that_is_not_there_ends_the_cut_alone),
