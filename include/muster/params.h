@@ -131,8 +131,8 @@ typedef void muster_params_fn(struct muster_params *params, enum muster_rc rc);
 typedef void muster_params_op_fn(struct muster_params_op *op, enum muster_rc rc);
 
 struct muster_params_options {
-    /* "HOST:PORT", an address; of several servers of a job any, or several joined by commas: they tell
-     * of the others. */
+    /* "HOST:PORT", an address or a name, which is looked up at each attempt; of several servers of a job any, or
+     * several joined by commas: they tell of the others. */
     const char *server;
     const char *job; /* the server's; NULL: "" */
     /* A name keeps the source's position across processes: a worker that is started again under it

@@ -40,29 +40,32 @@ static void link_greet(struct muster_peer_link *link)
         muster_peer_link_receive(link);
 }
 
+/* False: the link has been given up meanwhile. */
+static bool link_has_waited(struct muster_peer_link *link)
+{
+    MUSTER_ASSERT(link->is_connecting);
+    link->is_connecting = false;
+    if (link->state == MUSTER_LINK_CLOSED) /* the memory has waited for this callback only */
+        muster_task_post(&link->task, link->env->loop);
+    return link->state ==
+           MUSTER_LINK_CONNECTING; /* else DOWN, or an attempt to resume that was given up */
+}
+
+static bool place_try_next(struct muster_peer_link *link);
+
 static void on_connected(struct muster_dial *dial, enum muster_rc rc)
 {
     struct muster_peer_link *link = dial->data;
 
-    MUSTER_ASSERT(link->is_connecting);
-    link->is_connecting = false;
-    if (link->state == MUSTER_LINK_CLOSED) { /* the memory has waited for this callback only */
+    if (!link_has_waited(link)) {
         if (rc == MUSTER_OK)
             muster_stream_close(dial->stream, NULL);
-        muster_task_post(&link->task, link->env->loop);
-        return;
-    }
-    if (link->state != MUSTER_LINK_CONNECTING) {
-        if (rc == MUSTER_OK)
-            muster_stream_close(dial->stream, NULL);
-        return; /* DOWN, or an attempt to resume that was given up */
-    }
-    if (rc != MUSTER_OK) {
+    } else if (rc == MUSTER_OK) {
+        link->stream = dial->stream;
+        link_greet(link);
+    } else if (rc == MUSTER_UNAUTHENTICATED || !place_try_next(link)) {
         muster_peer_link_lose(link, &dial->error);
-        return;
     }
-    link->stream = dial->stream;
-    link_greet(link);
 }
 
 static void on_deadline(struct muster_timer *timer)
@@ -74,6 +77,14 @@ static void on_deadline(struct muster_timer *timer)
     muster_peer_link_lose(link, &error);
 }
 
+static void link_free(struct muster_peer_link *link)
+{
+    struct muster_mem *mem = link->env->mem;
+
+    muster_mem_free(mem, link->place);
+    muster_mem_free(mem, link);
+}
+
 /* Three things must not happen inside a callback of the owner's: the end of the memory, a failure
  * that was found while frames were recalled, and reading on after a pause or a full turn. */
 static void on_task(struct muster_task *task)
@@ -82,7 +93,7 @@ static void on_task(struct muster_task *task)
 
     if (link->state == MUSTER_LINK_CLOSED) {
         if (!link->is_connecting)
-            muster_mem_free(link->env->mem, link);
+            link_free(link);
         return;
     }
     if (link->error.rc != MUSTER_OK && link->state != MUSTER_LINK_DOWN)
@@ -116,19 +127,30 @@ static enum muster_rc link_new(struct muster_env *env, const struct muster_peer_
     return MUSTER_OK;
 }
 
+/* Members are known by the name of the protocol, servers of parameters also by where they are reached. */
+static void link_name_peer(const struct muster_peer_link *link, struct muster_dial_options *options)
+{
+    const struct muster_link_place *place = link->place;
+
+    options->server_name = options->protocols = MUSTER_PEER_PROTOCOL;
+    if (place == NULL || place->endpoint.host[0] == '\0')
+        return;
+    options->server_name = place->endpoint.host;
+    options->other_name = MUSTER_PEER_PROTOCOL;
+}
+
 static enum muster_rc link_connect(struct muster_peer_link *link,
                                    const struct muster_address *address, uint64_t deadline_ns)
 {
     struct muster_stream_options stream = {.user_timeout_ms = USER_TIMEOUT_MS};
     bool is_bare = link->self.keys != NULL && link->self.purpose != MUSTER_LINK_CONTROL;
     struct muster_address scoped = *address;
-    const struct muster_dial_options options = {.tls = is_bare ? NULL : link->env->tls,
-                                                .server_name = MUSTER_PEER_PROTOCOL,
-                                                .protocols = MUSTER_PEER_PROTOCOL,
-                                                .stream = &stream};
+    struct muster_dial_options options = {.tls = is_bare ? NULL : link->env->tls,
+                                          .stream = &stream};
     enum muster_rc rc;
 
     MUSTER_ASSERT(!link->is_connecting && link->stream == NULL);
+    link_name_peer(link, &options);
     /* Without a key nothing could be proven; the control link, which gives it, comes first. */
     if (is_bare && !muster_link_keys_has(link->self.keys, &link->self.target))
         return MUSTER_FAILED_PRECONDITION;
@@ -147,8 +169,92 @@ static enum muster_rc link_connect(struct muster_peer_link *link,
         return rc;
     muster_peer_link_move(link, MUSTER_LINK_CONNECTING);
     link->is_connecting = true;
-    muster_timer_start(&link->timer, link->env->loop, deadline_ns);
+    if (link->place == NULL)
+        muster_timer_start(&link->timer, link->env->loop, deadline_ns);
     return MUSTER_OK;
+}
+
+/* Each address has its share of the time that is left: one that answers nothing leaves some for the others. */
+static bool place_try_next(struct muster_peer_link *link)
+{
+    struct muster_link_place *place = link->place;
+    uint64_t now_ns = muster_loop_now_ns(link->env->loop);
+    size_t left;
+
+    if (place == NULL || place->tried >= place->lookup.address_count ||
+        place->deadline_ns <= now_ns)
+        return false;
+    left = place->lookup.address_count - place->tried;
+    return link_connect(link, &place->lookup.addresses[place->tried++],
+                        now_ns + (place->deadline_ns - now_ns) / left) == MUSTER_OK;
+}
+
+/* A name that is not known now may be known later. */
+static void on_looked_up(struct muster_lookup *lookup, enum muster_rc rc)
+{
+    struct muster_peer_link *link = lookup->data;
+    struct muster_error error;
+
+    link->place->is_looking = false;
+    if (!link_has_waited(link) || (rc == MUSTER_OK && place_try_next(link)))
+        return;
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "%s",
+                     lookup->error.text[0] != '\0' ? lookup->error.text : "it cannot be dialled");
+    muster_peer_link_lose(link, &error);
+}
+
+static enum muster_rc place_connect(struct muster_peer_link *link, uint64_t deadline_ns)
+{
+    struct muster_link_place *place = link->place;
+    enum muster_rc rc;
+
+    place->deadline_ns = deadline_ns;
+    if (place->endpoint.address.family != MUSTER_ADDRESS_NONE) {
+        rc = link_connect(link, &place->endpoint.address, deadline_ns);
+    } else {
+        place->lookup.data = link;
+        rc = muster_lookup_start(&place->lookup, link->env->net, place->endpoint.host,
+                                 place->endpoint.port, deadline_ns, on_looked_up);
+        link->is_connecting = place->is_looking = rc == MUSTER_OK;
+    }
+    if (rc == MUSTER_OK)
+        muster_timer_start(&link->timer, link->env->loop, deadline_ns);
+    return rc;
+}
+
+enum muster_rc muster_peer_link_open_endpoint(struct muster_env *env,
+                                              const struct muster_endpoint *endpoint,
+                                              const struct muster_peer_hello *hello,
+                                              uint64_t deadline_ns,
+                                              const struct muster_peer_link_events *events,
+                                              void *data, struct muster_peer_link **ret_link)
+{
+    struct muster_peer_link *link = NULL;
+    enum muster_rc rc = link_new(env, hello, events, data, &link);
+
+    MUSTER_ASSERT(hello->intent == MUSTER_LINK_NEW && hello->keys == NULL);
+    if (rc != MUSTER_OK)
+        return rc;
+    link->is_opener = true;
+    link->session = link->self.session;
+    link->place = muster_mem_alloc_zero(env->mem, 1, sizeof(*link->place));
+    if (link->place != NULL)
+        link->place->endpoint = *endpoint;
+    rc = link->place != NULL ? place_connect(link, deadline_ns) : MUSTER_RESOURCE_EXHAUSTED;
+    if (rc != MUSTER_OK) {
+        link_free(link);
+        return rc;
+    }
+    *ret_link = link;
+    return MUSTER_OK;
+}
+
+/* Members of a job are known by name alone, wherever they are. */
+static bool is_known_by_place(const struct muster_env *env, const struct muster_peer_hello *hello)
+{
+    return env->tls != NULL &&
+           (hello->purpose == MUSTER_LINK_PARAMS || hello->purpose == MUSTER_LINK_PARAMS_COPY ||
+            hello->purpose == MUSTER_LINK_PUBLICATION);
 }
 
 enum muster_rc muster_peer_link_open(struct muster_env *env, const struct muster_address *address,
@@ -157,8 +263,15 @@ enum muster_rc muster_peer_link_open(struct muster_env *env, const struct muster
                                      struct muster_peer_link **ret_link)
 {
     struct muster_peer_link *link = NULL;
-    enum muster_rc rc = link_new(env, hello, events, data, &link);
+    struct muster_endpoint endpoint;
+    char text[MUSTER_ADDRESS_TEXT_BYTES];
+    enum muster_rc rc;
 
+    if (is_known_by_place(env, hello) && muster_endpoint_parse(muster_address_format(address, text),
+                                                               0, &endpoint, NULL) == MUSTER_OK)
+        return muster_peer_link_open_endpoint(env, &endpoint, hello, deadline_ns, events, data,
+                                              ret_link);
+    rc = link_new(env, hello, events, data, &link);
     if (rc != MUSTER_OK)
         return rc;
     link->is_opener = true;

@@ -3,6 +3,7 @@
 #ifndef MUSTER_NET_PEER_LINK_H
 #define MUSTER_NET_PEER_LINK_H
 
+#include <muster/address.h>
 #include <muster/env.h>
 #include <muster/incarnation.h>
 #include <muster/op_id.h>
@@ -148,10 +149,20 @@ struct muster_peer_link_events {
     void (*on_abandoned)(struct muster_peer_link *link);
 };
 
-/** Connect to address and say hello. Borrows env and events, copies hello. Gives.
+/** Connect to address and say hello. Borrows env and events, copies hello. Gives. Under TLS a server of parameters
+ * and a publisher, or reader, may show a certificate of that address; everybody may show one of a member
+ * (MUSTER_PEER_PROTOCOL).
  * FAILED_PRECONDITION: there is no key for the target yet. */
 MUSTER_MUST_CHECK enum muster_rc muster_peer_link_open(
     struct muster_env *env, const struct muster_address *address,
+    const struct muster_peer_hello *hello, uint64_t deadline_ns,
+    const struct muster_peer_link_events *events, void *data, struct muster_peer_link **ret_link);
+/**
+ * The same for the text of an address or a name, which is looked up; the addresses of a name are tried in turn. Copies
+ * endpoint.
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_peer_link_open_endpoint(
+    struct muster_env *env, const struct muster_endpoint *endpoint,
     const struct muster_peer_hello *hello, uint64_t deadline_ns,
     const struct muster_peer_link_events *events, void *data, struct muster_peer_link **ret_link);
 /** The same over a stream that is connected already. Takes stream, also on failure. */

@@ -74,7 +74,9 @@ void muster_peer_link_drop_stream(struct muster_peer_link *link)
 {
     muster_timer_stop(&link->timer);
     muster_timer_stop(&link->ack_timer);
-    if (link->is_connecting)
+    if (link->is_connecting && link->place != NULL && link->place->is_looking)
+        muster_lookup_cancel(&link->place->lookup);
+    else if (link->is_connecting)
         muster_dial_cancel(&link->dial);
     if (link->stream == NULL)
         return;

@@ -44,6 +44,15 @@ enum muster_link_frame {
     MUSTER_LINK_FRAME_ANSWER = 2,   /* to RESUME and PROBE; flags: enum muster_link_answer */
 };
 
+/** Where an opener dials, under a name that certificates are compared with. */
+struct muster_link_place {
+    struct muster_endpoint endpoint;
+    struct muster_lookup lookup; /* of a name */
+    bool is_looking;
+    size_t tried; /* of the addresses that were found */
+    uint64_t deadline_ns;
+};
+
 struct muster_peer_link {
     struct muster_env *env;
     const struct muster_peer_link_events *events;
@@ -54,8 +63,9 @@ struct muster_peer_link {
     bool is_opener;
     bool is_bare; /* in plain text, in a job with TLS: both sides prove who they are */
     struct muster_link_proof proof;
+    struct muster_link_place *place; /* NULL: an address alone, of a member */
     struct muster_dial dial;
-    bool is_connecting;
+    bool is_connecting; /* a look-up or a dial is under way */
     struct muster_stream *stream;
     struct muster_timer timer; /* the hello's deadline */
     struct muster_task task;   /* resume, late failure, free */

@@ -29,6 +29,7 @@ static void on_connect(struct muster_connect *connect, enum muster_rc rc)
     struct muster_dial *dial = connect->data;
     const char *protocols = dial->options.protocols;
     const struct muster_tls_handshake_options options = {.server_name = dial->options.server_name,
+                                                         .other_name = dial->options.other_name,
                                                          .protocols =
                                                              protocols != NULL ? protocols : "h2",
                                                          .sessions = dial->options.sessions};

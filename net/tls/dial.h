@@ -12,7 +12,8 @@ typedef void muster_dial_fn(struct muster_dial *dial, enum muster_rc rc);
 
 struct muster_dial_options {
     struct muster_tls *tls;                     /* NULL: plain text */
-    const char *server_name;                    /* that the certificate must be for */
+    const char *server_name;                    /* that the certificate must be for … */
+    const char *other_name;                     /* … or this DNS name; NULL: none */
     const char *protocols;                      /* ALPN; NULL: h2 */
     const struct muster_stream_options *stream; /* borrowed during start; NULL: defaults */
     struct muster_tls_sessions *sessions;

@@ -171,8 +171,8 @@ static bool set_server_name(struct muster_tls_engine *engine)
                                                X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
     if (!is_ip && SSL_set_tlsext_host_name(engine->ssl, name) != 1)
         return false;
-    if (engine->options.peer_name_count > 0)
-        return true;
+    if (engine->options.peer_name_count > 0 || engine->options.other_name != NULL)
+        return true; /* openssl_peer.c compares them */
     return (is_ip ? X509_VERIFY_PARAM_set1_ip_asc(param, name)
                   : X509_VERIFY_PARAM_set1_host(param, name, 0)) == 1;
 }

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <openssl/err.h>
+
 #define SPIFFE_SCHEME "spiffe://"
 #define WHO_BYTES     96
 
@@ -168,8 +170,36 @@ static enum muster_rc read_names(struct muster_tls_engine *engine, X509 *cert)
     return MUSTER_OK;
 }
 
+/* An address is looked for among the addresses alone. */
+static bool cert_is_for(X509 *cert, const char *name)
+{
+    int is_for = name[0] != '\0' ? X509_check_ip_asc(cert, name, 0) : 0;
+
+    ERR_clear_error();
+    if (is_for == -2) /* it is not the text of an address */
+        is_for = X509_check_host(
+            cert, name, 0,
+            X509_CHECK_FLAG_NEVER_CHECK_SUBJECT | X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS, NULL);
+    return is_for == 1;
+}
+
+/* OpenSSL has compared the only name; of two, one must be there. */
+static enum muster_rc check_either_name(struct muster_tls_engine *engine, X509 *cert)
+{
+    char names[WHO_BYTES];
+
+    if (engine->options.other_name == NULL || cert_is_for(cert, engine->server_name) ||
+        cert_is_for(cert, engine->options.other_name))
+        return MUSTER_OK;
+    describe_names(cert, names, sizeof(names));
+    return muster_error_set(&engine->error, MUSTER_UNAUTHENTICATED,
+                            "the server's certificate is for %s, not for \"%.64s\" or \"%.32s\": "
+                            "dial a name that it has",
+                            names, engine->server_name, engine->options.other_name);
+}
+
 /* An empty list of accepted names accepts all that the roots vouch for. */
-static enum muster_rc check_rules(struct muster_tls_engine *engine)
+static enum muster_rc check_rules(struct muster_tls_engine *engine, X509 *cert)
 {
     const struct muster_tls_engine_options *options = &engine->options;
 
@@ -177,7 +207,7 @@ static enum muster_rc check_rules(struct muster_tls_engine *engine)
         if (muster_identity_matches(&engine->peer.identity, options->peer_names[i]))
             return MUSTER_OK;
     if (options->peer_name_count == 0)
-        return MUSTER_OK;
+        return check_either_name(engine, cert);
     return muster_error_set(&engine->error, MUSTER_UNAUTHENTICATED,
                             "the peer is %.100s, which is none of the accepted names (\"%.80s\"%s)",
                             muster_identity_name(&engine->peer.identity), options->peer_names[0],
@@ -278,7 +308,7 @@ int muster_tls_openssl_verify(int is_ok, X509_STORE_CTX *store)
     if (X509_STORE_CTX_get_error_depth(store) > 0)
         return 1;
     if (read_names(engine, X509_STORE_CTX_get_current_cert(store)) == MUSTER_OK &&
-        check_rules(engine) == MUSTER_OK)
+        check_rules(engine, X509_STORE_CTX_get_current_cert(store)) == MUSTER_OK)
         return 1;
     X509_STORE_CTX_set_error(store, X509_V_ERR_CERT_REJECTED);
     return 0;
@@ -299,5 +329,5 @@ enum muster_rc muster_tls_openssl_accept(struct muster_tls_engine *engine)
         return MUSTER_UNAUTHENTICATED;
     }
     rc = read_names(engine, cert);
-    return rc == MUSTER_OK ? check_rules(engine) : rc;
+    return rc == MUSTER_OK ? check_rules(engine, cert) : rc;
 }

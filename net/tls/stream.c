@@ -416,6 +416,7 @@ static enum muster_rc stream_new(struct muster_tls *tls, struct muster_stream *i
         .is_server = options->is_server,
         .is_peer_required = tls->options.is_peer_required,
         .server_name = options->server_name,
+        .other_name = options->other_name,
         .protocols = options->protocols,
         .peer_names = tls->options.peer_names,
         .peer_name_count = tls->options.peer_name_count,

@@ -24,7 +24,9 @@ struct muster_tls_handshake {
 
 struct muster_tls_handshake_options {
     bool is_server;
-    const char *server_name; /* of a client: the name or address that the certificate is for */
+    const char *server_name; /* of a client: the name or address that the certificate is for … */
+    const char
+        *other_name; /* … or this DNS name, borrowed until the stream is closed; NULL: none */
     const char *protocols;   /* ALPN: "h2", or several joined by commas, the preferred first */
     struct muster_tls_sessions *sessions; /* of a client, borrowed until the stream is closed */
 };

@@ -60,7 +60,8 @@ struct muster_tls_engine_options {
     struct muster_mem *mem;
     bool is_server;
     bool is_peer_required;
-    const char *server_name; /* of a client: name or address that the certificate must be for */
+    const char *server_name; /* of a client: name or address that the certificate must be for … */
+    const char *other_name;  /* … or this DNS name, if not NULL */
     const char *protocols;   /* ALPN, "h2" or "h2,other"; one of them is demanded */
     const char *const *peer_names;
     size_t peer_name_count;

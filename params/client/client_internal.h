@@ -29,13 +29,15 @@ struct muster_params_way_table {
     uint32_t number;
 };
 
+#define MUSTER_PARAMS_SERVER_TEXT_BYTES (MUSTER_HOST_TEXT_BYTES + 8u) /* a name and a port */
+
 /** The way to one server. */
 struct muster_params_way {
     struct muster_list node;
     struct muster_params *params;
     struct muster_incarnation id; /* of the server's memory; zero: it has not been met */
-    struct muster_address address;
-    char server[MUSTER_PARAMS_ADDRESS_BYTES]; /* address, for people */
+    struct muster_endpoint endpoint;
+    char server[MUSTER_PARAMS_SERVER_TEXT_BYTES]; /* endpoint, for people */
     enum muster_params_way_state state;
     struct muster_error error;     /* why it is not open */
     struct muster_peer_link *link; /* NULL: none */
@@ -287,7 +289,7 @@ struct muster_params_way_events {
 /** A way that connects. id NULL: not known. NULL: no memory. Gives. */
 struct muster_params_way *muster_params_way_new(struct muster_params *params,
                                                 const struct muster_incarnation *id,
-                                                const struct muster_address *address,
+                                                const struct muster_endpoint *endpoint,
                                                 const char *server);
 /** Name the source, if the way is met and waits for that: with params->source.generation, or, at the
  * source's home, without. */

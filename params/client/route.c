@@ -3,6 +3,7 @@
  * tell what they have applied already. */
 #include "params/client/client_internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "params/wire/hash.h"
@@ -419,25 +420,33 @@ static struct muster_params_way *seed_find(const struct muster_params *params,
     return NULL;
 }
 
+/* A server that is alone tells of itself, and stays where it was found: its map has no address, and got the way's. */
+static bool way_is_at(const struct muster_params_way *way, const char *address)
+{
+    return strncmp(way->server, address, MUSTER_PARAMS_ADDRESS_BYTES - 1) == 0;
+}
+
 /* NULL: no memory. Rows for a server whose address cannot be parsed wait for another map. */
 static struct muster_params_way *way_make(struct muster_params *params,
                                           const struct muster_params_map_server *server)
 {
     struct muster_params_way *way = way_find(params, &server->id);
-    struct muster_address address;
+    struct muster_endpoint endpoint;
     struct muster_error error;
 
     if (way == NULL)
         way = seed_find(params, server);
     if (way != NULL)
         way->is_seed = false;
-    if (muster_address_parse(server->address, &address, &error) == MUSTER_OK) {
+    if (way != NULL && way_is_at(way, server->address))
+        return way;
+    if (muster_endpoint_parse(server->address, 0, &endpoint, &error) == MUSTER_OK) {
         if (way != NULL) { /* its next link goes there */
-            way->address = address;
-            memcpy(way->server, server->address, sizeof(way->server));
+            way->endpoint = endpoint;
+            snprintf(way->server, sizeof(way->server), "%s", server->address);
             return way;
         }
-        return muster_params_way_new(params, &server->id, &address, server->address);
+        return muster_params_way_new(params, &server->id, &endpoint, server->address);
     }
     MUSTER_LOG(params->env, ERROR, "params_server_not_reached", "server", server->address);
     return way != NULL ? way : params->nowhere;
@@ -616,7 +625,8 @@ enum muster_rc muster_params_map_take(struct muster_params *params, const void *
         if (map->servers[i].address[0] != '\0')
             continue;
         is_alone = true; /* it tells of itself, and is where it was found */
-        memcpy(map->servers[i].address, from->server, sizeof(map->servers[i].address));
+        snprintf(map->servers[i].address, sizeof(map->servers[i].address), "%.*s",
+                 (int)sizeof(map->servers[i].address) - 1, from->server);
     }
     if (!routes_make(params, map, routes)) {
         muster_mem_free(params->env->mem, map);

@@ -18,11 +18,15 @@ enum muster_rc muster_params_seeds_check(const char *list, struct muster_error *
     enum muster_rc rc = MUSTER_OK;
 
     while (list != NULL && rc == MUSTER_OK) {
-        char text[MUSTER_PARAMS_ADDRESS_BYTES];
-        struct muster_address address;
+        char text[MUSTER_PARAMS_SERVER_TEXT_BYTES];
+        struct muster_endpoint endpoint;
 
+        if (strcspn(list, ",") >= sizeof(text))
+            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                    "the address of a server must have at most %u bytes, got %zu",
+                                    MUSTER_PARAMS_SERVER_TEXT_BYTES - 1, strcspn(list, ","));
         list = seed_next(list, text, sizeof(text));
-        rc = muster_address_parse(text, &address, ret_error);
+        rc = muster_endpoint_parse(text, 0, &endpoint, ret_error);
     }
     return rc;
 }
@@ -41,17 +45,17 @@ bool muster_params_seeds_open(struct muster_params *params)
     const char *list = params->options.server;
 
     while (list != NULL) {
-        char text[MUSTER_PARAMS_ADDRESS_BYTES];
-        struct muster_address address;
+        char text[MUSTER_PARAMS_SERVER_TEXT_BYTES];
+        struct muster_endpoint endpoint;
         struct muster_params_way *way;
         struct muster_error error;
 
         list = seed_next(list, text, sizeof(text));
         if (has_way_to(params, text))
             continue;
-        if (muster_address_parse(text, &address, &error) != MUSTER_OK)
+        if (muster_endpoint_parse(text, 0, &endpoint, &error) != MUSTER_OK)
             return false;
-        way = muster_params_way_new(params, NULL, &address, text);
+        way = muster_params_way_new(params, NULL, &endpoint, text);
         if (way == NULL)
             return false;
         way->is_seed = true;

@@ -412,8 +412,8 @@ static enum muster_rc link_open(struct muster_params_way *way)
 
     way->is_by_memory = !way_is_home(way) && memory_open(way, &stream);
     if (!way->is_by_memory && !way_is_home(way))
-        return muster_peer_link_open(params->env, &way->address, &params->hello, deadline_ns,
-                                     &link_events, way, &way->link);
+        return muster_peer_link_open_endpoint(params->env, &way->endpoint, &params->hello,
+                                              deadline_ns, &link_events, way, &way->link);
     rc = way->is_by_memory ? MUSTER_OK : params->home->connect(params->home->data, &stream);
     return rc != MUSTER_OK ? rc
                            : muster_peer_link_open_over(params->env, stream, &params->hello,
@@ -501,7 +501,7 @@ static void on_retry(struct muster_timer *timer)
 
 struct muster_params_way *muster_params_way_new(struct muster_params *params,
                                                 const struct muster_incarnation *id,
-                                                const struct muster_address *address,
+                                                const struct muster_endpoint *endpoint,
                                                 const char *server)
 {
     struct muster_params_way *way = muster_mem_alloc_zero(params->env->mem, 1, sizeof(*way));
@@ -519,11 +519,11 @@ struct muster_params_way *muster_params_way_new(struct muster_params *params,
     muster_timer_init(&way->retry, on_retry, way);
     muster_timer_init(&way->check, on_check, way);
     muster_list_append(&params->ways, &way->node);
-    if (address == NULL) { /* nowhere */
+    if (endpoint == NULL) { /* nowhere */
         way->state = MUSTER_PARAMS_WAY_PAUSED;
         return way;
     }
-    way->address = *address;
+    way->endpoint = *endpoint;
     way_connect(way);
     return way;
 }

@@ -47,7 +47,7 @@ class JobPolicy(ParamsCluster):
         super().setUp()
         self.files = TlsFiles(self.addCleanup)
         self.worker, self.reader = (self.files.issue(name, f"URI:{uri}") for name, uri in (("worker", WORKER), ("reader", READER)))
-        cert, key = self.files.issue("server", f"DNS:localhost,DNS:muster-link,IP:127.0.0.1,URI:{SERVER}")
+        cert, key = self.files.issue("server", f"DNS:localhost,IP:127.0.0.1,URI:{SERVER}")
         policy = self.files.path("policy.json")
         with open(policy, "w", encoding="ascii") as file:
             json.dump({"name": "params", "allow_rules": [{"name": "all", "source": {"principals": [SERVER, WORKER]}},
@@ -87,7 +87,7 @@ class JobPolicy(ParamsCluster):
 class Tls(unittest.TestCase):
     def setUp(self):
         self.files = TlsFiles(self.addCleanup)
-        self.server = self.files.issue("server", "DNS:localhost,DNS:muster-link,IP:127.0.0.1")
+        self.server = self.files.issue("server", "DNS:localhost,IP:127.0.0.1")
         self.worker = self.files.issue("worker", f"URI:{WORKER}")
         self.reader = self.files.issue("reader", f"URI:{READER}")
         self.log = []
@@ -155,6 +155,31 @@ class Tls(unittest.TestCase):
         self.assertIn("demands a certificate", self.inspect("--tls-ca", self.files.ca, code=4).stderr)
         self.assertNotEqual(self.inspect(code=4).stderr, "")
         self.assertIn("nothing.pem", self.inspect("--tls-ca", "nothing.pem", code=3).stderr)
+
+    def cut(self, address):
+        folder = self.files.path("cut")
+        os.makedirs(folder, exist_ok=True)
+        return subprocess.run([MUSTER, "params", "cut", "--server", address, *self.as_worker(), folder], capture_output=True, text=True,
+                              timeout=PATIENCE_S, check=False)
+
+    def test_a_server_is_known_by_what_was_dialled(self):
+        self.serve()
+        for address in (self.address, self.address.replace("127.0.0.1", "localhost")):
+            done = self.cut(address)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), address)
+            self.assertEqual(self.inspect("--server", address, *self.as_worker()).stderr, "")
+
+    def test_a_server_with_another_name_is_refused(self):
+        self.server = self.files.issue("other", "DNS:other.example,IP:127.0.0.9")
+        self.serve()
+        done = self.cut(self.address)
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertIn('not for "127.0.0.1" or "muster-link": dial a name that it has', done.stderr)
+
+    def test_a_server_with_the_certificate_of_a_member_is_accepted(self):
+        self.server = self.files.issue("member", "DNS:muster-link")
+        self.serve()
+        self.assertEqual(self.cut(self.address).stderr, "")
 
     def test_a_client_whose_certificate_is_refused_is_told_at_once(self):
         self.serve()

@@ -316,7 +316,7 @@ def files(request):
 
 @pytest.fixture
 def secure(files, tmp_path):
-    cert, key = files.issue("server", "DNS:localhost,DNS:muster-link,IP:127.0.0.1")
+    cert, key = files.issue("server", "DNS:localhost,IP:127.0.0.1")
     with open(tmp_path / "server.log", "w", encoding="utf-8") as log:
         one = Server(log, "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", files.ca)
         yield one
@@ -331,6 +331,15 @@ def test_a_client_with_a_certificate_is_served_under_tls(secure, files):
 
         assert (table.pull(KEYS) == 1).all() and not client.by_memory
         assert (table.start("push_pull", KEYS, ones(8)).wait() == 2).all()
+
+
+def test_a_server_is_dialled_by_name(secure, files):
+    cert, key = files.issue("worker")
+    with muster.params.Client(secure.address.replace("127.0.0.1", "localhost"), tls_ca=files.ca, tls_cert=cert, tls_key=key) as client:
+        table = client.table("named", 2)
+        table.push(KEYS, ones(8))
+
+        assert (table.pull(KEYS) == 1).all()
 
 
 def test_what_does_not_prove_itself_is_refused(secure, server, files, tmp_path):
