@@ -360,8 +360,8 @@ struct muster_params_cut {
  * good until the new one is whole.
  *
  * Owns:    borrows op and ret_cut until done; copies folder, which is there already.
- * Errors:  returned INVALID_ARGUMENT (folder: 1 to 1,024 bytes), FAILED_PRECONDITION (closing; not
- *          connected yet; another cut of this client), RESOURCE_EXHAUSTED; by done UNAVAILABLE (shards
+ * Errors:  returned INVALID_ARGUMENT (folder: 1 to 1,024 bytes that begin with /), FAILED_PRECONDITION (closing; not
+ *          connected yet; another cut of this client; a cut of another job in the folder), RESOURCE_EXHAUSTED; by done UNAVAILABLE (shards
  *          moved, a client came or went meanwhile, or one that has pushed has lost its connection less
  *          than 10 s ago: try again), DEADLINE_EXCEEDED (a source has not
  *          answered within a second, and is named), FAILED_PRECONDITION (another cut is under way),

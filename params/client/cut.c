@@ -458,6 +458,11 @@ static enum muster_rc cut_permit(struct muster_params *params, const char *folde
                                 "the folder of a cut must have 1 to %u bytes, got %s",
                                 MUSTER_PARAMS_FOLDER_BYTES_MAX,
                                 folder == NULL || folder[0] == '\0' ? "none" : "more");
+    if (folder[0] != '/')
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the folder of a cut must begin with /, got %.160s: servers have "
+                                "working directories of their own",
+                                folder);
     if (clock == UINT64_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the clock of a cut must not be that of sources that are done");

@@ -75,7 +75,7 @@ class Client(_muster.ParamsClient):
     def cut(self, folder, clock=0, timeout=30):
         """Save all tables to a folder that is there, while pushes go on; `muster params serve --restore FOLDER` begins
         with it. clock: between the steps of workers that tick. Gives its number, clock, rows, bytes and more."""
-        return super().cut(os.fspath(folder), clock, timeout)
+        return super().cut(_folder(folder), clock, timeout)
 
     def start(self, kind, *, folder=None, clock=0, weight=1.0, timeout=30):
         """Start a "tick" (with clock and weight) or a "cut" (with folder and clock), and return a Request for it, which
@@ -84,7 +84,7 @@ class Client(_muster.ParamsClient):
         Pushes that were started before a tick count in the step that it completes. A pull with its min_clock waits for
         the ticks of all sources, also for one of this client that has only been started. A client has one cut at a
         time."""
-        return Request(super().start(kind, None if folder is None else os.fspath(folder), clock, weight, timeout), None)
+        return Request(super().start(kind, None if folder is None else _folder(folder), clock, weight, timeout), None)
 
     def close(self, timeout=30):
         """Wait until all pushes are acknowledged, and disconnect. Tables of the client end with it."""
@@ -99,6 +99,12 @@ class Client(_muster.ParamsClient):
     def __exit__(self, kind, value, traceback):
         self.close(timeout=30 if kind is None else 0)
         return False
+
+
+def _folder(path):
+    """The same for the servers, which have working directories of their own."""
+    path = os.fspath(path)
+    return os.path.abspath(path) if path else path
 
 
 class Table:

@@ -254,6 +254,18 @@ def test_a_cut_is_restored(client, tmp_path):
         other.end()
 
 
+def test_a_folder_is_one_of_the_program(client, tmp_path, monkeypatch):
+    client.table("rows", 2).push(KEYS, numpy.ones(8, numpy.float32))
+    (tmp_path / "begun").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    assert client.cut(".")["rows"] == 4 and (tmp_path / "manifest").exists()
+    client.start("cut", folder="begun").wait()
+    assert (tmp_path / "begun" / "manifest").exists()
+    with pytest.raises(ValueError, match="the folder of a cut must have 1 to"):
+        client.cut("")
+
+
 def test_a_cut_to_a_folder_that_is_not_there_is_refused(client, tmp_path):
     client.table("rows", 2).push(KEYS, numpy.ones(8, numpy.float32))
 

@@ -7,7 +7,7 @@
 #include "tests/sim/params_stage.h"
 
 #define PARAMS_CUTS_MAX    16u
-#define PARAMS_CUTS_FOLDER "cuts"
+#define PARAMS_CUTS_FOLDER "/cuts"
 
 /* A push of a source, in the order of its starts. */
 struct params_push {

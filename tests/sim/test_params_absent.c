@@ -26,7 +26,7 @@ static enum muster_rc cut_run(struct params_scene *scene)
     scene->op.data = scene;
     sim_enter(scene->client);
     assert_int_equal(muster_params_cut_start(
-                         &scene->op, scene->params, "cuts", &cut,
+                         &scene->op, scene->params, "/cuts", &cut,
                          muster_loop_after_ns(sim_node_env(scene->client)->loop, 60 * SECOND),
                          params_scene_done),
                      MUSTER_OK);

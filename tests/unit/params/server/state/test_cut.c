@@ -477,12 +477,14 @@ static void wrong_folders_are_refused_at_once(void **state)
     scene_open(&scene);
     memset(folder, 'a', sizeof(folder));
     folder[sizeof(folder) - 1] = '\0';
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(muster_params_cut_start(&call.op, scene.params[0], i == 0 ? "" : folder,
-                                                 &call.cut, params_stand_deadline(&scene.stand),
-                                                 on_cut),
+    for (int i = 0; i < 3; i++) {
+        const char *const folders[] = {"", folder, "cuts"};
+
+        assert_int_equal(muster_params_cut_start(&call.op, scene.params[0], folders[i], &call.cut,
+                                                 params_stand_deadline(&scene.stand), on_cut),
                          MUSTER_INVALID_ARGUMENT);
     }
+    assert_non_null(strstr(call.op.error.text, "must begin with /, got cuts"));
     scene_close(&scene);
 }
 
