@@ -228,6 +228,17 @@ class Bench(unittest.TestCase):
         if shutil.which("iperf3"):
             self.assertGreater(self.bench(*words)["iperf3_gb_per_s"], 0)
 
+    def test_large_calls_end_in_time(self):
+        result = self.bench("--clients", "1", "--depth", "1", "--batch", "1000", "--value-bytes", "64K", "--rows", "100", "--seconds", "0.2")
+        self.assertGreater(result["peek_ops_per_s"], 0)
+
+    def test_calls_that_are_too_large_for_a_message_are_refused(self):
+        for words, text in ((("--bulk-bytes", "64M"), "--bulk-bytes must be at most 16M with --wire grpc"),
+                            (("--batch", "1000", "--value-bytes", "64K"), "--batch times --value-bytes must be at most 16M with --wire grpc")):
+            done = self.run_bench("--wire", "grpc", *words)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), words)
+            self.assertIn(text, done.stderr)
+
     def test_a_run_in_which_no_call_ends_is_an_error(self):
         done = self.run_bench("--bulk-bytes", "32M", "--clients", "1", "--depth", "1", "--seconds", "1ms", "--wire", "tcp")
         self.assertEqual((done.returncode, done.stdout), (1, ""))

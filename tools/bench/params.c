@@ -21,6 +21,7 @@
 
 #define FILES_BASE      32u
 #define BULK_ROW_BYTES  65536u
+#define GRPC_CALL_BYTES_MAX ((uint64_t)16 << 20) /* of values (muster.params.v1) */
 
 static const struct muster_option rows[] = {
     {.name = "clients",
@@ -95,7 +96,7 @@ static const struct muster_option rows[] = {
      .unit = "bytes",
      .max = (uint64_t)1 << 32,
      .help = "Instead of small rows: calls of so many bytes, all of a tensor (with --wire grpc or --mix "
-             "push_pull in rows of 64 KiB); beside them iperf3, where it is installed."},
+             "push_pull in rows of 64 KiB); beside them iperf3, where it is installed. At most 16M with --wire grpc."},
     {.name = "kills",
      .kind = MUSTER_OPTION_NUMBER,
      .offset = offsetof(struct bench_params_settings, kills),
@@ -431,6 +432,11 @@ int bench_params(int argc, char **argv)
         settings.value_bytes = BULK_ROW_BYTES;
         settings.batch = settings.rows = settings.bulk_bytes / BULK_ROW_BYTES;
     }
+    if (strcmp(settings.wire, "grpc") == 0 && settings.batch * settings.value_bytes > GRPC_CALL_BYTES_MAX)
+        return command_refuse(bench_params_options.command,
+                              "%s must be at most 16M with --wire grpc, where a call is one message, got %" PRIu64,
+                              settings.bulk_bytes > 0 ? "--bulk-bytes" : "--batch times --value-bytes",
+                              settings.batch * settings.value_bytes);
     if (!command_has_files(bench_params_options.command, FILES_BASE + settings.clients))
         return EXIT_OTHER;
     bench.elements = (uint32_t)(settings.value_bytes / sizeof(float));

@@ -9,6 +9,7 @@
 
 #define PATIENCE_NS    MUSTER_NS_PER_S
 #define PEEKS_PER_TURN 256u
+#define TURN_NS        (10 * MUSTER_NS_PER_MS)
 
 static uint64_t clock_ns(void)
 {
@@ -36,7 +37,8 @@ static void rows_check(struct bench_params *bench, const float *values)
     }
 }
 
-static void peek_once(struct bench_params *bench, const struct muster_params_rows *rows)
+/* Returns the time when it has ended. */
+static uint64_t peek_once(struct bench_params *bench, const struct muster_params_rows *rows)
 {
     uint64_t begin_ns, end_ns;
     enum muster_rc rc;
@@ -47,10 +49,21 @@ static void peek_once(struct bench_params *bench, const struct muster_params_row
     end_ns = clock_ns();
     bench->peek_ns += end_ns - begin_ns;
     if (rc != MUSTER_OK)
-        return;
+        return end_ns;
     bench->peeked_rows += rows->count;
     if (strcmp(bench->settings->optimizer, "add") == 0)
         rows_check(bench, rows->values);
+    return end_ns;
+}
+
+/* Rows may be large: the time is looked at after each call, and the loop's clients wait no longer than for one turn. */
+static void peeks_make(struct bench_params *bench, const struct muster_params_rows *rows,
+                       uint64_t end_ns)
+{
+    uint64_t begin_ns = clock_ns(), at_ns = begin_ns;
+
+    for (unsigned i = 0; i < PEEKS_PER_TURN && at_ns < end_ns && at_ns - begin_ns < TURN_NS; i++)
+        at_ns = peek_once(bench, rows);
 }
 
 static bool memory_await(struct bench_params *bench, const struct muster_params_rows *rows)
@@ -80,8 +93,7 @@ bool bench_params_peek(struct bench_params *bench)
 
         bench_params_start(bench);
         while (bench->failures == 0 && clock_ns() < end_ns) {
-            for (unsigned i = 0; i < PEEKS_PER_TURN; i++)
-                peek_once(bench, &rows);
+            peeks_make(bench, &rows, end_ns);
             muster_loop_turn(bench->env->loop, 0);
         }
         is_good = bench_params_stop(bench);
