@@ -73,10 +73,12 @@ struct muster_params_server_options {
      * the shards that the first map of the job gives this server. Where a server has died amid that, the
      * next one of its memory restores all again; where the cut was restored before, the rows stay. */
     const char *restore;
-    /* With restore and a registry: the job may have a map there whose servers have all gone. It is deleted, and
-     * their rows are given up; without this the server is refused (failed). */
+    /* With a registry: the job may have a map there whose servers have all gone. It is deleted, and their rows are
+     * given up. Without this the server is refused (failed): with restore at once, otherwise when none of them has
+     * come back for 10 s. */
     bool is_new_by_force;
-    /* Restoring has failed after all, or the servers of the job have another number of shards. May be NULL. */
+    /* Restoring has failed after all, the servers of the job have another number of shards, or its rows have gone
+     * with the servers that had them. May be NULL: the server waits for these. */
     muster_params_failed_fn *failed;
     /* With restore and a registry: this server needs the cut no more. Its rows are there, or the job has
      * begun without it. May be NULL. A server that is alone has the rows once it is open. */
@@ -112,6 +114,15 @@ struct muster_params_server_options {
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_server_open(
     struct muster_env *env, const struct muster_params_server_options *options,
     struct muster_params_server **ret_server, struct muster_error *ret_error);
+/**
+ * Whether the server takes part in its job: for health pages.
+ *
+ * Errors:  UNAVAILABLE, with the reason: the registry is away and the server knows no map of the job, not enough
+ *          servers are there, it restores a cut, or all servers that had rows have gone.
+ * Thread:  loop only.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_server_check(
+    const struct muster_params_server *server, struct muster_error *ret_error);
 /** Borrowed. */
 MUSTER_API const struct muster_address *muster_params_server_address(
     const struct muster_params_server *server);

@@ -111,6 +111,20 @@ class Cluster(ParamsCluster):
             _, err = keeper.communicate(timeout=PATIENCE_S)
             self.assertEqual((keeper.returncode, err), (0, ""))
 
+    def test_servers_of_a_job_whose_rows_are_gone_say_so_and_begin_anew_by_force(self):
+        keepers, addresses = self.servers(2)
+        self.assert_nothing_lost([self.ledger(addresses, 0, 10)])
+        for keeper in keepers:
+            keeper.send_signal(signal.SIGTERM)
+        for keeper in keepers:
+            keeper.communicate(timeout=PATIENCE_S)
+        others, _ = self.several("--memory-max", "64M")
+        _, err = others.communicate(timeout=PATIENCE_S)
+        self.assertEqual(others.returncode, 1)
+        self.assertIn("muster params serve: the registry has the map of the job's former servers, which have all gone (one at 127.0.0.1:", err)
+        _, addresses = self.several("--force-new", "--memory-max", "64M")
+        self.assert_nothing_lost([self.ledger(addresses, 0, 10)])
+
     def several(self, *words):
         """Three seats by one command, and their addresses."""
         return self.server("--servers", "3", *words)

@@ -21,6 +21,14 @@
 #define MEMORY_BYTES MUSTER_PARAMS_REGION_BYTES_MIN
 #define SECOND       MUSTER_NS_PER_S
 
+static void on_failed(struct muster_params_server *program, const struct muster_error *error)
+{
+    struct params_scene_server *server = muster_params_server_data(program);
+
+    server->failures++;
+    snprintf(server->failure, sizeof(server->failure), "%s", error->text);
+}
+
 static void start_server(struct sim_node *node, struct muster_env *env, void *data)
 {
     struct params_scene_server *server = data;
@@ -29,6 +37,8 @@ static void start_server(struct sim_node *node, struct muster_env *env, void *da
     struct muster_address address =
         sim_host_address(server->host, (uint16_t)(PORT + (server - scene->servers)));
     struct muster_params_server_options options = {.listen = &address,
+                                                   .failed = on_failed,
+                                                   .is_new_by_force = scene->is_new_by_force,
                                                    .source_lease_ns = scene->source_lease_ns,
                                                    .replica_lag_max_ns = scene->replica_lag_ns};
     struct muster_params_server *program = NULL;
@@ -37,7 +47,8 @@ static void start_server(struct sim_node *node, struct muster_env *env, void *da
     if (scene->registry != NULL) {
         options.job = REGISTRY_STAGE_JOB;
         options.registry = REGISTRY_STAGE_ENDPOINT;
-        options.replicas = options.server_count = scene->server_count;
+        options.server_count = scene->server_count;
+        options.replicas = scene->replicas > 0 ? scene->replicas : scene->server_count;
     }
     muster_params_seat_free(server->seat); /* its holder is dead */
     server->seat = NULL;
@@ -46,6 +57,7 @@ static void start_server(struct sim_node *node, struct muster_env *env, void *da
                      MUSTER_OK);
     options.seat = server->seat;
     assert_int_equal(muster_params_server_open(env, &options, &program, &error), MUSTER_OK);
+    muster_params_server_set_data(program, server);
     sim_node_set_program(node, program);
 }
 
@@ -112,7 +124,8 @@ bool params_scene_is_whole(void *data)
         if (server == NULL || server->map == NULL)
             return false;
         for (uint32_t shard = 0; shard < PARAMS_SCENE_SHARDS; shard++) {
-            if (server->map->shards[shard].copy_count < scene->server_count)
+            if (server->map->shards[shard].copy_count <
+                (scene->replicas > 0 ? scene->replicas : scene->server_count))
                 return false;
         }
     }
@@ -180,6 +193,16 @@ void params_scene_client(struct params_scene *scene)
         &(struct sim_node_options){
             .name = "client", .host = scene->client_host, .start = start_client, .data = scene});
     params_scene_await(scene, 60 * SECOND);
+}
+
+void params_scene_forget(struct params_scene *scene, uint32_t server)
+{
+    struct params_scene_server *one = &scene->servers[server];
+
+    muster_params_seat_free(one->seat);
+    one->seat = NULL;
+    params_memory_close(one->memory);
+    one->memory = params_memory_open(one->memory_bytes);
 }
 
 void params_scene_serve(struct params_scene *scene, uint32_t server)

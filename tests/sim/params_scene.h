@@ -24,6 +24,8 @@ struct params_scene_server {
     struct params_memory *memory;
     size_t memory_bytes;
     struct muster_params_seat *seat;
+    unsigned failures;
+    char failure[256]; /* the text of the last one */
 };
 
 struct params_scene {
@@ -33,6 +35,8 @@ struct params_scene {
     struct params_scene_server servers[PARAMS_SCENE_SERVERS_MAX];
     uint32_t server_count;
     uint64_t source_lease_ns, replica_lag_ns; /* 0: as a server's */
+    uint32_t replicas;                        /* 0: one on each server */
+    bool is_new_by_force;                     /* servers that are started from now on */
     uint32_t clock_sources; /* of the client; not 0: its table is by round */
     const char *source;     /* the next client's name; NULL: none */
     char addresses[128];
@@ -52,6 +56,8 @@ void params_scene_open(struct params_scene *scene, uint32_t server_count);
 /** Nothing may have failed. */
 void params_scene_close(struct params_scene *scene);
 
+/** A server that is dead is given other memory. */
+void params_scene_forget(struct params_scene *scene, uint32_t server);
 /** Another process in the server's memory. */
 void params_scene_serve(struct params_scene *scene, uint32_t server);
 /** A client, which has no table. */

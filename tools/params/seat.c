@@ -50,6 +50,11 @@ static void begun_note(struct params_seat *seat)
     atomic_store_explicit(&seat->keeper.board->is_begun, true, memory_order_relaxed);
 }
 
+static bool is_begun(const struct params_seat *seat)
+{
+    return atomic_load_explicit(&seat->keeper.board->is_begun, memory_order_relaxed);
+}
+
 static void on_restored(struct muster_params_server *server)
 {
     struct service *service = muster_params_server_data(server);
@@ -83,10 +88,10 @@ static enum muster_rc server_open(struct service *service, struct muster_error *
 
     MUSTER_LOG(service->env, INFO, "params_seat_taken", "takes", takes);
     /* Once that is done, a successor goes on in the memory, or copies from other servers. */
-    if (!atomic_load_explicit(&seat->keeper.board->is_begun, memory_order_relaxed))
+    if (!is_begun(seat))
         server.restore = seat->settings.restore;
     /* Fresh memory that joins again does not begin the job anew. */
-    server.is_new_by_force = server.restore != NULL && seat->settings.is_new_by_force &&
+    server.is_new_by_force = seat->settings.is_new_by_force && !is_begun(seat) &&
                              (seat->keeper.renew == NULL || takes == 1);
     service->env->tls = service->tls;
     if (rc == MUSTER_OK)
@@ -104,6 +109,11 @@ static enum muster_rc server_open(struct service *service, struct muster_error *
     if (server.registry == NULL)
         begun_note(seat);
     return MUSTER_OK;
+}
+
+static enum muster_rc server_check(struct service *service, struct muster_error *ret_error)
+{
+    return muster_params_server_check(seat_of(service)->server, ret_error);
 }
 
 static void server_clean(struct service *service)
@@ -152,6 +162,7 @@ static const struct service_kind kind = {.name = "params serve",
                                          .address = server_address,
                                          .ready = server_ready,
                                          .close = server_close,
+                                         .check = server_check,
                                          .clean = server_clean};
 
 static int seat_serve(struct keeper *keeper)

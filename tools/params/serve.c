@@ -142,9 +142,9 @@ static const struct muster_option rows[] = {
     {.name = "force-new",
      .kind = MUSTER_OPTION_FLAG,
      .offset = offsetof(struct params_seat_settings, is_new_by_force),
-     .help =
-         "With --restore: the job's former servers have all gone, and their rows are given up for "
-         "those of the cut."},
+     .help = "With --registry: the job's former servers have all gone, and their rows are given "
+             "up, for "
+             "those of the cut with --restore."},
     {.name = "cut-dir",
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct params_seat_settings, cut_folder),
@@ -252,9 +252,9 @@ static bool servers_check(const struct params_seat_settings *settings, int *ret_
 
 static bool cut_check(const struct params_seat_settings *settings, int *ret_exit)
 {
-    if (settings->is_new_by_force && (settings->restore == NULL || settings->registry == NULL)) {
-        *ret_exit = command_refuse(params_serve_options.command,
-                                   "--force-new needs --restore and --registry");
+    if (settings->is_new_by_force && settings->registry == NULL) {
+        *ret_exit =
+            command_refuse(params_serve_options.command, "--force-new needs --registry HOST:PORT");
         return false;
     }
     if (settings->cut_folder == NULL) {

@@ -1,39 +1,85 @@
-/* A job that begins again from a cut, while the registry has the map of its dead servers. */
+/* The map of a job may name only servers that have gone, and their rows with them. Servers that come then end with an
+ * error, or begin the job anew by force. */
 #include "params/server/registry/registration_internal.h"
 
 #include <stdio.h>
 
-#include "params/server/state/restore.h"
+#define LOOK_NS (1 * MUSTER_NS_PER_S)
+/* More than three leases: servers that cannot reach the registry for a moment have come back by then. */
+#define PATIENCE_NS (10 * MUSTER_NS_PER_S)
 
-/* The map of the job's former servers; NULL: there is none, or this server is in it. *ret_alive: one of them still
- * has its key. */
-static const struct muster_registry_kv *former_map_find(
-    const struct muster_params_registration *registration, const struct muster_registry_op *range,
-    bool *ret_alive)
+/* Where servers are registered: in what was read of the registry, or among the peers that are known of it. */
+struct presence {
+    const struct muster_params_registration *registration;
+    const struct muster_registry_op *range; /* NULL: the peers */
+};
+
+static bool is_present(const struct presence *presence, const struct muster_incarnation *id)
 {
-    struct muster_params_server *server = registration->server;
-    const struct muster_registry_kv *found = NULL;
+    const struct muster_params_registration *registration = presence->registration;
+    struct muster_incarnation other;
+
+    if (muster_incarnation_is_equal(id, &registration->record.server.id))
+        return true;
+    if (presence->range == NULL)
+        return muster_params_peer_find(registration, id) != NULL;
+    for (size_t i = 0; i < presence->range->kv_count; i++) {
+        if (muster_params_server_key_parse(registration, presence->range->kvs[i].key, &other) &&
+            muster_incarnation_is_equal(id, &other))
+            return true;
+    }
+    return false;
+}
+
+static bool has_copy(const struct muster_params_map *map, uint32_t place)
+{
+    for (uint32_t shard = 0; shard < map->shard_count; shard++) {
+        if (muster_params_map_is_copy(map, shard, place))
+            return true;
+    }
+    return false;
+}
+
+/* The first server that has rows, where nobody who has some is registered. Others do not count: they have joined
+ * when the lease of a dead one had not ended. NULL: somebody is. */
+static const struct muster_params_map_server *rows_lost_with(const struct muster_params_map *map,
+                                                             const struct presence *presence)
+{
+    const struct muster_params_map_server *lost = NULL;
+
+    for (uint32_t place = map->server_count; place > 0; place--) {
+        const struct muster_params_map_server *server = &map->servers[place - 1];
+
+        if (!has_copy(map, place - 1))
+            continue;
+        if (is_present(presence, &server->id))
+            return NULL;
+        lost = server;
+    }
+    return lost;
+}
+
+/* The map that was read; NULL: there is none, or it cannot be understood, which is told of when it is taken. Gives. */
+static struct muster_params_map *map_read(const struct muster_params_registration *registration,
+                                          const struct muster_registry_op *range,
+                                          uint64_t *ret_revision)
+{
+    struct muster_mem *mem = registration->server->env->mem;
     struct muster_params_map *map = NULL;
-    struct muster_incarnation id;
     struct muster_error error;
 
     for (size_t i = 0; i < range->kv_count; i++) {
-        if (muster_params_key_is_map(registration, range->kvs[i].key))
-            found = &range->kvs[i];
+        const struct muster_registry_kv *kv = &range->kvs[i];
+
+        if (!muster_params_key_is_map(registration, kv->key))
+            continue;
+        *ret_revision = kv->mod_revision;
+        if (muster_params_map_unpack(mem, kv->value.data, kv->value.size, &map, &error) !=
+            MUSTER_OK)
+            return NULL;
+        return map;
     }
-    if (found == NULL || muster_params_map_unpack(server->env->mem, found->value.data,
-                                                  found->value.size, &map, &error) != MUSTER_OK)
-        return NULL;
-    if (muster_params_map_find(map, &registration->record.server.id, NULL))
-        found = NULL;
-    *ret_alive = false;
-    for (size_t i = 0; i < range->kv_count; i++) {
-        if (muster_params_server_key_parse(registration, range->kvs[i].key, &id) &&
-            muster_params_map_find(map, &id, NULL))
-            *ret_alive = true;
-    }
-    muster_mem_free(server->env->mem, map);
-    return found;
+    return NULL;
 }
 
 static void on_map_deleted(struct muster_registry_op *op, enum muster_rc rc)
@@ -68,34 +114,130 @@ static void map_delete(struct muster_params_registration *registration, uint64_t
         muster_params_keys_read_later(registration);
 }
 
-/* True: what the range has is not to be taken. A server that died keeps its key for as long as its lease lasts. */
+/* --- Nobody has the rows --- */
+
+static void join_refuse(struct muster_params_registration *registration,
+                        const struct muster_error *error)
+{
+    struct muster_params_server *server = registration->server;
+
+    MUSTER_LOG(server->env, ERROR, "params_job_not_joined", "reason", error->text);
+    muster_timer_stop(&registration->lost_look);
+    if (registration->failed != NULL)
+        registration->failed(server, error);
+}
+
+void muster_params_former_describe(const struct muster_params_registration *registration,
+                                   struct muster_error *ret_error)
+{
+    muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
+                     "the registry has the map of the job's former servers, which have all gone "
+                     "(one at %s): start them again in their memory, or give --force-new, "
+                     "which gives their rows up",
+                     registration->lost_address);
+}
+
+static void lost_end(struct muster_params_registration *registration)
+{
+    registration->is_lost = false;
+    muster_timer_stop(&registration->lost_look);
+}
+
+/* They may come back, since a server may be cut off from the registry for longer than its lease. It is certain for one
+ * that is to restore a cut: what comes back has other rows. */
+static void lost_note(struct muster_params_registration *registration,
+                      const struct muster_params_map_server *lost, bool is_certain)
+{
+    struct muster_loop *loop = registration->server->env->loop;
+    struct muster_error error;
+
+    snprintf(registration->lost_address, sizeof(registration->lost_address), "%s", lost->address);
+    if (!registration->is_lost)
+        registration->lost_since_ns = muster_loop_now_ns(loop);
+    registration->is_lost = true;
+    if (is_certain || (registration->failed != NULL &&
+                       muster_loop_now_ns(loop) - registration->lost_since_ns >= PATIENCE_NS)) {
+        muster_params_former_describe(registration, &error);
+        join_refuse(registration, &error);
+        return;
+    }
+    if (muster_timer_is_started(&registration->lost_look))
+        return;
+    MUSTER_LOG(registration->server->env, WARN, "params_job_lost", "server", lost->address,
+               "reason", "all servers that have rows have gone; it waits for one of them");
+    muster_timer_start(&registration->lost_look, loop, muster_loop_after_ns(loop, LOOK_NS));
+}
+
+/* Before it has a map it reads the registry again; then the peers are known. */
+static void on_lost_look(struct muster_timer *timer)
+{
+    struct muster_params_registration *registration = timer->data;
+    struct muster_loop *loop = registration->server->env->loop;
+
+    if (registration->server->map == NULL)
+        muster_timer_start(&registration->range_retry, loop, muster_loop_now_ns(loop));
+    else
+        muster_params_former_check(registration);
+}
+
+void muster_params_former_init(struct muster_params_registration *registration)
+{
+    muster_timer_init(&registration->lost_look, on_lost_look, registration);
+}
+
+void muster_params_former_check(struct muster_params_registration *registration)
+{
+    const struct presence presence = {registration, NULL};
+    const struct muster_params_map *map = registration->server->map;
+    const struct muster_params_map_server *lost =
+        map != NULL && registration->is_known ? rows_lost_with(map, &presence) : NULL;
+
+    if (lost != NULL)
+        lost_note(registration, lost, false);
+    else
+        lost_end(registration);
+}
+
+static void alive_refuse(struct muster_params_registration *registration)
+{
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
+                     "servers of the job are alive, or were until %u s ago: stop them, and try "
+                     "again then, or begin under another --job",
+                     MUSTER_PARAMS_SERVER_LEASE_TTL_S);
+    join_refuse(registration, &error);
+}
+
 bool muster_params_former_job_stops(struct muster_params_registration *registration,
                                     const struct muster_registry_op *range)
 {
+    const struct presence presence = {registration, range};
     struct muster_params_server *server = registration->server;
-    const struct muster_registry_kv *map;
-    struct muster_error error;
-    bool is_alive = false;
+    const struct muster_params_map_server *lost;
+    struct muster_params_map *map;
+    uint64_t revision = 0;
+    bool is_stopped = true;
 
-    if (server->restore == NULL || server->map != NULL)
+    if (server->map != NULL)
         return false;
-    map = former_map_find(registration, range, &is_alive);
-    if (map == NULL || (is_alive && !registration->is_new_by_force))
+    map = map_read(registration, range, &revision);
+    if (map == NULL) {
+        lost_end(registration);
         return false;
-    if (registration->is_new_by_force && !is_alive) {
-        map_delete(registration, map->mod_revision);
-        return true;
     }
-    if (is_alive)
-        muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
-                         "servers of the job are alive, or were until %u s ago: stop them, and try "
-                         "again then, or restore under another --job",
-                         MUSTER_PARAMS_SERVER_LEASE_TTL_S);
+    lost = rows_lost_with(map, &presence);
+    if (lost != NULL && registration->is_new_by_force)
+        map_delete(registration, revision);
+    else if (lost != NULL)
+        lost_note(registration, lost, server->restore != NULL);
+    else if (registration->is_new_by_force &&
+             !muster_params_map_find(map, &registration->record.server.id, NULL))
+        alive_refuse(registration);
     else
-        muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
-                         "the registry has the map of the job's former servers, which have all "
-                         "gone: start them again in their memory, or give --force-new, which gives "
-                         "their rows up");
-    muster_params_restore_refuse(server, &error);
-    return true;
+        is_stopped = false;
+    if (lost == NULL)
+        lost_end(registration);
+    muster_mem_free(server->env->mem, map);
+    return is_stopped;
 }

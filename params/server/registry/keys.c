@@ -83,6 +83,12 @@ static void keys_read_again(struct muster_params_registration *registration)
     muster_params_keys_read_later(registration);
 }
 
+static void keys_changed(struct muster_params_registration *registration)
+{
+    muster_params_former_check(registration);
+    muster_params_decide_post(registration);
+}
+
 static void on_changes(struct muster_registry_watch *watch,
                        const struct muster_registry_change *changes, size_t count)
 {
@@ -93,7 +99,7 @@ static void on_changes(struct muster_registry_watch *watch,
     if (registration->is_short)
         keys_read_again(registration);
     else
-        muster_params_decide_post(registration);
+        keys_changed(registration);
 }
 
 static void on_watch_end(struct muster_registry_watch *watch, enum muster_rc rc)
@@ -114,9 +120,11 @@ static void on_range(struct muster_registry_op *op, enum muster_rc rc)
     if (rc != MUSTER_OK) {
         MUSTER_LOG(registration->server->env, WARN, "params_registry_not_read", "reason",
                    op->error.text);
+        registration->away = op->error;
         muster_params_keys_read_later(registration);
         return;
     }
+    registration->away.rc = MUSTER_OK;
     if (muster_params_former_job_stops(registration, op) ||
         muster_params_fence_delays(registration, op))
         return;
@@ -137,7 +145,7 @@ static void on_range(struct muster_registry_op *op, enum muster_rc rc)
                                     on_watch_end) == MUSTER_OK;
     if (!registration->is_watching)
         muster_params_keys_read_later(registration);
-    muster_params_decide_post(registration);
+    keys_changed(registration);
 }
 
 void muster_params_keys_read(struct muster_params_registration *registration)

@@ -65,7 +65,7 @@ static bool is_drained(struct muster_params_registration *registration)
     const struct muster_params_server *server = registration->server;
     const struct muster_params_map *map = server->map;
 
-    return registration->is_known &&
+    return (registration->is_known || registration->is_lost) &&
            (map == NULL || !muster_params_map_has_server(map, server->place) ||
             has_nobody(registration));
 }
@@ -145,10 +145,12 @@ enum muster_rc muster_params_registration_open(struct muster_params_server *serv
     registration->server = server;
     registration->is_new_by_force = options->is_new_by_force;
     registration->failed = options->failed;
+    snprintf(registration->endpoints, sizeof(registration->endpoints), "%s", options->registry);
     registration->expected = options->server_count != 0 ? options->server_count : 1;
     muster_list_init(&registration->peers);
     muster_params_entry_init(registration);
     muster_params_keys_init(registration);
+    muster_params_former_init(registration);
     muster_params_next_map_init(registration);
     muster_task_init(&registration->look, on_look, registration);
     snprintf(registration->prefix, sizeof(registration->prefix), "/muster/%s/params/",
@@ -204,6 +206,7 @@ void muster_params_registration_close(struct muster_params_server *server,
     muster_timer_stop(&registration->put_retry);
     muster_timer_stop(&registration->range_retry);
     muster_timer_stop(&registration->turn);
+    muster_timer_stop(&registration->lost_look);
     if (registration->is_watching)
         muster_registry_watch_stop(&registration->watch);
     if (registration->has_lease) {

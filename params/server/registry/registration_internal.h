@@ -44,6 +44,8 @@ struct muster_params_registration {
     uint32_t expected;                         /* servers, before the first map */
     bool is_new_by_force;
     muster_params_failed_fn *failed; /* NULL: nobody hears of it */
+    char endpoints[128];             /* of the registry, for people */
+    struct muster_error away;        /* its last answer, where that was an error */
     /* Its own key. */
     enum muster_params_registering registering;
     bool is_changed; /* since the key was put */
@@ -61,6 +63,11 @@ struct muster_params_registration {
     struct muster_list peers; /* of struct muster_params_peer */
     uint32_t peer_count;
     uint64_t map_revision; /* of the map's key; 0: there is none */
+    /* The map names only servers that have gone (former.c). */
+    bool is_lost;
+    uint64_t lost_since_ns;
+    char lost_address[MUSTER_PARAMS_ADDRESS_BYTES]; /* of one that had rows */
+    struct muster_timer lost_look;
     /* The next map. */
     bool is_swapping;
     struct muster_registry_op swap;
@@ -135,9 +142,15 @@ void muster_params_peers_free(struct muster_params_registration *registration);
 
 /* --- former.c --- */
 
-/** True: what the range has is not to be taken. A server that died keeps its key for as long as its lease lasts. */
+void muster_params_former_init(struct muster_params_registration *registration);
+/** True: what the range has is not to be taken now. A server that died keeps its key for as long as its lease lasts. */
 bool muster_params_former_job_stops(struct muster_params_registration *registration,
                                     const struct muster_registry_op *range);
+/** Keys have changed: perhaps the last server that had rows has gone, or one of them is back. */
+void muster_params_former_check(struct muster_params_registration *registration);
+/** Where registration->is_lost. */
+void muster_params_former_describe(const struct muster_params_registration *registration,
+                                   struct muster_error *ret_error);
 
 /* --- keys.c --- */
 

@@ -1,0 +1,257 @@
+/* A job whose servers have all gone, and their rows with them: servers that come then say so, or begin anew. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "params/server/core/server_internal.h"
+#include "params/wire/map.h"
+#include "tests/lib/assertion_count.h"
+#include "tests/sim/params_scene.h"
+
+#define SECOND  MUSTER_NS_PER_S
+#define LEASE   (4 * SECOND) /* longer than that of a server's key */
+#define SERVERS 2u
+
+static void job_open(struct params_scene *scene, uint32_t replicas)
+{
+    memset(scene, 0, sizeof(*scene));
+    scene->replicas = replicas;
+    params_scene_open(scene, SERVERS);
+    params_scene_client_leave(scene);
+}
+
+static void servers_kill(struct params_scene *scene)
+{
+    for (uint32_t i = 0; i < SERVERS; i++)
+        sim_kill(scene->servers[i].node);
+}
+
+static void servers_replace(struct params_scene *scene)
+{
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        params_scene_forget(scene, i);
+        params_scene_serve(scene, i);
+    }
+}
+
+static bool have_failed(void *data)
+{
+    const struct params_scene *scene = data;
+
+    return scene->servers[0].failures > 0 && scene->servers[1].failures > 0;
+}
+
+static void health_expect(const struct params_scene *scene, uint32_t server, const char *text)
+{
+    struct muster_error error = {.rc = MUSTER_OK};
+    enum muster_rc rc = muster_params_server_check(params_scene_program(scene, server), &error);
+
+    assert_int_equal(rc, text == NULL ? MUSTER_OK : MUSTER_UNAVAILABLE);
+    if (text != NULL && strstr(error.text, text) == NULL)
+        fail_msg("%s", error.text);
+}
+
+static void servers_of_a_job_whose_rows_are_gone_end_with_an_error(void **state)
+{
+    (void)state;
+    for (uint32_t replicas = 1; replicas <= SERVERS; replicas++) {
+        for (uint64_t pause_ns = 0; pause_ns <= LEASE; pause_ns += LEASE) {
+            struct params_scene scene;
+
+            job_open(&scene, replicas);
+            health_expect(&scene, 0, NULL);
+            servers_kill(&scene);
+            assert_true(sim_run_for(scene.world, pause_ns));
+            servers_replace(&scene);
+            assert_true(sim_run_for(scene.world, 2 * LEASE - pause_ns));
+            for (uint32_t i = 0; i < SERVERS; i++) {
+                health_expect(&scene, i, "which have all gone");
+                assert_int_equal(scene.servers[i].failures, 0);
+            }
+            assert_true(sim_run_until(scene.world, have_failed, &scene, 20 * SECOND));
+
+            assert_non_null(strstr(scene.servers[0].failure, "--force-new"));
+            params_scene_close(&scene);
+        }
+    }
+}
+
+static bool are_in_one_map(void *data)
+{
+    const struct params_scene *scene = data;
+
+    if (!params_scene_is_whole(data))
+        return false;
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        const struct muster_params_server *server = params_scene_program(scene, i);
+
+        if (server->place == MUSTER_PARAMS_NOWHERE)
+            return false;
+    }
+    return true;
+}
+
+static void on_drained(struct muster_params_server *server, enum muster_rc rc)
+{
+    struct params_scene_server *one = muster_params_server_data(server);
+
+    assert_int_equal(rc, MUSTER_OK);
+    one->scene->is_done = true;
+}
+
+static void a_server_that_waits_for_rows_that_are_gone_has_nothing_to_give_away(void **state)
+{
+    struct params_scene scene;
+    struct muster_params_server *server;
+
+    (void)state;
+    job_open(&scene, 1);
+    servers_kill(&scene);
+    assert_true(sim_run_for(scene.world, LEASE));
+    servers_replace(&scene);
+    assert_true(sim_run_for(scene.world, 2 * SECOND));
+    server = sim_node_program(scene.servers[0].node);
+    sim_enter(scene.servers[0].node);
+    muster_params_server_drain(server, muster_loop_after_ns(server->env->loop, 60 * SECOND),
+                               on_drained);
+    sim_leave(scene.servers[0].node);
+
+    assert_true(sim_run_until(scene.world, params_scene_is_done, &scene, 2 * SECOND));
+    params_scene_close(&scene);
+}
+
+/* Its rows come with it: the other one has waited for that. */
+static void a_server_that_comes_back_in_its_memory_ends_the_wait(void **state)
+{
+    struct params_scene scene;
+
+    (void)state;
+    job_open(&scene, SERVERS);
+    servers_kill(&scene);
+    assert_true(sim_run_for(scene.world, LEASE));
+    params_scene_forget(&scene, 0);
+    params_scene_serve(&scene, 0);
+    assert_true(sim_run_for(scene.world, LEASE));
+    health_expect(&scene, 0, "which have all gone");
+    params_scene_serve(&scene, 1);
+    assert_true(sim_run_until(scene.world, are_in_one_map, &scene, 60 * SECOND));
+    assert_true(sim_run_for(scene.world, 20 * SECOND));
+
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        assert_int_equal(scene.servers[i].failures, 0);
+        health_expect(&scene, i, NULL);
+    }
+    params_scene_client(&scene);
+    params_scene_table(&scene);
+    params_scene_compare(&scene, 1);
+    params_scene_close(&scene);
+}
+
+/* Both have their memory, and one is away for longer than its lease. */
+static void a_job_of_which_one_server_lives_goes_on(void **state)
+{
+    struct params_scene scene;
+
+    (void)state;
+    job_open(&scene, 1);
+    servers_kill(&scene);
+    assert_true(sim_run_for(scene.world, 2 * LEASE));
+    params_scene_serve(&scene, 0);
+    assert_true(sim_run_for(scene.world, 30 * SECOND));
+    health_expect(&scene, 0, NULL);
+    params_scene_serve(&scene, 1);
+    params_scene_client(&scene);
+    params_scene_table(&scene);
+    params_scene_compare(&scene, 1);
+
+    assert_int_equal(scene.servers[0].failures + scene.servers[1].failures, 0);
+    params_scene_close(&scene);
+}
+
+static void a_job_begins_anew_by_force_without_rows(void **state)
+{
+    (void)state;
+    for (uint32_t replicas = 1; replicas <= SERVERS; replicas++) {
+        struct params_scene scene;
+
+        job_open(&scene, replicas);
+        servers_kill(&scene);
+        assert_true(sim_run_for(scene.world, LEASE));
+        scene.is_new_by_force = true;
+        servers_replace(&scene);
+        assert_true(sim_run_until(scene.world, are_in_one_map, &scene, 20 * SECOND));
+        for (uint32_t i = 0; i < SERVERS; i++)
+            health_expect(&scene, i, NULL);
+        params_scene_client(&scene);
+        params_scene_table(&scene);
+        params_scene_compare(&scene, 0);
+
+        assert_int_equal(scene.servers[0].failures + scene.servers[1].failures, 0);
+        params_scene_close(&scene);
+    }
+}
+
+static void a_job_whose_servers_live_is_not_begun_anew(void **state)
+{
+    struct params_scene scene;
+
+    (void)state;
+    job_open(&scene, SERVERS);
+    sim_kill(scene.servers[0].node);
+    params_scene_forget(&scene, 0);
+    scene.is_new_by_force = true;
+    params_scene_serve(&scene, 0);
+    assert_true(sim_run_for(scene.world, LEASE));
+
+    assert_int_equal(scene.servers[0].failures, 1);
+    assert_non_null(strstr(scene.servers[0].failure, "are alive"));
+    health_expect(&scene, 1, NULL);
+    params_scene_close(&scene);
+}
+
+static bool is_away(void *data)
+{
+    const struct muster_params_server *server = params_scene_program(data, 1);
+    struct muster_error error = {.rc = MUSTER_OK};
+
+    return server != NULL && muster_params_server_check(server, &error) == MUSTER_UNAVAILABLE &&
+           strstr(error.text, "the registry at " REGISTRY_STAGE_ENDPOINT " is away") != NULL;
+}
+
+static void a_server_that_knows_no_map_says_that_the_registry_is_away(void **state)
+{
+    struct params_scene scene;
+
+    (void)state;
+    job_open(&scene, SERVERS);
+    registry_stage_kill(scene.registry);
+    sim_kill(scene.servers[1].node);
+    params_scene_serve(&scene, 1);
+    assert_true(sim_run_until(scene.world, is_away, &scene, 20 * SECOND));
+    health_expect(&scene, 0, NULL);
+    registry_stage_restart(scene.registry);
+    assert_true(sim_run_until(scene.world, are_in_one_map, &scene, 60 * SECOND));
+
+    health_expect(&scene, 1, NULL);
+    params_scene_close(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(servers_of_a_job_whose_rows_are_gone_end_with_an_error),
+        cmocka_unit_test(a_server_that_waits_for_rows_that_are_gone_has_nothing_to_give_away),
+        cmocka_unit_test(a_server_that_comes_back_in_its_memory_ends_the_wait),
+        cmocka_unit_test(a_job_of_which_one_server_lives_goes_on),
+        cmocka_unit_test(a_job_begins_anew_by_force_without_rows),
+        cmocka_unit_test(a_job_whose_servers_live_is_not_begun_anew),
+        cmocka_unit_test(a_server_that_knows_no_map_says_that_the_registry_is_away),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
