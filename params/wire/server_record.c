@@ -19,7 +19,8 @@ struct packed_record {
     uint32_t shard_count;
     uint32_t replicas;
     uint32_t flags;
-    uint32_t reserved[3];
+    uint32_t cut_hash; /* 0 in records of servers that knew no cuts here */
+    uint64_t cut;
 };
 _Static_assert(sizeof(struct packed_record) == MUSTER_PARAMS_SERVER_RECORD_BYTES, "no padding");
 
@@ -33,6 +34,8 @@ void muster_params_server_record_pack(const struct muster_params_server_record *
                                    .started = record->started,
                                    .shard_count = record->shard_count,
                                    .replicas = record->replicas,
+                                   .cut = record->cut,
+                                   .cut_hash = record->cut_hash,
                                    .flags = (server->is_leaving ? FLAG_LEAVING : 0) |
                                             (record->is_full ? FLAG_FULL : 0)};
 
@@ -75,5 +78,7 @@ enum muster_rc muster_params_server_record_unpack(const void *bytes, size_t size
     ret_record->started = packed.started;
     ret_record->shard_count = packed.shard_count;
     ret_record->replicas = packed.replicas;
+    ret_record->cut = packed.cut;
+    ret_record->cut_hash = packed.cut_hash;
     return MUSTER_OK;
 }

@@ -11,6 +11,8 @@ struct muster_params_server_record {
     uint32_t shard_count;
     uint32_t replicas; /* that it was started with */
     bool is_full;      /* it has no memory for what it was to copy */
+    uint64_t cut;      /* that it restores in a new job */
+    uint32_t cut_hash; /* of what the cut has; 0: it restores none */
 };
 #define MUSTER_PARAMS_SERVER_RECORD_BYTES 192u
 

@@ -38,6 +38,7 @@ static void start_server(struct sim_node *node, struct muster_env *env, void *da
         sim_host_address(server->host, (uint16_t)(PORT + (server - scene->servers)));
     struct muster_params_server_options options = {.listen = &address,
                                                    .failed = on_failed,
+                                                   .restore = server->restore,
                                                    .is_new_by_force = scene->is_new_by_force,
                                                    .source_lease_ns = scene->source_lease_ns,
                                                    .replica_lag_max_ns = scene->replica_lag_ns};

@@ -24,6 +24,7 @@ struct params_scene_server {
     struct params_memory *memory;
     size_t memory_bytes;
     struct muster_params_seat *seat;
+    const char *restore; /* the cut of the next process; NULL: none */
     unsigned failures;
     char failure[256]; /* the text of the last one */
 };

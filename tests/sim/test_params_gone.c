@@ -1,4 +1,5 @@
-/* A job whose servers have all gone, and their rows with them: servers that come then say so, or begin anew. */
+/* A job whose servers have all gone, and their rows with them: servers that come then say so, or begin anew, all with
+ * the same cut. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +10,8 @@
 #include <string.h>
 
 #include "params/server/core/server_internal.h"
+#include "params/snapshot/snapshot.h"
+#include "params/store/table.h"
 #include "params/wire/map.h"
 #include "tests/lib/assertion_count.h"
 #include "tests/sim/params_scene.h"
@@ -214,6 +217,115 @@ static void a_job_whose_servers_live_is_not_begun_anew(void **state)
     params_scene_close(&scene);
 }
 
+/* --- Cuts --- */
+
+static enum muster_rc folder_sync(const char *folder)
+{
+    (void)folder;
+    return MUSTER_OK;
+}
+
+/* Each host has a folder of its own: the same cut is in all of them. */
+static void cut_save(const struct params_scene *scene, const char *folder, uint64_t cut)
+{
+    const struct muster_params_region *region = params_scene_region(scene, 0);
+    struct muster_params_snapshot_manifest manifest;
+    struct muster_params_schema schema;
+    struct muster_error error;
+    enum muster_rc rc;
+
+    muster_params_table_schema(&region->head->tables[0], &schema);
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        struct muster_env *env = sim_node_env(scene->servers[i].node);
+        const struct muster_params_snapshot snapshot = {
+            .files = env->files, .mem = env->mem, .folder = folder, .sync_folder = folder_sync};
+
+        rc = muster_params_snapshot_manifest_init(&manifest, env->mem, &schema, 1,
+                                                  PARAMS_SCENE_SHARDS, &error);
+        assert_int_equal(rc, MUSTER_OK);
+        manifest.cut = cut;
+        for (uint32_t shard = 0; shard < PARAMS_SCENE_SHARDS && rc == MUSTER_OK; shard++)
+            rc = muster_params_snapshot_save_shard(&snapshot, region, shard, cut, NULL, NULL,
+                                                   &manifest.shards[shard], &error);
+        if (rc == MUSTER_OK)
+            rc = muster_params_snapshot_save_manifest(&snapshot, &manifest, &error);
+        if (rc != MUSTER_OK)
+            fail_msg("%s", error.text);
+        muster_params_snapshot_manifest_fini(&manifest);
+    }
+}
+
+/* A new job of these servers, each with its cut. */
+static void cuts_serve(struct params_scene *scene, const char *first, const char *second)
+{
+    servers_kill(scene);
+    assert_true(sim_run_for(scene->world, LEASE));
+    scene->is_new_by_force = true;
+    scene->servers[0].restore = first;
+    scene->servers[1].restore = second;
+    servers_replace(scene);
+}
+
+static void servers_with_different_cuts_do_not_begin_a_job(void **state)
+{
+    static const struct {
+        const char *first, *second, *text;
+    } rows[] = {
+        {"one", "two", "with cut 2 ("},
+        {"one", "other", "with cut 1 ("}, /* of another job, with the same number */
+        {"one", NULL, "with no cut"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct params_scene scene;
+
+        job_open(&scene, SERVERS);
+        cut_save(&scene, "one", 1);
+        params_scene_client(&scene);
+        params_scene_table(&scene);
+        params_scene_push(&scene, 60 * SECOND);
+        params_scene_await(&scene, 60 * SECOND);
+        cut_save(&scene, "two", 2);
+        cut_save(&scene, "other", 1);
+        params_scene_client_leave(&scene);
+        cuts_serve(&scene, rows[i].first, rows[i].second);
+        assert_true(sim_run_for(scene.world, LEASE));
+        health_expect(&scene, 0, rows[i].text);
+        assert_true(sim_run_until(scene.world, have_failed, &scene, 20 * SECOND));
+
+        if (strstr(scene.servers[0].failure, rows[i].text) == NULL ||
+            strstr(scene.servers[0].failure, ":7301 begins the job") == NULL)
+            fail_msg("%s", scene.servers[0].failure);
+        assert_null(params_scene_program(&scene, 0)->map);
+        params_scene_close(&scene);
+    }
+}
+
+/* The key of a dead one, which had another cut, is there for a while. */
+static void servers_begin_a_job_with_the_right_cut_after_a_wrong_one(void **state)
+{
+    struct params_scene scene;
+
+    (void)state;
+    job_open(&scene, SERVERS);
+    cut_save(&scene, "one", 1);
+    cut_save(&scene, "two", 2);
+    cuts_serve(&scene, "one", "two");
+    assert_true(sim_run_until(scene.world, have_failed, &scene, 20 * SECOND));
+    scene.servers[0].failures = scene.servers[1].failures = 0;
+    scene.servers[0].restore = "two";
+    servers_kill(&scene);
+    servers_replace(&scene);
+    assert_true(sim_run_until(scene.world, are_in_one_map, &scene, 20 * SECOND));
+    params_scene_client(&scene);
+    params_scene_table(&scene);
+    params_scene_compare(&scene, 1);
+
+    assert_int_equal(scene.servers[0].failures + scene.servers[1].failures, 0);
+    params_scene_close(&scene);
+}
+
 static bool is_away(void *data)
 {
     const struct muster_params_server *server = params_scene_program(data, 1);
@@ -250,6 +362,8 @@ int main(void)
         cmocka_unit_test(a_job_of_which_one_server_lives_goes_on),
         cmocka_unit_test(a_job_begins_anew_by_force_without_rows),
         cmocka_unit_test(a_job_whose_servers_live_is_not_begun_anew),
+        cmocka_unit_test(servers_with_different_cuts_do_not_begin_a_job),
+        cmocka_unit_test(servers_begin_a_job_with_the_right_cut_after_a_wrong_one),
         cmocka_unit_test(a_server_that_knows_no_map_says_that_the_registry_is_away),
     };
 

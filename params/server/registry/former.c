@@ -116,12 +116,15 @@ static void map_delete(struct muster_params_registration *registration, uint64_t
 
 /* --- Nobody has the rows --- */
 
-static void join_refuse(struct muster_params_registration *registration,
-                        const struct muster_error *error)
+void muster_params_join_refuse(struct muster_params_registration *registration,
+                               const struct muster_error *error)
 {
     struct muster_params_server *server = registration->server;
 
+    if (registration->is_refused)
+        return;
     MUSTER_LOG(server->env, ERROR, "params_job_not_joined", "reason", error->text);
+    registration->is_refused = true;
     muster_timer_stop(&registration->lost_look);
     if (registration->failed != NULL)
         registration->failed(server, error);
@@ -158,7 +161,7 @@ static void lost_note(struct muster_params_registration *registration,
     if (is_certain || (registration->failed != NULL &&
                        muster_loop_now_ns(loop) - registration->lost_since_ns >= PATIENCE_NS)) {
         muster_params_former_describe(registration, &error);
-        join_refuse(registration, &error);
+        muster_params_join_refuse(registration, &error);
         return;
     }
     if (muster_timer_is_started(&registration->lost_look))
@@ -206,7 +209,7 @@ static void alive_refuse(struct muster_params_registration *registration)
                      "servers of the job are alive, or were until %u s ago: stop them, and try "
                      "again then, or begin under another --job",
                      MUSTER_PARAMS_SERVER_LEASE_TTL_S);
-    join_refuse(registration, &error);
+    muster_params_join_refuse(registration, &error);
 }
 
 bool muster_params_former_job_stops(struct muster_params_registration *registration,

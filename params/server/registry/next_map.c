@@ -92,12 +92,13 @@ static void map_swap(struct muster_params_registration *registration,
     muster_mem_free(server->env->mem, bytes);
 }
 
-static bool is_due(const struct muster_params_registration *registration, uint32_t alive_count)
+static bool is_due(struct muster_params_registration *registration, uint32_t alive_count)
 {
     if (!registration->is_known || registration->is_swapping || registration->is_closing)
         return false;
     if (registration->map_revision == 0) /* also of a map that could not be read */
-        return registration->server->map == NULL && alive_count >= registration->expected;
+        return registration->server->map == NULL && alive_count >= registration->expected &&
+               !muster_params_begin_differs(registration);
     return registration->server->map != NULL;
 }
 

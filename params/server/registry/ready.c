@@ -11,6 +11,11 @@ static enum muster_rc unready_describe(const struct muster_params_registration *
         ret_error->rc = MUSTER_UNAVAILABLE;
         return MUSTER_UNAVAILABLE;
     }
+    if (registration->is_differing) {
+        muster_params_begin_describe(registration, ret_error);
+        ret_error->rc = MUSTER_UNAVAILABLE;
+        return MUSTER_UNAVAILABLE;
+    }
     if (registration->away.rc != MUSTER_OK)
         return muster_error_set(ret_error, MUSTER_UNAVAILABLE,
                                 "the registry at %s is away, and the server knows no map of its "

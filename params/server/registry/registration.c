@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "params/server/registry/registration_internal.h"
+#include "params/server/state/restore.h"
 
 _Static_assert(MUSTER_PARAMS_REPLICAS_MAX == MUSTER_PARAMS_COPIES_MAX, "the map has room for them");
 
@@ -123,6 +124,7 @@ static enum muster_rc record_fill(struct muster_params_registration *registratio
     record->server.id = server->region->head->id;
     record->shard_count = server->region->head->shard_count;
     record->replicas = options->replicas != 0 ? options->replicas : 1;
+    muster_params_restore_cut(server, &record->cut, &record->cut_hash);
     if (host == NULL)
         return MUSTER_OK;
     snprintf(record->server.host_key, sizeof(record->server.host_key), "%s", muster_host_key(host));

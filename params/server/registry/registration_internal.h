@@ -68,6 +68,10 @@ struct muster_params_registration {
     uint64_t lost_since_ns;
     char lost_address[MUSTER_PARAMS_ADDRESS_BYTES]; /* of one that had rows */
     struct muster_timer lost_look;
+    /* Servers that are to begin the job have other cuts (begin.c). */
+    bool is_differing;
+    uint64_t differs_since_ns;
+    bool is_refused; /* failed has been called */
     /* The next map. */
     bool is_swapping;
     struct muster_registry_op swap;
@@ -151,6 +155,18 @@ void muster_params_former_check(struct muster_params_registration *registration)
 /** Where registration->is_lost. */
 void muster_params_former_describe(const struct muster_params_registration *registration,
                                    struct muster_error *ret_error);
+
+/** Nothing comes of this server: failed is called. */
+void muster_params_join_refuse(struct muster_params_registration *registration,
+                               const struct muster_error *error);
+
+/* --- begin.c --- */
+
+/** True: the first map is not to be made now. */
+bool muster_params_begin_differs(struct muster_params_registration *registration);
+/** Where registration->is_differing. */
+void muster_params_begin_describe(const struct muster_params_registration *registration,
+                                  struct muster_error *ret_error);
 
 /* --- keys.c --- */
 

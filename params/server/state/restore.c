@@ -5,6 +5,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include <muster/hash.h>
+
 #include "params/server/core/server_internal.h"
 #include "params/snapshot/snapshot.h"
 #include "runtime/system/folder_system.h"
@@ -94,6 +96,22 @@ void muster_params_restore_refuse(struct muster_params_server *server,
         server->restore->failed(server, error);
 }
 
+void muster_params_restore_cut(const struct muster_params_server *server, uint64_t *ret_cut,
+                               uint32_t *ret_hash)
+{
+    const struct muster_params_snapshot_manifest *manifest;
+    uint64_t hash;
+
+    *ret_cut = *ret_hash = 0;
+    if (server->restore == NULL)
+        return;
+    manifest = &server->restore->manifest;
+    hash = muster_hash64(manifest->shards, manifest->shard_count * sizeof(manifest->shards[0]),
+                         manifest->cut);
+    *ret_cut = manifest->cut;
+    *ret_hash = (uint32_t)hash != 0 ? (uint32_t)hash : 1;
+}
+
 /* A process that dies from here on leaves nothing to restore. */
 static void restore_end(struct muster_params_restore *restore)
 {
@@ -152,10 +170,12 @@ bool muster_params_restore_delays(struct muster_params_server *server,
 
     if (restore == NULL)
         return false;
-    if (restore->map == NULL && wanted_find(restore, map) == 0 && map->epoch != 1) {
+    if (restore->map == NULL && wanted_find(restore, map) == 0 &&
+        (map->epoch != 1 || !muster_params_map_find(map, &server->region->head->id, NULL))) {
         MUSTER_LOG(server->env, WARN, "params_restore_left_out", "reason",
-                   "the job has begun without this server: it copies shards from the others", "map",
-                   map->epoch);
+                   "the job has begun without this server: the cut is not used, and the server "
+                   "copies shards from the others",
+                   "folder", restore->folder, "cut", restore->manifest.cut, "map", map->epoch);
         restore_end(restore);
         return false;
     }

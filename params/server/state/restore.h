@@ -30,6 +30,9 @@ MUSTER_MUST_CHECK enum muster_rc
 muster_params_restore_open(struct muster_params_server *server,
                            const struct muster_params_restore_options *options,
                            struct muster_error *ret_error);
+/** The cut that is to be restored, and a hash of what it has; 0 and 0: there is none. */
+void muster_params_restore_cut(const struct muster_params_server *server, uint64_t *ret_cut,
+                               uint32_t *ret_hash);
 /** Nothing can be restored: failed is called, and no map comes into force. */
 void muster_params_restore_refuse(struct muster_params_server *server,
                                   const struct muster_error *error);

@@ -213,7 +213,9 @@ static const struct muster_params_server_record record = {.server = {.id = {{1, 
                                                           .pid = 1234,
                                                           .started = 99,
                                                           .shard_count = 256,
-                                                          .replicas = 2};
+                                                          .replicas = 2,
+                                                          .cut = UINT64_C(1) << 40,
+                                                          .cut_hash = 77};
 
 #define RECORD_ADDRESS  24u
 #define RECORD_HOST_KEY (RECORD_ADDRESS + MUSTER_PARAMS_ADDRESS_BYTES)
@@ -233,6 +235,8 @@ static void record_check(const uint8_t bytes[MUSTER_PARAMS_SERVER_RECORD_BYTES])
     assert_int_equal(found.started, record.started);
     assert_int_equal(found.shard_count, record.shard_count);
     assert_int_equal(found.replicas, record.replicas);
+    assert_int_equal(found.cut, record.cut);
+    assert_int_equal(found.cut_hash, record.cut_hash);
 }
 
 static void a_record_is_packed_and_unpacked(void **state)

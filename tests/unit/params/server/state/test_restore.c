@@ -15,6 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <muster/log.h>
+
 #include "params/server/core/server_internal.h"
 #include "params/server/seat/seat.h"
 #include "params/snapshot/snapshot.h"
@@ -319,13 +321,32 @@ static void servers_of_a_job_have_the_rows_of_their_shards(void **state)
     }
 }
 
-/* It copies shards from those that are there. */
+/* A log that counts what has become of cuts. */
+struct restore_log {
+    struct muster_log log;
+    unsigned restored, left_out;
+};
+
+static void on_log(struct muster_log *log, enum muster_log_level level, uint64_t wall_ns,
+                   const char *event, const struct muster_field *fields, size_t count)
+{
+    struct restore_log *restores = MUSTER_CONTAINER_OF(log, struct restore_log, log);
+
+    (void)level, (void)wall_ns, (void)fields, (void)count;
+    restores->restored += strcmp(event, "params_restored") == 0;
+    restores->left_out += strcmp(event, "params_restore_left_out") == 0;
+}
+
+/* It copies shards from those that are there, and says so. */
 static void a_server_that_comes_later_restores_nothing(void **state)
 {
+    static const struct muster_log_ops ops = {.write = on_log};
     const struct scene *scene = *state;
+    struct restore_log log = {.log = {.ops = &ops, .level_max = MUSTER_LOG_INFO}};
     static struct params_job job;
 
     params_job_prepare(&job, 1, 1);
+    job.env->log = &log.log;
     params_job_member_open(&job, 0);
     params_job_await_map(&job);
     job.restore = scene->folder;
@@ -335,6 +356,8 @@ static void a_server_that_comes_later_restores_nothing(void **state)
 
     assert_null(job.members[1].server->restore);
     assert_int_equal(job.members[1].server->region->head->table_count, 0);
+    assert_int_equal(log.left_out, 1);
+    assert_int_equal(log.restored, 0);
     params_job_close(&job);
 }
 
