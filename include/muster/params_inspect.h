@@ -82,6 +82,7 @@ struct muster_params_inspection {
     struct muster_params_clocks_state clocks;
     uint64_t lag_frames; /* messages that the slowest of the servers that copy this one has not done yet */
     struct muster_params_cut_told cut;
+    const char *waits; /* why the server does not take part in its job; "": it does */
 };
 
 /** The digest of two servers' rows. */

@@ -126,6 +126,7 @@ static bool job_read(const Muster__Params__V1__InspectResponse *response,
         is_valid = is_valid && id_read(&clocks->slowest, true, &inspection->clocks.slowest) &&
                    name_read(clocks->slowest_name, inspection->clocks.slowest_name);
     }
+    inspection->waits = response->waits;
     inspection->cut = (struct muster_params_cut_told){.folder = NULL};
     if (response->cut != NULL)
         inspection->cut = (struct muster_params_cut_told){

@@ -7,7 +7,12 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <string.h>
+
+#include <muster/channel.h>
+#include <muster/log.h>
+#include <muster/params_inspect.h>
 
 #include "params/server/core/server_internal.h"
 #include "params/snapshot/snapshot.h"
@@ -99,6 +104,78 @@ static bool are_in_one_map(void *data)
     return true;
 }
 
+static void on_inspected(struct muster_params_inspect *inspect, enum muster_rc rc)
+{
+    struct params_scene *scene = inspect->data;
+
+    scene->rc = rc;
+    snprintf(scene->text, sizeof(scene->text), "%s",
+             rc == MUSTER_OK ? inspect->inspection->waits : inspect->error.text);
+    scene->is_done = true;
+}
+
+/* The server tells that it does not take part, and why. */
+static void inspect_expect(struct params_scene *scene, uint32_t server, const char *text)
+{
+    const struct muster_params_inspect_options options = {.deadline_ns = UINT64_MAX};
+    const struct muster_channel_options direct = {0};
+    struct muster_params_inspect inspect = {.data = scene};
+    struct muster_env *env = sim_node_env(scene->client);
+    struct muster_channel *channel;
+    struct muster_error error;
+    char address[MUSTER_ADDRESS_TEXT_BYTES];
+
+    muster_address_format(muster_params_server_address(params_scene_program(scene, server)),
+                          address);
+    sim_enter(scene->client);
+    assert_int_equal(muster_channel_open(env, address, &direct, &channel, &error), MUSTER_OK);
+    assert_int_equal(muster_params_inspect_start(&inspect, env, channel, &options, on_inspected),
+                     MUSTER_OK);
+    sim_leave(scene->client);
+    params_scene_await(scene, 20 * SECOND);
+    if (text[0] == '\0')
+        assert_string_equal(scene->text, "");
+    else if (strstr(scene->text, text) == NULL)
+        fail_msg("%s", scene->text);
+    sim_enter(scene->client);
+    muster_channel_close(channel, NULL);
+    sim_leave(scene->client);
+    assert_true(sim_run_for(scene->world, SECOND));
+}
+
+/* A log that keeps why a server has not drained. */
+struct drain_log {
+    struct muster_log log;
+    unsigned waits;
+    char reason[MUSTER_ERROR_TEXT_BYTES];
+};
+
+static void on_log(struct muster_log *log, enum muster_log_level level, uint64_t wall_ns,
+                   const char *event, const struct muster_field *fields, size_t count)
+{
+    struct drain_log *drains = MUSTER_CONTAINER_OF(log, struct drain_log, log);
+
+    (void)level, (void)wall_ns;
+    drains->waits += strcmp(event, "params_drain_waits") == 0;
+    if (strcmp(event, "params_not_drained") == 0 && count > 0)
+        snprintf(drains->reason, sizeof(drains->reason), "%s", fields[0].text);
+}
+
+static void drain_log_init(struct drain_log *drains)
+{
+    static const struct muster_log_ops ops = {.write = on_log};
+
+    *drains = (struct drain_log){.log = {.ops = &ops, .level_max = MUSTER_LOG_WARN}};
+}
+
+static void on_not_drained(struct muster_params_server *server, enum muster_rc rc)
+{
+    struct params_scene_server *one = muster_params_server_data(server);
+
+    assert_int_equal(rc, MUSTER_DEADLINE_EXCEEDED);
+    one->scene->is_done = true;
+}
+
 static void on_drained(struct muster_params_server *server, enum muster_rc rc)
 {
     struct params_scene_server *one = muster_params_server_data(server);
@@ -107,10 +184,22 @@ static void on_drained(struct muster_params_server *server, enum muster_rc rc)
     one->scene->is_done = true;
 }
 
+/* SIGTERM to the program: it ends well within this time. */
+static void drain_await(struct params_scene *scene, uint32_t number, uint64_t limit_ns)
+{
+    struct muster_params_server *server = sim_node_program(scene->servers[number].node);
+
+    sim_enter(scene->servers[number].node);
+    muster_params_server_drain(server, muster_loop_after_ns(server->env->loop, 60 * SECOND),
+                               on_drained);
+    sim_leave(scene->servers[number].node);
+    assert_true(sim_run_until(scene->world, params_scene_is_done, scene, limit_ns));
+    scene->is_done = false;
+}
+
 static void a_server_that_waits_for_rows_that_are_gone_has_nothing_to_give_away(void **state)
 {
     struct params_scene scene;
-    struct muster_params_server *server;
 
     (void)state;
     job_open(&scene, 1);
@@ -118,13 +207,50 @@ static void a_server_that_waits_for_rows_that_are_gone_has_nothing_to_give_away(
     assert_true(sim_run_for(scene.world, LEASE));
     servers_replace(&scene);
     assert_true(sim_run_for(scene.world, 2 * SECOND));
-    server = sim_node_program(scene.servers[0].node);
-    sim_enter(scene.servers[0].node);
-    muster_params_server_drain(server, muster_loop_after_ns(server->env->loop, 60 * SECOND),
-                               on_drained);
-    sim_leave(scene.servers[0].node);
 
-    assert_true(sim_run_until(scene.world, params_scene_is_done, &scene, 2 * SECOND));
+    drain_await(&scene, 0, 2 * SECOND);
+    params_scene_close(&scene);
+}
+
+static void a_server_without_rows_ends_while_the_registry_is_away(void **state)
+{
+    struct params_scene scene;
+
+    (void)state;
+    job_open(&scene, SERVERS);
+    registry_stage_kill(scene.registry);
+    servers_kill(&scene);
+    servers_replace(&scene);
+    assert_true(sim_run_for(scene.world, 2 * SECOND));
+
+    drain_await(&scene, 0, 2 * SECOND);
+    registry_stage_restart(scene.registry);
+    params_scene_close(&scene);
+}
+
+/* Its rows would end with it, though the other one could take them when the registry is back. */
+static void a_server_with_rows_waits_for_the_registry_and_names_it(void **state)
+{
+    struct params_scene scene;
+    struct drain_log log;
+
+    (void)state;
+    job_open(&scene, 1);
+    registry_stage_kill(scene.registry);
+    assert_true(sim_run_for(scene.world, 2 * SECOND));
+    drain_log_init(&log);
+    sim_node_env(scene.servers[0].node)->log = &log.log;
+    sim_enter(scene.servers[0].node);
+    muster_params_server_drain(
+        sim_node_program(scene.servers[0].node),
+        muster_loop_after_ns(sim_node_env(scene.servers[0].node)->loop, 10 * SECOND),
+        on_not_drained);
+    sim_leave(scene.servers[0].node);
+    assert_true(sim_run_until(scene.world, params_scene_is_done, &scene, 20 * SECOND));
+
+    assert_int_equal(log.waits, 1);
+    assert_non_null(strstr(log.reason, "the registry at " REGISTRY_STAGE_ENDPOINT " is away"));
+    registry_stage_restart(scene.registry);
     params_scene_close(&scene);
 }
 
@@ -341,11 +467,14 @@ static void a_server_that_knows_no_map_says_that_the_registry_is_away(void **sta
 
     (void)state;
     job_open(&scene, SERVERS);
+    params_scene_client(&scene);
     registry_stage_kill(scene.registry);
     sim_kill(scene.servers[1].node);
     params_scene_serve(&scene, 1);
     assert_true(sim_run_until(scene.world, is_away, &scene, 20 * SECOND));
     health_expect(&scene, 0, NULL);
+    inspect_expect(&scene, 1, "the registry at " REGISTRY_STAGE_ENDPOINT " is away");
+    inspect_expect(&scene, 0, "");
     registry_stage_restart(scene.registry);
     assert_true(sim_run_until(scene.world, are_in_one_map, &scene, 60 * SECOND));
 
@@ -358,6 +487,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(servers_of_a_job_whose_rows_are_gone_end_with_an_error),
         cmocka_unit_test(a_server_that_waits_for_rows_that_are_gone_has_nothing_to_give_away),
+        cmocka_unit_test(a_server_without_rows_ends_while_the_registry_is_away),
+        cmocka_unit_test(a_server_with_rows_waits_for_the_registry_and_names_it),
         cmocka_unit_test(a_server_that_comes_back_in_its_memory_ends_the_wait),
         cmocka_unit_test(a_job_of_which_one_server_lives_goes_on),
         cmocka_unit_test(a_job_begins_anew_by_force_without_rows),

@@ -98,7 +98,7 @@ static bool settings_check(const struct inspect_settings *settings, int *ret_exi
     return false;
 }
 
-/* Servers that have not answered are named, whatever is printed. */
+/* Servers that have not answered, or do not take part, are named, whatever is printed. */
 static int answers_check(const struct inspect_job *job)
 {
     int code = EXIT_OK;
@@ -106,10 +106,14 @@ static int answers_check(const struct inspect_job *job)
     for (uint32_t i = 0; i < job->server_count; i++) {
         struct muster_error error = job->servers[i].error;
 
-        if (job->servers[i].has_answered)
+        if (job->servers[i].has_answered && job->servers[i].waits[0] == '\0')
             continue;
-        muster_error_set(&error, error.rc, "%s: %.160s", job->servers[i].address,
-                         job->servers[i].error.text);
+        if (job->servers[i].has_answered)
+            muster_error_set(&error, MUSTER_UNAVAILABLE, "%s does not take part in its job: %s",
+                             job->servers[i].address, job->servers[i].waits);
+        else
+            muster_error_set(&error, error.rc, "%s: %.160s", job->servers[i].address,
+                             job->servers[i].error.text);
         code = command_fail("params inspect", &error);
     }
     return code;

@@ -29,6 +29,7 @@ struct inspect_server {
     bool has_rates; /* the same process has answered twice */
     double pushed_rows_per_s, pulled_rows_per_s;
     struct muster_error error; /* unless it has answered */
+    char waits[MUSTER_ERROR_TEXT_BYTES]; /* why it does not take part in its job; "": it does */
     /* The question that is being asked. */
     struct muster_channel *channel;
     struct muster_params_inspect question;

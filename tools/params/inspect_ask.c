@@ -107,6 +107,8 @@ static void answer_add(struct inspect_server *server, const struct muster_params
     server->incarnation = found->incarnation;
     server->stats = found->stats;
     server->lag_frames = found->lag_frames;
+    snprintf(server->waits, sizeof(server->waits), "%s",
+             found->waits[0] != '\0' || found->map != 0 ? found->waits : "it knows no map of it");
     job->sources = found->stats.sources > job->sources ? found->stats.sources : job->sources;
     for (size_t i = 0; i < found->table_count; i++)
         table_add(job, &found->tables[i]);

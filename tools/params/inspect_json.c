@@ -66,6 +66,8 @@ static struct muster_json *server_new(const struct inspect_server *server)
         is_made = server->has_answered
                       ? answer_set(json, server)
                       : muster_json_set(json, "error", muster_json_text_new(server->error.text));
+    if (is_made && server->waits[0] != '\0')
+        is_made = muster_json_set(json, "waits", muster_json_text_new(server->waits));
     if (is_made)
         return json;
     muster_json_free(json);

@@ -15,14 +15,17 @@ static void on_put(struct muster_registry_op *op, enum muster_rc rc)
 
     if (registration->is_closing)
         return;
+    if (rc != MUSTER_NOT_FOUND)
+        muster_params_registry_note(registration, rc, &op->error);
     if (rc == MUSTER_OK) {
         registration->registering = MUSTER_PARAMS_REGISTERING_DONE;
         if (registration->is_changed)
             key_put(registration);
         return;
     }
-    MUSTER_LOG(registration->server->env, WARN, "params_server_not_registered", "reason",
-               op->error.text);
+    MUSTER_LOG(registration->server->env, WARN, "params_server_not_registered", "registry",
+               registration->endpoints, "reason",
+               rc != MUSTER_NOT_FOUND ? registration->away.text : op->error.text);
     if (rc == MUSTER_NOT_FOUND) { /* the lease has run out: a new one */
         muster_registry_lease_stop(&registration->lease);
         registration->has_lease = false;
@@ -66,12 +69,13 @@ static void on_granted(struct muster_registry_lease *lease, enum muster_rc rc)
     registration->has_lease = rc == MUSTER_OK;
     if (registration->is_closing)
         return;
+    muster_params_registry_note(registration, rc, &lease->error);
     if (rc == MUSTER_OK) {
         key_put(registration);
         return;
     }
-    MUSTER_LOG(registration->server->env, WARN, "params_server_not_registered", "reason",
-               lease->error.text);
+    MUSTER_LOG(registration->server->env, WARN, "params_server_not_registered", "registry",
+               registration->endpoints, "reason", registration->away.text);
     put_retry(registration);
 }
 

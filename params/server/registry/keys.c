@@ -117,14 +117,13 @@ static void on_range(struct muster_registry_op *op, enum muster_rc rc)
 
     if (registration->is_closing)
         return;
+    muster_params_registry_note(registration, rc, &op->error);
     if (rc != MUSTER_OK) {
-        MUSTER_LOG(registration->server->env, WARN, "params_registry_not_read", "reason",
-                   op->error.text);
-        registration->away = op->error;
+        MUSTER_LOG(registration->server->env, WARN, "params_registry_not_read", "registry",
+                   registration->endpoints, "reason", registration->away.text);
         muster_params_keys_read_later(registration);
         return;
     }
-    registration->away.rc = MUSTER_OK;
     if (muster_params_former_job_stops(registration, op) ||
         muster_params_fence_delays(registration, op))
         return;

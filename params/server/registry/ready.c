@@ -1,6 +1,19 @@
 /* Whether a server takes part in its job: for health pages. */
 #include "params/server/registry/registration_internal.h"
 
+void muster_params_registry_note(struct muster_params_registration *registration, enum muster_rc rc,
+                                 const struct muster_error *error)
+{
+    registration->away.rc = MUSTER_OK;
+    if (rc == MUSTER_UNIMPLEMENTED)
+        muster_error_set(&registration->away, rc, "%s is not a registry: %.100s",
+                         registration->endpoints, error->text);
+    else if (rc != MUSTER_OK)
+        muster_error_set(&registration->away, rc, "the registry at %s is away: %.100s",
+                         registration->endpoints, error->text);
+    muster_task_post(&registration->look, registration->server->env->loop);
+}
+
 static enum muster_rc unready_describe(const struct muster_params_registration *registration,
                                        struct muster_error *ret_error)
 {
@@ -17,10 +30,7 @@ static enum muster_rc unready_describe(const struct muster_params_registration *
         return MUSTER_UNAVAILABLE;
     }
     if (registration->away.rc != MUSTER_OK)
-        return muster_error_set(ret_error, MUSTER_UNAVAILABLE,
-                                "the registry at %s is away, and the server knows no map of its "
-                                "job: %s",
-                                registration->endpoints, registration->away.text);
+        return muster_error_set(ret_error, MUSTER_UNAVAILABLE, "%s", registration->away.text);
     if (server->restore != NULL && registration->is_known && registration->map_revision != 0)
         return muster_error_set(ret_error, MUSTER_UNAVAILABLE, "the server restores its cut");
     if (registration->is_known)
@@ -29,9 +39,7 @@ static enum muster_rc unready_describe(const struct muster_params_registration *
                                 "are there",
                                 registration->expected, registration->peer_count);
     return muster_error_set(ret_error, MUSTER_UNAVAILABLE,
-                            "the registry at %s has not answered yet, and the server knows no map "
-                            "of its job",
-                            registration->endpoints);
+                            "the registry at %s has not answered yet", registration->endpoints);
 }
 
 enum muster_rc muster_params_server_check(const struct muster_params_server *server,

@@ -60,23 +60,48 @@ static bool has_nobody(struct muster_params_registration *registration)
     return missing == NULL;
 }
 
+/* Nobody has heard of it, and its memory has no rows; or all rows of the job have gone. */
+static bool has_no_part(const struct muster_params_registration *registration)
+{
+    const struct muster_params_server *server = registration->server;
+
+    return server->map == NULL &&
+           (registration->is_known || registration->is_lost ||
+            (!registration->has_lease && server->region->head->table_count == 0));
+}
+
 /* It has nothing that others could need, or there is nobody who could take it. */
 static bool is_drained(struct muster_params_registration *registration)
 {
     const struct muster_params_server *server = registration->server;
     const struct muster_params_map *map = server->map;
 
-    return (registration->is_known || registration->is_lost) &&
-           (map == NULL || !muster_params_map_has_server(map, server->place) ||
-            has_nobody(registration));
+    return has_no_part(registration) ||
+           (map != NULL && registration->is_known &&
+            (!muster_params_map_has_server(map, server->place) || has_nobody(registration)));
+}
+
+/* The map cannot change while the registry is away. */
+static void cut_off_tell(struct muster_params_registration *registration)
+{
+    bool is_cut_off = muster_params_registration_away(registration->server) != NULL;
+
+    if (is_cut_off && !registration->is_cut_off)
+        MUSTER_LOG(registration->server->env, WARN, "params_drain_waits", "registry",
+                   registration->endpoints, "reason", registration->away.text);
+    registration->is_cut_off = is_cut_off;
 }
 
 static void drain_check(struct muster_params_registration *registration)
 {
     muster_params_registration_fn *left = registration->left;
 
-    if (left == NULL || !is_drained(registration))
+    if (left == NULL)
         return;
+    if (!is_drained(registration)) {
+        cut_off_tell(registration);
+        return;
+    }
     registration->left = NULL;
     left(registration->server);
 }
@@ -169,6 +194,14 @@ enum muster_rc muster_params_registration_open(struct muster_params_server *serv
     muster_params_entry_register(registration);
     muster_params_keys_read(registration);
     return MUSTER_OK;
+}
+
+const char *muster_params_registration_away(const struct muster_params_server *server)
+{
+    const struct muster_params_registration *registration = server->registration;
+
+    return registration != NULL && registration->away.rc != MUSTER_OK ? registration->away.text
+                                                                      : NULL;
 }
 
 const char *muster_params_registration_reach(const struct muster_params_server *server)

@@ -17,6 +17,8 @@ bool muster_params_registration_has_heir(const struct muster_params_server *serv
  * Borrows from the map. */
 const struct muster_params_map_server *muster_params_registration_missing(
     const struct muster_params_server *server);
+/** Why the registry cannot be asked; NULL: it answers. Borrowed. */
+const char *muster_params_registration_away(const struct muster_params_server *server);
 /** "HOST:PORT" by which others, and this server itself, connect to it. Borrowed. */
 const char *muster_params_registration_reach(const struct muster_params_server *server);
 typedef void muster_params_registration_fn(struct muster_params_server *server);

@@ -14,6 +14,8 @@
 #define MUSTER_PARAMS_SERVER_LEASE_TTL_S  3u
 #define MUSTER_PARAMS_REGISTRY_TIMEOUT_NS (5 * MUSTER_NS_PER_S)
 #define MUSTER_PARAMS_REGISTRY_RETRY_NS   (200 * MUSTER_NS_PER_MS)
+#define MUSTER_PARAMS_REGISTRY_WRONG_NS                                                            \
+    (5 * MUSTER_NS_PER_S) /* pause where something else answers */
 
 /** A server that has a key. */
 struct muster_params_peer {
@@ -45,7 +47,7 @@ struct muster_params_registration {
     bool is_new_by_force;
     muster_params_failed_fn *failed; /* NULL: nobody hears of it */
     char endpoints[128];             /* of the registry, for people */
-    struct muster_error away;        /* its last answer, where that was an error */
+    struct muster_error away;        /* its last answer, where that was an error: for people */
     /* Its own key. */
     enum muster_params_registering registering;
     bool is_changed; /* since the key was put */
@@ -80,6 +82,7 @@ struct muster_params_registration {
     bool is_our_turn;
     muster_params_registration_fn *left; /* NULL: it does not leave, or has */
     bool is_waiting;                     /* to leave, for a server that is dead */
+    bool is_cut_off;                     /* likewise, for the registry */
     struct muster_params_departures departures;
     muster_params_registration_fn *closed;
     bool is_closing;
@@ -96,7 +99,10 @@ static inline void muster_params_registry_retry(struct muster_params_registratio
 {
     struct muster_loop *loop = registration->server->env->loop;
 
-    muster_timer_start(timer, loop, muster_loop_after_ns(loop, MUSTER_PARAMS_REGISTRY_RETRY_NS));
+    muster_timer_start(timer, loop,
+                       muster_loop_after_ns(loop, registration->away.rc == MUSTER_UNIMPLEMENTED
+                                                      ? MUSTER_PARAMS_REGISTRY_WRONG_NS
+                                                      : MUSTER_PARAMS_REGISTRY_RETRY_NS));
 }
 
 static inline struct muster_bytes muster_params_text_bytes(const char *text)
@@ -124,6 +130,12 @@ bool muster_params_server_key_parse(const struct muster_params_registration *reg
                                     struct muster_bytes key, struct muster_incarnation *ret_id);
 bool muster_params_key_is_map(const struct muster_params_registration *registration,
                               struct muster_bytes key);
+
+/* --- ready.c --- */
+
+/** The registry has answered, or has not: whoever waits for it can say so. error is for rc other than OK. */
+void muster_params_registry_note(struct muster_params_registration *registration, enum muster_rc rc,
+                                 const struct muster_error *error);
 
 /* --- entry.c --- */
 

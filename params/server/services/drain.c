@@ -24,8 +24,12 @@ static void shards_left(const struct muster_params_server *server, enum muster_r
                         struct muster_error *ret_error)
 {
     const struct muster_params_map_server *missing = muster_params_registration_missing(server);
+    const char *away = muster_params_registration_away(server);
 
-    if (missing != NULL)
+    if (away != NULL)
+        muster_error_set(ret_error, rc,
+                         "not all shards could be given to other servers in time: %.150s", away);
+    else if (missing != NULL)
         muster_error_set(ret_error, rc,
                          "not all shards could be given to other servers in time: the one at %s, "
                          "which has shards, too, is not there",

@@ -25,6 +25,7 @@ struct inspection {
     struct muster_params_servers_proto servers;
     Muster__Params__V1__Clocks clocks;
     Muster__Params__V1__Cut cut;
+    struct muster_error waits;
     uint32_t key_count;
     uint64_t keys[]; /* of the table `first` */
 };
@@ -186,6 +187,8 @@ static void job_fill(struct inspection *inspection, Muster__Params__V1__InspectR
     response->id.len = sizeof(server->region->head->id.bytes);
     response->clocks = &inspection->clocks;
     response->lag_frames = muster_params_followers_lag(server);
+    if (muster_params_server_check(server, &inspection->waits) != MUSTER_OK)
+        response->waits = inspection->waits.text;
     if (server->cut.saved.folder[0] == '\0')
         return;
     muster__params__v1__cut__init(&inspection->cut);

@@ -208,6 +208,34 @@ static void a_server_beside_others_with_another_number_of_shards_fails(void **st
     muster_mem_free(job->env->mem, map);
 }
 
+static bool is_unready(void *data)
+{
+    struct muster_error error;
+
+    return muster_params_server_check(data, &error) == MUSTER_UNAVAILABLE &&
+           strstr(error.text, "is not a registry: ") != NULL;
+}
+
+/* The address of another server of parameters, for example. */
+static void a_service_that_is_not_a_registry_is_told_of_by_its_address(void **state)
+{
+    struct params_job *job = *state;
+    char endpoints[sizeof(job->registry.endpoints)];
+    struct muster_error error;
+
+    strcpy(endpoints, job->registry.endpoints);
+    strcpy(job->registry.endpoints, job->members[0].address);
+    params_job_member_open(job, 1);
+    job->count = 2;
+    strcpy(job->registry.endpoints, endpoints);
+    test_env_run_until(job->env, is_unready, job->members[1].server);
+
+    assert_int_equal(muster_params_server_check(job->members[1].server, &error),
+                     MUSTER_UNAVAILABLE);
+    assert_non_null(strstr(error.text, job->members[0].address));
+    assert_int_equal(muster_params_server_check(job->members[0].server, &error), MUSTER_OK);
+}
+
 /* --- A process that died while it changed the map --- */
 
 static bool has_map(void *data)
@@ -265,6 +293,7 @@ int main(void)
         CASE(a_server_of_another_host_is_left_to_its_lease),
         CASE(a_server_with_another_number_of_shards_gets_none),
         CASE(a_server_beside_others_with_another_number_of_shards_fails),
+        CASE(a_service_that_is_not_a_registry_is_told_of_by_its_address),
         CASE(a_change_of_the_map_is_noted_until_its_outcome_is_known),
         CASE(a_late_change_of_a_dead_process_does_not_count),
     };
