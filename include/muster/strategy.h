@@ -320,7 +320,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_close_checked(
  * A program that ends without close (exit, return from main, an exception) does this by itself if it is
  * in the middle of a step, and else leaves as one that is not done: `muster run` names who does so
  * with exit code 0 after begin, or before the others have done their steps. Not at _exit and at
- * signals: those tell the others as soon as the system has taken the process down.
+ * signals: those tell the others as soon as the system has taken the process down. A job whose workers have all
+ * ended with 0 so, in a step or by _exit, has failed.
  */
 MUSTER_API void muster_strategy_abandon(struct muster_strategy *strategy, const char *text);
 

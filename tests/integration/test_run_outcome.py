@@ -126,6 +126,27 @@ class Ended(unittest.TestCase):
                 self.assertEqual(done.stderr.count("worker:1 ended with exit code 0 in step 50, which it had begun"), where == "begin:50", done.stderr)
                 self.assertEqual(result["tasks"][1]["left_in_step" if where == "begin:50" else "left_after_step"], 50)
 
+    def test_who_ends_by_underscore_exit_is_named_too(self):
+        done = run("-n", "3", "--json", "-", script="exec $STEPPER 400", STEPPER_QUITS="begin:50", STEPPER_QUITS_BY="_exit")
+        result = json.loads(done.stdout.splitlines()[-1])
+        self.assertEqual((done.returncode, result["steps"], result["restarts"]), (0, 400, 0), done.stderr)
+        self.assertRegex(done.stderr, r"worker:1 ended with exit code 0 and without close, by _exit, after step \d+ as last reported")
+        self.assertRegex(done.stderr, r"worker:1 left after step \d+ with exit code 0 as last reported, by _exit and without close")
+        self.assertLess(result["tasks"][1]["left_after_step"], 50)
+
+    def test_a_job_that_all_workers_leave_in_their_work_is_no_success(self):
+        for where, way in (("begin:50", {}), ("begin:50", {"STEPPER_QUITS_BY": "_exit"}), ("commit:50", {"STEPPER_QUITS_BY": "_exit"})):
+            with self.subTest(where=where, way=way):
+                done = run("-n", "2", "--json", "-", script="exec $STEPPER 400", STEPPER_QUITS=where, STEPPER_ALL_QUIT="1", **way)
+                result = json.loads(done.stdout.splitlines()[-1])
+                self.assertEqual((done.returncode, result["exit_code"], result["identical"]), (1, 1, None), done.stderr)
+                self.assertIn("no worker has done the job's work: those with the most steps have ended with 0 without close, "
+                              "exit code of this run 1", done.stderr)
+
+    def test_an_end_with_0_behind_a_commit_of_all_says_that_the_work_is_done(self):
+        done = run("-n", "2", "--json", "-", script="exec $STEPPER 40", STEPPER_QUITS="commit:40", STEPPER_ALL_QUIT="1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_who_ends_with_0_without_close_behind_its_work_is_not_named(self):
         done = run("-n", "3", "--json", "-", script="exec $STEPPER 40", STEPPER_QUITS="commit:40")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -4,7 +4,8 @@
  * STEPPER_HURRY=FILE it takes its time until there is, STEPPER_LINGER_MS (5) for each step; with
  * STEPPER_DIES rank 1 kills itself behind the first step of each life; with STEPPER_ERRS=begin:N or
  * all_reduce:N rank 1's first life has an error of its own in step N, behind that call, and closes;
- * with STEPPER_QUITS=begin:N or commit:N it calls exit(0) there; with STEPPER_CRASHES=segv:N or
+ * with STEPPER_QUITS=begin:N or commit:N it calls exit(0) there, and so does every rank with STEPPER_ALL_QUIT; with
+ * STEPPER_QUITS_BY=_exit it calls that; with STEPPER_CRASHES=segv:N or
  * abrt:N it is ended in step N by that signal, of a real cause; with STEPPER_GAPS everybody says
  * how long it has waited for each step's result since the one before; with STEPPER_IGNORES it ends with 0 although
  * close says that the last checkpoint failed. */
@@ -39,7 +40,8 @@ static bool strategy_errs(const struct muster_strategy *strategy, const char *va
     char here[40];
 
     snprintf(here, sizeof(here), "%s:%llu", call, (unsigned long long)step);
-    return wish != NULL && strcmp(wish, here) == 0 && muster_strategy_rank(strategy) == 1 &&
+    return wish != NULL && strcmp(wish, here) == 0 &&
+           (muster_strategy_rank(strategy) == 1 || getenv("STEPPER_ALL_QUIT") != NULL) &&
            life != NULL && strcmp(life, "0") == 0;
 }
 
@@ -56,8 +58,11 @@ static void strategy_crash(const struct muster_strategy *strategy, uint64_t step
 
 static void quit_in_step(const struct muster_strategy *strategy, const char *call, uint64_t step)
 {
-    if (strategy_errs(strategy, "STEPPER_QUITS", call, step))
-        exit(0);
+    if (!strategy_errs(strategy, "STEPPER_QUITS", call, step))
+        return;
+    if (getenv("STEPPER_QUITS_BY") != NULL)
+        _exit(0);
+    exit(0);
 }
 
 static double now_ms(void)

@@ -255,7 +255,9 @@ static void tell_unclosed(struct run *run, const struct run_outcome *outcome)
                 RUN_FIELDS(MUSTER_FIELD("task", task->name), MUSTER_FIELD("step", task->left_step)),
                 "%s left %s step %llu with exit code 0%s", task->name,
                 task->is_in_step ? "in" : "after", (unsigned long long)task->left_step,
-                task->is_in_step ? ", without commit or close" : ", before the job's end");
+                task->is_in_step  ? ", without commit or close"
+                : task->is_silent ? " as last reported, by _exit and without close"
+                                  : ", before the job's end");
     }
 }
 
@@ -275,6 +277,11 @@ void run_summary_print(struct run *run)
         run_tell(run, "all workers ended with 0 after %llu restart%s in %.1f s",
                  (unsigned long long)run->restarts, plural_of(run->restarts), seconds_of(run));
     tell_unclosed(run, &outcome);
+    if (run_outcome_is_undone(run) && run->stop_signal == 0)
+        run_log_error(
+            "no worker has done the job's work: those with the most steps have ended with 0 "
+            "without close, exit code of this run %d",
+            run->exit_code);
     if (run_preemption_find(run) == NULL || !run_outcome_is_idle(run)) /* it had not begun */
         tell_part(run);
     print_unreached(run);

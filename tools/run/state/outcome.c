@@ -61,10 +61,56 @@ bool run_outcome_is_foreign(const struct run *run)
     return dead > 1 && !run->settings.is_gang && !run->is_misuse;
 }
 
+/* The library tells of its activity from open to close; its last report is of close. */
+bool run_outcome_is_silent(const struct run_task *task)
+{
+    bool is_open = task->activity.life == task->lives && task->activity.state[0] != '\0' &&
+                   strcmp(task->activity.state, "close") != 0;
+
+    return is_open && task->wait_status == 0 && task->has_committed && !task->has_result &&
+           !task->is_unclosed && !task->is_too_late;
+}
+
+/* The task is not done, for sure or as far as is known. */
+static bool has_left_its_work(const struct run_task *task)
+{
+    return task->state == RUN_TASK_LEFT && task->wait_status == 0 && !task->is_too_late &&
+           !task->has_result && task->is_unclosed && (task->is_in_step || task->is_silent);
+}
+
+/* Close, or an end with 0 behind a commit, says that the work is done: after so many steps. */
+static bool has_ended_its_work(const struct run_task *task, uint64_t steps)
+{
+    bool is_unclosed = task->is_unclosed && !task->is_in_step && !task->is_silent;
+
+    return task->state == RUN_TASK_LEFT && !task->is_too_late &&
+           ((task->has_result && task->steps >= steps) ||
+            (is_unclosed && task->wait_status == 0 && task->left_step >= steps));
+}
+
+bool run_outcome_is_undone(const struct run *run)
+{
+    bool is_undone = false;
+    uint64_t steps = 0;
+
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        const struct run_task *task = &run->tasks[i];
+
+        if (!has_left_its_work(task))
+            continue;
+        is_undone = true;
+        steps = task->step > steps ? task->step : steps;
+    }
+    for (uint32_t i = 0; i < run->task_count && is_undone; i++)
+        is_undone = !has_ended_its_work(&run->tasks[i], steps);
+    return is_undone;
+}
+
 bool run_outcome_has_left_early(const struct run_outcome *outcome, const struct run_task *task)
 {
     return task->state == RUN_TASK_LEFT && task->is_unclosed && !task->has_result &&
-           task->wait_status == 0 && (task->is_in_step || task->left_step < outcome->steps);
+           task->wait_status == 0 &&
+           (task->is_in_step || task->is_silent || task->left_step < outcome->steps);
 }
 
 bool run_outcome_is_final(const struct run_outcome *outcome, const struct run_task *task)

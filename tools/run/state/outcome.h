@@ -25,6 +25,11 @@ bool run_outcome_is_idle(const struct run *run);
 bool run_outcome_is_foreign(const struct run *run);
 /** The last step that a worker has reported as committed, since the job last began. */
 uint64_t run_outcome_committed(const struct run *run);
+/** A member of this life has ended with 0, and has said neither that it closes nor that it ends without close. */
+bool run_outcome_is_silent(const struct run_task *task);
+/** Tasks ended with 0 in the middle of a step, or without a word, and no task has ended its work behind them: nobody
+ * has done what the job was for. */
+bool run_outcome_is_undone(const struct run *run);
 /** The task ended with 0 and without close, in the middle of a step or before the others had done theirs. */
 bool run_outcome_has_left_early(const struct run_outcome *outcome, const struct run_task *task);
 /** The task has a result, and no task did more steps. */

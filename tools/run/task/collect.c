@@ -9,6 +9,7 @@
 
 #include "run/output/output.h"
 #include "run/registry/registry.h"
+#include "run/state/outcome.h"
 #include "run/task/guard.h"
 #include "run/task/keeper.h"
 #include "run/task/restart.h"
@@ -69,6 +70,10 @@ void run_task_collect(struct run_task *task)
         task->wait_status = W_EXITCODE(1, 0);
     if (task->is_preempted && task->wait_status == 0) /* and the same */
         task->wait_status = W_EXITCODE(MUSTER_EXIT_PREEMPTED, 0);
+    if (run_outcome_is_silent(task)) {
+        task->is_unclosed = task->is_silent = true;
+        task->left_step = task->step;
+    }
     task_confirm_death(task, task->wait_status);
     if (task->pid > 0 && !is_swept)
         kill(-task->pid, SIGKILL);

@@ -98,7 +98,7 @@ static void task_start(struct run_task *task)
     task->has_committed = false;
     task->is_loss_told = task->is_loss_owed = false;
     task->member_from = task->left_step = 0;
-    task->is_unclosed = task->is_in_step = false;
+    task->is_unclosed = task->is_in_step = task->is_silent = false;
     task->born_epoch = run->epoch_last;
     task->is_too_late = task->is_refused = false;
     task->is_preempted = task->is_saved = false;
@@ -447,7 +447,16 @@ static void tell_foreign(struct run_task *task)
  * hear of it. */
 static void tell_unclosed(struct run_task *task)
 {
-    if (!task->is_unclosed || !task->is_in_step || task->wait_status != 0)
+    if (!task->is_unclosed || task->wait_status != 0)
+        return;
+    if (task->is_silent)
+        run_log(task->run, MUSTER_LOG_WARN, "left_unclosed",
+                RUN_FIELDS(MUSTER_FIELD("task", task->name), MUSTER_FIELD("step", task->left_step)),
+                "%s ended with exit code 0 and without close, by _exit, after step %llu as last "
+                "reported: "
+                "it has left the job, and is not started again",
+                task->name, (unsigned long long)task->left_step);
+    if (!task->is_in_step)
         return;
     run_log(task->run, MUSTER_LOG_WARN, "left_in_step",
             RUN_FIELDS(MUSTER_FIELD("task", task->name), MUSTER_FIELD("step", task->left_step)),

@@ -122,6 +122,68 @@ static void two_deaths_without_a_report_are_of_other_programs(void **state)
     assert_false(run_outcome_is_foreign(&run));
 }
 
+static void who_has_left_by_exit_is_done_only_behind_a_commit(void **state)
+{
+    enum { CLOSED, BEHIND_COMMIT, IN_STEP, SILENT, TOO_LATE };
+    static const struct {
+        const char *name;
+        int ends[TASKS];
+        uint64_t steps[TASKS];
+        bool is_undone;
+    } rows[] = {
+        {"all have closed", {CLOSED, CLOSED, CLOSED}, {9, 9, 9}, false},
+        {"one has left in a step, early", {CLOSED, IN_STEP, CLOSED}, {9, 4, 9}, false},
+        {"one has left without a word", {CLOSED, SILENT, CLOSED}, {9, 4, 9}, false},
+        {"all have left in a step", {IN_STEP, IN_STEP, IN_STEP}, {4, 4, 4}, true},
+        {"all have left without a word", {SILENT, SILENT, SILENT}, {4, 4, 4}, true},
+        {"all behind a commit", {BEHIND_COMMIT, BEHIND_COMMIT, BEHIND_COMMIT}, {9, 9, 9}, false},
+        {"one behind the last commit", {BEHIND_COMMIT, SILENT, IN_STEP}, {9, 9, 8}, false},
+        {"one behind a former commit", {BEHIND_COMMIT, IN_STEP, IN_STEP}, {3, 9, 9}, true},
+        {"one closed early", {CLOSED, SILENT, SILENT}, {3, 9, 9}, true},
+        {"one was too late", {TOO_LATE, SILENT, SILENT}, {9, 9, 9}, true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        print_message("%s\n", rows[i].name);
+        for (uint32_t t = 0; t < TASKS; t++) {
+            tasks[t] = (struct run_task){.state = RUN_TASK_LEFT,
+                                         .uses_muster = true,
+                                         .step = rows[i].steps[t],
+                                         .left_step = rows[i].steps[t],
+                                         .is_unclosed = rows[i].ends[t] != CLOSED,
+                                         .is_in_step = rows[i].ends[t] == IN_STEP,
+                                         .is_silent = rows[i].ends[t] == SILENT,
+                                         .is_too_late = rows[i].ends[t] == TOO_LATE};
+            if (rows[i].ends[t] == CLOSED)
+                put_result(t, rows[i].steps[t], "a");
+        }
+        assert_int_equal(run_outcome_is_undone(&run), rows[i].is_undone);
+    }
+}
+
+static void who_ends_without_a_word_is_silent(void **state)
+{
+    struct run_task *task = &tasks[0];
+
+    (void)state;
+    task->lives = task->activity.life = 2;
+    strcpy(task->activity.state, "compute");
+    task->has_committed = true;
+    assert_true(run_outcome_is_silent(task));
+    task->wait_status = 256;
+    assert_false(run_outcome_is_silent(task));
+    task->wait_status = 0;
+    task->is_unclosed = true;
+    assert_false(run_outcome_is_silent(task));
+    task->is_unclosed = false;
+    strcpy(task->activity.state, "close");
+    assert_false(run_outcome_is_silent(task));
+    strcpy(task->activity.state, "outside");
+    task->lives = 3;
+    assert_false(run_outcome_is_silent(task));
+}
+
 #define CASE(name) cmocka_unit_test_setup(name, set_up)
 
 int main(void)
@@ -131,6 +193,8 @@ int main(void)
         CASE(weights_are_compared_after_the_last_step),
         CASE(without_a_result_the_steps_are_those_that_were_committed),
         CASE(two_deaths_without_a_report_are_of_other_programs),
+        CASE(who_has_left_by_exit_is_done_only_behind_a_commit),
+        CASE(who_ends_without_a_word_is_silent),
     };
 
     return cmocka_run_group_tests_name("outcome", tests, NULL, NULL);
