@@ -187,9 +187,10 @@ static void print_failure(struct run *run)
     if (task->is_refused)
         fprintf(report.file, "  reason     %s\n", task->refusal);
     else if (run_outcome_is_foreign(run))
-        fprintf(report.file,
-                "  reason     no worker has reported anything: these programs do not use muster: "
-                "give --restart all\n");
+        fprintf(
+            report.file,
+            "  reason     no worker has opened a strategy before its end, see the output; only if "
+            "these programs do not use muster, give --restart all\n");
     if (task->trace_file != NULL)
         fprintf(report.file, "  flight recorder: %s; look at it with `muster trace %s`\n",
                 task->trace_file, task->trace_file);

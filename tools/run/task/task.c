@@ -439,8 +439,10 @@ static void tell_foreign(struct run_task *task)
     if (run->is_foreign_told || task->misuse_code != 0 || !run_outcome_is_foreign(run))
         return;
     run->is_foreign_told = true;
-    run_tell(run, "these programs do not use muster: give --restart all, which starts all of them "
-                  "again together");
+    run_tell(
+        run,
+        "no worker has opened a strategy before its end, their output may say why; only if these "
+        "programs do not use muster, give --restart all, which starts all of them again together");
 }
 
 /* An exit code of 0 is a leave, in the middle of a step too; a program that does so by mistake must
