@@ -409,6 +409,14 @@ void muster_report_preempted(struct muster_report *report, uint64_t step, bool i
     send_line(report, &line);
 }
 
+void muster_report_skipped(struct muster_report *report, uint64_t step)
+{
+    struct line line = {.length = 0};
+
+    line_add(&line, "{\"report\":\"skipped\",\"step\":%" PRIu64, step);
+    send_line(report, &line);
+}
+
 void muster_report_over(struct muster_report *report)
 {
     struct line line = {.length = 0};

@@ -95,6 +95,8 @@ void muster_report_refused(struct muster_report *report, const char *why);
 void muster_report_preempted(struct muster_report *report, uint64_t step, bool is_saved);
 /** This process ends, and the last checkpoint, of `step`, is not whole: no success whatever its exit code. */
 void muster_report_unsaved(struct muster_report *report, uint64_t step, const char *why);
+/** This process has committed `step` without an operation that others wait for. */
+void muster_report_skipped(struct muster_report *report, uint64_t step);
 /** This process came back to a job that has ended. */
 void muster_report_over(struct muster_report *report);
 void muster_report_result(struct muster_report *report, const struct muster_report_result *result,

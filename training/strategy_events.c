@@ -207,9 +207,18 @@ static void on_failed(void *data, const struct muster_error *error)
         muster_strategy_dump_trace(strategy, error->text);
 }
 
+/* The others end by it: the launcher must not take what this member has for the result of all. */
+static void on_skipped(void *data, uint64_t step)
+{
+    struct muster_strategy *strategy = data;
+
+    muster_report_skipped(strategy->report, step);
+}
+
 const struct muster_node_events muster_strategy_node_events = {
     .on_view = on_view,
     .on_ready = on_ready,
     .on_excluded = on_excluded,
     .on_failed = on_failed,
+    .on_skipped = on_skipped,
 };

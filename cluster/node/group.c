@@ -65,6 +65,14 @@ static void on_ended(void *data)
         muster_node_post(node, &event, NULL);
 }
 
+static void on_skipped(void *data, uint64_t step)
+{
+    struct muster_node *node = data;
+
+    if (node->events->on_skipped != NULL)
+        node->events->on_skipped(node->data, step);
+}
+
 static const struct muster_group_events group_events = {
     .on_suspect = on_suspect,
     .on_death = on_death,
@@ -72,6 +80,7 @@ static const struct muster_group_events group_events = {
     .on_higher_epoch = on_higher_epoch,
     .on_expired = on_expired,
     .on_ended = on_ended,
+    .on_skipped = on_skipped,
 };
 
 /* Groups report broken links of members themselves; state has links of its own. */

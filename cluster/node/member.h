@@ -35,6 +35,8 @@ struct muster_node_events {
     /* The node cannot go on (registry unreachable at start, refused, state differs, below min
      * members, missing tasks). */
     void (*on_failed)(void *data, const struct muster_error *error);
+    /* Of the group, see there. */
+    void (*on_skipped)(void *data, uint64_t step);
 };
 
 /** A tensor of the training state. Name and memory are borrowed. */

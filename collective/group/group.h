@@ -28,6 +28,9 @@ struct muster_group_events {
     void (*on_expired)(void *data, const struct muster_error *error);
     /* May be NULL. An operation has ended; its callback follows in a later turn. */
     void (*on_ended)(void *data);
+    /* May be NULL. Others wait for an operation of `step`, which has been committed here without it: it ends
+     * on them, and this member's state lacks it. Once for an operation. */
+    void (*on_skipped)(void *data, uint64_t step);
 };
 
 #define MUSTER_ABORT_GRACE_NS_DEFAULT (2 * MUSTER_NS_PER_S)

@@ -104,6 +104,8 @@ void muster_group_say_skipped(struct muster_group *group, uint32_t rank,
     MUSTER_LOG(group->env, WARN, "op_skipped", "step", id->step, "called", count, "waiting",
                muster_group_rank_name(group, rank, who, sizeof(who)), "remedy",
                "all members must call the same operations in a step");
+    if (group->events->on_skipped != NULL)
+        group->events->on_skipped(group->data, id->step);
 }
 
 /* The text comes from a peer: printable ASCII only. */

@@ -140,12 +140,21 @@ static void on_expired(void *data, const struct muster_error *error)
     member->expired_count++;
 }
 
+static void on_skipped(void *data, uint64_t step)
+{
+    struct group_ring_member *member = data;
+
+    member->skipped_count++;
+    member->skipped_step = step;
+}
+
 static const struct muster_group_events group_events = {
     .on_suspect = on_suspect,
     .on_death = on_death,
     .on_abort_proposed = on_abort_proposed,
     .on_higher_epoch = on_higher_epoch,
     .on_expired = on_expired,
+    .on_skipped = on_skipped,
 };
 
 static void stop_others(struct group_ring *ring)

@@ -28,6 +28,8 @@ struct group_ring_member {
     unsigned cut_at;                                       /* 0: never */
     bool is_dead;
     unsigned suspect_count, abort_count, expired_count, higher_count, death_count;
+    unsigned skipped_count;
+    uint64_t skipped_step; /* of the last operation */
     struct muster_op_id abort_op;
     enum muster_rc abort_why;
     char suspect_text[MUSTER_ERROR_TEXT_BYTES]; /* of the last suspicion */

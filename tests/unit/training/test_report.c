@@ -179,6 +179,7 @@ static void tell_small_ones(void)
     muster_report_unclosed(bench.report, 7, true);
     muster_report_unclosed(bench.report, 8, false);
     muster_report_over(bench.report);
+    muster_report_skipped(bench.report, 10);
 }
 
 static void each_report_is_a_line(void **state)
@@ -226,7 +227,7 @@ static void each_report_is_a_line(void **state)
          "{\"report\":\"abandoned\",\"step\":6,\"reason\":\"no disk\"}\n"
          "{\"report\":\"unclosed\",\"step\":7,\"in_step\":true}\n"
          "{\"report\":\"unclosed\",\"step\":8,\"in_step\":false}\n"
-         "{\"report\":\"over\"}\n"},
+         "{\"report\":\"over\"}\n{\"report\":\"skipped\",\"step\":10}\n"},
     };
 
     (void)state;

@@ -15,6 +15,8 @@ static void forget_steps(struct run *run)
 {
     run->progress.step = 0;
     for (uint32_t i = 0; i < run->task_count; i++)
+        run->tasks[i].skipped_step = 0;
+    for (uint32_t i = 0; i < run->task_count; i++)
         if (run->tasks[i].state != RUN_TASK_RUNNING)
             run->tasks[i].step = 0;
 }

@@ -109,6 +109,22 @@ static void on_unclosed(struct run_task *task, const struct muster_json *report)
     task->is_in_step = muster_json_is_true(muster_json_member(report, "in_step"));
 }
 
+/* What it has from now on is not what all have made: the run fails, however it ends, unless the job begins anew. */
+static void on_skipped(struct run_task *task, const struct muster_json *report)
+{
+    uint64_t step = number_of(report, "step");
+
+    if (task->skipped_step != 0)
+        return;
+    task->skipped_step = step;
+    run_log(task->run, MUSTER_LOG_WARN, "skipped",
+            RUN_FIELDS(MUSTER_FIELD("task", task->name), MUSTER_FIELD("step", step)),
+            "%s committed step %llu without an operation that others waited for: all members must "
+            "call the "
+            "same operations in a step",
+            task->name, (unsigned long long)step);
+}
+
 static void on_delivered(struct run_task *task, const struct muster_json *report)
 {
     struct run_epoch *epoch = run_recovery_on_delivered(task, report);
@@ -194,6 +210,8 @@ static void on_report(struct run_task *task, const struct muster_json *report)
         on_unclosed(task, report);
     else if (strcmp(kind, "trace") == 0)
         on_trace(task, report);
+    else if (strcmp(kind, "skipped") == 0)
+        on_skipped(task, report);
     else if (strcmp(kind, "over") == 0)
         on_over(task);
     else if (strcmp(kind, "preempted") == 0)

@@ -262,6 +262,17 @@ static void tell_unclosed(struct run *run, const struct run_outcome *outcome)
     }
 }
 
+static void tell_skipped(struct run *run)
+{
+    const struct run_task *task = run_outcome_find_skipper(run);
+
+    if (task != NULL)
+        run_log_error("the result is not that of all: %s committed step %llu without an operation "
+                      "that others "
+                      "waited for, exit code of this run %d",
+                      task->name, (unsigned long long)task->skipped_step, run->exit_code);
+}
+
 void run_summary_print(struct run *run)
 {
     struct run_outcome outcome;
@@ -278,6 +289,7 @@ void run_summary_print(struct run *run)
         run_tell(run, "all workers ended with 0 after %llu restart%s in %.1f s",
                  (unsigned long long)run->restarts, plural_of(run->restarts), seconds_of(run));
     tell_unclosed(run, &outcome);
+    tell_skipped(run);
     if (run_outcome_is_undone(run) && run->stop_signal == 0)
         run_log_error(
             "no worker has done the job's work: those with the most steps have ended with 0 "
@@ -374,6 +386,8 @@ static struct muster_json *tasks_of(const struct run *run, const struct run_outc
             (run_outcome_has_left_early(outcome, task) &&
              !muster_json_set(one, task->is_in_step ? "left_in_step" : "left_after_step",
                               number_new(task->left_step))) ||
+            (task->skipped_step != 0 &&
+             !muster_json_set(one, "skipped_step", number_new(task->skipped_step))) ||
             (task->trace_file != NULL &&
              !muster_json_set(one, "trace", muster_json_text_new(task->trace_file)))) {
             muster_json_free(one);

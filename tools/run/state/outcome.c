@@ -106,6 +106,14 @@ bool run_outcome_is_undone(const struct run *run)
     return is_undone;
 }
 
+const struct run_task *run_outcome_find_skipper(const struct run *run)
+{
+    for (uint32_t i = 0; i < run->task_count; i++)
+        if (run->tasks[i].skipped_step != 0)
+            return &run->tasks[i];
+    return NULL;
+}
+
 bool run_outcome_has_left_early(const struct run_outcome *outcome, const struct run_task *task)
 {
     return task->state == RUN_TASK_LEFT && task->is_unclosed && !task->has_result &&

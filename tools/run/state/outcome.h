@@ -30,6 +30,9 @@ bool run_outcome_is_silent(const struct run_task *task);
 /** Tasks ended with 0 in the middle of a step, or without a word, and no task has ended its work behind them: nobody
  * has done what the job was for. */
 bool run_outcome_is_undone(const struct run *run);
+/** The first task that has committed a step without an operation that others waited for; or NULL. The result is then
+ * not what all have made. */
+const struct run_task *run_outcome_find_skipper(const struct run *run);
 /** The task ended with 0 and without close, in the middle of a step or before the others had done theirs. */
 bool run_outcome_has_left_early(const struct run_outcome *outcome, const struct run_task *task);
 /** The task has a result, and no task did more steps. */

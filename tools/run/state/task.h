@@ -83,6 +83,8 @@ struct run_task {
     char unsaved[MUSTER_ERROR_TEXT_BYTES]; /* why its last checkpoint is not whole, … */
     uint64_t unsaved_step;                 /* … which is of this step; "": it has not said so */
     bool is_too_late;                      /* it came back when the others had finished */
+    uint64_t
+        skipped_step; /* in any life: it committed this step without an operation that others waited for */
     bool is_refused;             /* the others cannot work with it, as this life has said */
     bool uses_muster, took_part; /* in any life: it has reported; it has committed a step */
     char refusal[MUSTER_ERROR_TEXT_BYTES];

@@ -490,6 +490,9 @@ static void who_commits_without_an_operation_ends_it_on_those_who_wait(void **st
 
     assert_skipped(0);
     assert_skipped(1);
+    assert_int_equal(ring.members[2].skipped_count, 1); /* two have asked for one operation */
+    assert_int_equal(ring.members[2].skipped_step, 1);
+    assert_int_equal(ring.members[0].skipped_count, 0);
     begin_step(2);
     check_next(7);
 }

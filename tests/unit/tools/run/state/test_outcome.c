@@ -184,6 +184,16 @@ static void who_ends_without_a_word_is_silent(void **state)
     assert_false(run_outcome_is_silent(task));
 }
 
+static void who_skips_an_operation_is_found(void **state)
+{
+    (void)state;
+    assert_null(run_outcome_find_skipper(&run));
+    tasks[TASKS].skipped_step = 5;
+    assert_null(run_outcome_find_skipper(&run));
+    tasks[2].skipped_step = 20;
+    assert_ptr_equal(run_outcome_find_skipper(&run), &tasks[2]);
+}
+
 #define CASE(name) cmocka_unit_test_setup(name, set_up)
 
 int main(void)
@@ -195,6 +205,7 @@ int main(void)
         CASE(two_deaths_without_a_report_are_of_other_programs),
         CASE(who_has_left_by_exit_is_done_only_behind_a_commit),
         CASE(who_ends_without_a_word_is_silent),
+        CASE(who_skips_an_operation_is_found),
     };
 
     return cmocka_run_group_tests_name("outcome", tests, NULL, NULL);
