@@ -35,7 +35,7 @@ struct muster_node_events {
     /* The node cannot go on (registry unreachable at start, refused, state differs, below min
      * members, missing tasks). */
     void (*on_failed)(void *data, const struct muster_error *error);
-    /* Of the group, see there. */
+    /* The group says so, see there. */
     void (*on_skipped)(void *data, uint64_t step);
 };
 

@@ -5,8 +5,9 @@
  * STEPPER_DIES rank 1 kills itself behind the first step of each life; with STEPPER_ERRS=begin:N or
  * all_reduce:N rank 1's first life has an error of its own in step N, behind that call, and closes;
  * with STEPPER_QUITS=begin:N or commit:N it calls exit(0) there, and so does every rank with STEPPER_ALL_QUIT; with
- * STEPPER_QUITS_BY=_exit it calls that; with STEPPER_SKIPS=begin:N rank 1 commits that step without all_reduce; with STEPPER_CRASHES=segv:N or
- * abrt:N it is ended in step N by that signal, of a real cause; with STEPPER_GAPS everybody says
+ * STEPPER_QUITS_BY=_exit it calls that; with STEPPER_SKIPS=begin:N rank 1 commits that step without all_reduce; with
+ * STEPPER_CRASHES=segv:N or abrt:N it is ended in step N by that signal, of a real cause; with
+ * STEPPER_GAPS everybody says
  * how long it has waited for each step's result since the one before; with STEPPER_IGNORES it ends with 0 although
  * close says that the last checkpoint failed. */
 #include <signal.h>

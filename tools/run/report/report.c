@@ -109,7 +109,7 @@ static void on_unclosed(struct run_task *task, const struct muster_json *report)
     task->is_in_step = muster_json_is_true(muster_json_member(report, "in_step"));
 }
 
-/* What it has from now on is not what all have made: the run fails, however it ends, unless the job begins anew. */
+/* Its state is not what all have made from now on: the run fails, however it ends, unless the job begins anew. */
 static void on_skipped(struct run_task *task, const struct muster_json *report)
 {
     uint64_t step = number_of(report, "step");
