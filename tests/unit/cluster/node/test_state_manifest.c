@@ -298,7 +298,7 @@ static void a_manifest_that_is_too_large_is_refused_before_it_is_made(void **sta
         {1, 0, UINT64_MAX >> 30, "the state must have at most 1048"},
         {24000, 0, 0, NULL},
         {24000, 0, 255, "the state must have at most 9"},
-        {COUNT, 0, 0, "the names of 40000 tensors need 1680256 bytes"},
+        {COUNT, 0, 0, "the names of 40000 tensors take 1680256 bytes"},
     };
     struct muster_node_tensor *tensors = malloc(COUNT * sizeof(*tensors));
 

@@ -414,7 +414,7 @@ static void new_rows_beyond_the_servers_memory_are_refused(void **state)
     snprintf(
         text, sizeof(text),
         "the server at %s has no memory for 2 or more new rows of table wide; the other rows are "
-        "applied",
+        "applied; start servers with a higher --memory-max",
         stand.address);
     assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
     assert_string_equal(error.text, text);
