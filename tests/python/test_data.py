@@ -1,4 +1,5 @@
 """muster.data: records of files, and the position that a job shares."""
+import pytest
 
 
 def test_records_of_files_come_in_the_order_of_a_seed(alone, tmp_path):
@@ -80,8 +81,9 @@ def test_the_loop_ends_behind_the_last_pass(job):
     assert ends(run) == [("2.0", "2.0", "101")] * 2, ends(run)    # the last step has no records
 
 
-def test_each_record_is_used_once_though_workers_die(job):
-    run = job(PROGRAM.replace("EPOCHS", "0"), 3)
+@pytest.mark.parametrize("micro", [False, True], ids=["records", "shares of micro-batches"])
+def test_each_record_is_used_once_though_workers_die(job, micro):
+    run = job((MICRO if micro else PROGRAM).replace("EPOCHS", "0"), 3)
     for victim in (1, 0):
         run.wait_step(run.step() + 60)
         before = run.wait_said("step", victim)
@@ -135,22 +137,6 @@ def test_shares_of_a_step_end_behind_the_last_pass(job):
     run.end()
 
     assert ends(run) == [("2.0", "2.0", "27")] * 3, ends(run)    # of 100 records 13 batches; the last step has none
-
-
-def test_shares_are_used_once_though_workers_die(job):
-    run = job(MICRO.replace("EPOCHS", "0"), 3)
-    for victim in (1, 0):
-        run.wait_step(run.step() + 60)
-        before = run.wait_said("step", victim)
-        run.kill(victim)
-        run.wait_until(lambda: any(pid != before and words[0] == "step" for _, pid, words in run.said(victim)), "the worker back")
-    run.stop()
-
-    run.end()
-
-    assert len(ends(run)) == 3 and len(set(ends(run))) == 1, ends(run)
-    least, most, _ = map(float, ends(run)[0])
-    assert 0 < least and most - least <= 1, ends(run)
 
 
 def test_shares_depend_on_the_step_alone(alone):

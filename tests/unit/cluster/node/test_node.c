@@ -265,6 +265,18 @@ static bool has_ended(void *data)
     return strstr(((const struct node_stand *)data)->told, "failed") != NULL;
 }
 
+/* The node of the stand commits its first step, and another one comes. */
+static void joiner_open(struct node_stand *stand, struct node_stand *joiner)
+{
+    test_env_turn(stand->pair.env, 5);
+    muster_node_begin_step(stand->node, 0);
+    muster_node_commit_step(stand->node, 0);
+    joiner->pair.env = stand->pair.env;
+    memcpy(joiner->pair.endpoints, stand->pair.endpoints, sizeof(joiner->pair.endpoints));
+    assert_int_equal(node_stand_try_node(joiner, (struct muster_node_options){.task_index = 1}),
+                     MUSTER_OK);
+}
+
 /* A process with another state would train with what it has. */
 static void a_joiner_that_cannot_get_the_state_does_not_begin(void **state)
 {
@@ -278,13 +290,7 @@ static void a_joiner_that_cannot_get_the_state_does_not_begin(void **state)
     node_stand_open_node(&stand);
     node_stand_wait(&stand);
     assert_int_equal(muster_node_set_state(stand.node, &two, 1), MUSTER_OK);
-    test_env_turn(stand.pair.env, 5);
-    muster_node_begin_step(stand.node, 0);
-    muster_node_commit_step(stand.node, 0);
-    joiner.pair.env = stand.pair.env;
-    memcpy(joiner.pair.endpoints, stand.pair.endpoints, sizeof(joiner.pair.endpoints));
-    assert_int_equal(node_stand_try_node(&joiner, (struct muster_node_options){.task_index = 1}),
-                     MUSTER_OK);
+    joiner_open(&stand, &joiner);
     assert_int_equal(muster_node_set_state(joiner.node, &three, 1), MUSTER_OK);
     test_env_run_until(stand.pair.env, has_ended, &joiner);
 
@@ -326,13 +332,7 @@ static void blobs_that_the_program_has_not_taken_stay(void **state)
     node_stand_wait(&stand);
     muster_node_set_blobs(stand.node, &given, 1);
     assert_int_equal(muster_node_set_state(stand.node, &source, 1), MUSTER_OK);
-    test_env_turn(stand.pair.env, 5);
-    muster_node_begin_step(stand.node, 0);
-    muster_node_commit_step(stand.node, 0);
-    joiner.pair.env = stand.pair.env;
-    memcpy(joiner.pair.endpoints, stand.pair.endpoints, sizeof(joiner.pair.endpoints));
-    assert_int_equal(node_stand_try_node(&joiner, (struct muster_node_options){.task_index = 1}),
-                     MUSTER_OK);
+    joiner_open(&stand, &joiner);
     muster_node_set_blobs(joiner.node, &own, 1);
     assert_int_equal(muster_node_set_state(joiner.node, &target, 1), MUSTER_OK);
     test_env_run_until(stand.pair.env, has_state, &joiner);
