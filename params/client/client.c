@@ -194,11 +194,31 @@ static void params_free(struct muster_params *params)
     muster_mem_free(env->mem, params);
 }
 
+/* A way to a primary that is not open, best one that has an error; NULL: all are open, or there is no map. */
+static const struct muster_params_way *way_culprit(const struct muster_params *params)
+{
+    const struct muster_params_way *found = NULL;
+
+    for (uint32_t shard = 0; shard < params->shard_count; shard++) {
+        const struct muster_params_way *way = muster_params_route(params, shard);
+
+        if (way->state != MUSTER_PARAMS_WAY_OPEN &&
+            (found == NULL || (found->error.rc == MUSTER_OK && way->error.rc != MUSTER_OK)))
+            found = way;
+    }
+    return found;
+}
+
 static void on_opening_deadline(struct muster_timer *timer)
 {
     struct muster_params *params = timer->data;
+    const struct muster_params_way *missing = way_culprit(params);
 
-    if (params->error.rc == MUSTER_OK)
+    if (missing != NULL && missing != params->nowhere)
+        muster_params_way_describe(
+            missing, missing->error.rc != MUSTER_OK ? missing->error.rc : MUSTER_DEADLINE_EXCEEDED,
+            &params->error);
+    else if (params->error.rc == MUSTER_OK)
         muster_error_set(&params->error, MUSTER_DEADLINE_EXCEEDED,
                          "no answer from the server at %s in time", params->options.server);
     opened_tell(params, params->error.rc);

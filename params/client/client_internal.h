@@ -53,6 +53,7 @@ struct muster_params_way {
     bool was_by_memory;     /* it goes back to memory when it can … */
     uint32_t returns_tried; /* … and has looked so often over this link whether it is idle */
     bool is_strange;        /* CONNECTING: another server answers, whose map is awaited */
+    bool was_met;           /* it has answered at this address, or by memory */
     bool was_open;
     uint64_t map_number; /* of the map by which the source was named, the last time */
     bool leads;          /* a shard of the map */
@@ -315,6 +316,9 @@ MUSTER_MUST_CHECK bool muster_params_way_alive(struct muster_params_way *way,
 /** Close the link and free what it has received. The way must have no requests. */
 void muster_params_way_free(struct muster_params_way *way);
 
+/** "", or the remedy where a server of the map was never met: it ends the text of an error. */
+const char *muster_params_way_remedy(const struct muster_params_way *way);
+
 /* answer.c: events of ways */
 void *muster_params_answer_on_frame(struct muster_params_way *way,
                                     const struct muster_frame_header *header);
@@ -493,6 +497,9 @@ void muster_params_deadline_watch(struct muster_params *params, uint64_t deadlin
 
 /* expire.c */
 void muster_params_on_op_deadline(struct muster_timer *timer);
+/** Why there is no connection, as an error with this rc, which it returns. */
+enum muster_rc muster_params_way_describe(const struct muster_params_way *way, enum muster_rc rc,
+                                          struct muster_error *ret_error);
 /** End all operations with this error. */
 void muster_params_ops_fail(struct muster_params *params, enum muster_rc rc,
                             const struct muster_error *error);

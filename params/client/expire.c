@@ -24,14 +24,16 @@ static const struct muster_params_way *op_way(const struct muster_params_op *op)
     return found;
 }
 
-static void way_describe(const struct muster_params_way *way, struct muster_error *ret_error)
+enum muster_rc muster_params_way_describe(const struct muster_params_way *way, enum muster_rc rc,
+                                          struct muster_error *ret_error)
 {
     uint64_t away_ns = muster_loop_now_ns(way->params->env->loop) - way->since_ns;
+    const char *remedy = muster_params_way_remedy(way);
 
-    muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
-                     "no connection to the server at %s for %.3f s: %.160s", way->server,
-                     (double)away_ns / MUSTER_NS_PER_S,
-                     way->error.rc != MUSTER_OK ? way->error.text : "it has not answered yet");
+    return muster_error_set(
+        ret_error, rc, "no connection to the server at %s for %.3f s: %.*s%s", way->server,
+        (double)away_ns / MUSTER_NS_PER_S, remedy[0] == '\0' ? 160 : 100,
+        way->error.rc != MUSTER_OK ? way->error.text : "it has not answered yet", remedy);
 }
 
 static void deadline_describe(const struct muster_params_op *op, struct muster_error *ret_error)
@@ -46,7 +48,7 @@ static void deadline_describe(const struct muster_params_op *op, struct muster_e
                          "some of the rows have no server that can be reached (map %llu)",
                          (unsigned long long)params->map->epoch);
     else if (way != NULL && way->state != MUSTER_PARAMS_WAY_OPEN)
-        way_describe(way, ret_error);
+        muster_params_way_describe(way, MUSTER_DEADLINE_EXCEEDED, ret_error);
     else if (way != NULL && muster_params_way_starves(way, op))
         muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
                          "the server at %s has not answered %llu bytes of this client, and takes "

@@ -59,18 +59,30 @@ void muster_params_way_hang_up(struct muster_params_way *way)
     link_drop(way);
 }
 
+/* The server is registered under this address: perhaps it is one that others cannot use. */
+const char *muster_params_way_remedy(const struct muster_params_way *way)
+{
+    bool is_of_map = !way->is_seed && !muster_incarnation_is_zero(&way->id);
+
+    return is_of_map && !way->was_met
+               ? "; its --reach (or --listen) must be an address that works here"
+               : "";
+}
+
 /* Operations wait without a word, so the log says for whom. */
 static void way_tell_unreached(struct muster_params_way *way)
 {
     struct muster_env *env = way->params->env;
     uint64_t now_ns = muster_loop_now_ns(env->loop);
+    char reason[sizeof(way->error.text) + 80];
 
     if (now_ns - way->since_ns < TELL_AFTER_NS ||
         (way->told_ns > way->since_ns && now_ns - way->told_ns < TELL_AGAIN_NS))
         return;
     way->told_ns = now_ns;
-    MUSTER_LOG(env, WARN, "waits_for_params_server", "server", way->server, "reason",
-               way->error.text, "seconds", (now_ns - way->since_ns) / MUSTER_NS_PER_S);
+    snprintf(reason, sizeof(reason), "%s%s", way->error.text, muster_params_way_remedy(way));
+    MUSTER_LOG(env, WARN, "waits_for_params_server", "server", way->server, "reason", reason,
+               "seconds", (now_ns - way->since_ns) / MUSTER_NS_PER_S);
 }
 
 void muster_params_way_break(struct muster_params_way *way, const struct muster_error *error)
@@ -158,12 +170,14 @@ static void on_ready(struct muster_peer_link *link)
 
     if (muster_incarnation_is_zero(&way->id)) {
         way->id = *id;
+        way->was_met = true;
         if (memory_try(way))
             return;
     } else if (!muster_incarnation_is_equal(&way->id, id)) {
         stranger_meet(way);
         return;
     }
+    way->was_met = true;
     way_move(way, MUSTER_PARAMS_WAY_MEETING);
     muster_params_way_watch(way);
 }

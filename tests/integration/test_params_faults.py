@@ -106,6 +106,8 @@ class Faults(ParamsCluster):
             ledger.stdin.write("\n")
             ledger.stdin.flush()
             self.wait_until(lambda: any(self.lines_of(log, "params_replica_still") for log in logs[1:]), "primaries wait for their replica")
+            told = [line for log in logs[1:] for line in self.lines_of(log, "params_replica_still")]
+            self.assertIn(f" address={addresses[0]} ", told[0])
         finally:
             os.kill(victim, signal.SIGCONT)
         self.assert_nothing_lost(ledger)

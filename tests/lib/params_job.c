@@ -50,6 +50,7 @@ enum muster_rc params_job_member_try(struct params_job *job, uint32_t i)
                                                    /* Cases mute replicas, and machines are slow. */
                                                    .replica_lag_max_ns = UINT64_MAX,
                                                    .restore = job->restore,
+                                                   .reach = member->reach,
                                                    .on_drain = job->on_drain,
                                                    .failed = on_failed,
                                                    .restored = on_restored,

@@ -17,6 +17,7 @@ struct params_job_member {
     struct muster_params_seat *seat;
     uint8_t *memory;
     char address[MUSTER_ADDRESS_TEXT_BYTES];
+    const char *reach; /* that it tells others; NULL: address */
     bool is_closed;
     bool has_failed; /* to restore */
     bool is_drained; /* the case's, as the next two */

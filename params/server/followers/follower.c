@@ -71,6 +71,7 @@ static struct muster_params_follower *follower_new(struct muster_params_server *
     follower->server = server;
     follower->id = entry->id;
     follower->bit = bit_free(server);
+    follower->away_ns = muster_loop_now_ns(server->env->loop);
     muster_list_init(&follower->records);
     muster_timer_init(&follower->retry, on_retry, follower);
     muster_task_init(&follower->copy, muster_params_follower_on_copy, follower);

@@ -32,6 +32,9 @@ struct muster_params_follower {
     bool is_met;                   /* hellos have been exchanged: records are being sent */
     bool is_awaited;               /* the pulse is checked */
     bool is_stranger_told;         /* another server answers there: the log has said so */
+    bool was_met;                  /* at this address */
+    uint64_t away_ns;              /* since when it is not met */
+    uint64_t told_ns;              /* when the log was told of that; before away_ns: it was not */
     struct muster_timer retry;
     uint64_t backoff_ns;
     struct muster_params_pulse pulse;

@@ -10,7 +10,8 @@ void muster_params_copy_stale(struct muster_params_follower *follower, uint32_t 
 
     if (muster_params_bit_is_set(follower->stale, shard))
         return;
-    MUSTER_LOG(server->env, WARN, "params_copy_differs", "shard", shard, "place", follower->place);
+    MUSTER_LOG(server->env, WARN, "params_copy_differs", "shard", shard, "address",
+               muster_params_follower_address(follower));
     muster_params_bit_set(follower->stale, shard);
     server->shard_stale[shard] |= muster_params_follower_mask(follower);
     follower->stale_count++;
@@ -79,7 +80,8 @@ void muster_params_copy_full(struct muster_params_follower *follower, uint32_t s
         return;
     }
     was_ready = muster_params_bit_is_set(follower->ready, shard);
-    MUSTER_LOG(server->env, WARN, "params_copy_full", "shard", shard, "place", follower->place);
+    MUSTER_LOG(server->env, WARN, "params_copy_full", "shard", shard, "address",
+               muster_params_follower_address(follower));
     muster_params_bit_set(follower->refused, shard);
     muster_params_copy_unsettle(follower, shard);
     muster_params_bit_clear(follower->ready, shard);

@@ -19,6 +19,10 @@ static inline uint64_t muster_params_follower_mask(const struct muster_params_fo
 void muster_params_follower_drop_link(struct muster_params_follower *follower);
 /** The same, and there is another one soon. */
 void muster_params_follower_break(struct muster_params_follower *follower, const char *reason);
+/** By which others connect to it. Borrowed from the map. */
+const char *muster_params_follower_address(const struct muster_params_follower *follower);
+/** The log is told now and then of one that is not reached. */
+void muster_params_follower_tell_away(struct muster_params_follower *follower, const char *reason);
 /** Whoever waits on a silent link counts from here on. */
 void muster_params_follower_await(struct muster_params_follower *follower);
 /** Frees record, as soon as the link gives it back. */

@@ -11,7 +11,7 @@ static void on_ready(struct muster_peer_link *link)
 {
     struct muster_params_follower *follower = muster_peer_link_data(link);
 
-    follower->is_met = true;
+    follower->is_met = follower->was_met = true;
     follower->is_stranger_told = false;
     follower->backoff_ns = 0;
     if (!muster_params_follower_tell_stale(follower)) {
@@ -137,8 +137,8 @@ static void stranger_tell(struct muster_params_follower *follower, const struct 
     if (follower->is_stranger_told)
         return;
     follower->is_stranger_told = true;
-    MUSTER_LOG(server->env, WARN, "params_replica_refused", "place", follower->place, "address",
-               server->map->servers[follower->place].address, "reason", error->text);
+    MUSTER_LOG(server->env, WARN, "params_replica_refused", "address",
+               muster_params_follower_address(follower), "reason", error->text);
 }
 
 static void on_down(struct muster_peer_link *link, const struct muster_error *error)

@@ -38,8 +38,11 @@ static void follower_give_up(struct muster_params_follower *follower)
     struct muster_params_server *server = follower->server;
     uint64_t wait_ns = follower->again_ns != 0 ? follower->again_ns : AGAIN_FIRST_NS;
 
-    MUSTER_LOG(server->env, WARN, "params_replica_still", "place", follower->place, "limit_ms",
+    MUSTER_LOG(server->env, WARN, "params_replica_still", "address",
+               muster_params_follower_address(follower), "limit_ms",
                server->replica_lag_ns / MUSTER_NS_PER_MS);
+    if (follower->link != NULL)
+        muster_params_follower_tell_away(follower, "it has not answered yet");
     server->stats.still_replicas++;
     follower->again_ns = 2 * wait_ns < AGAIN_MAX_NS ? 2 * wait_ns : AGAIN_MAX_NS;
     muster_params_follower_drop_link(follower);

@@ -223,7 +223,8 @@ static void tail_give(struct muster_params_follower *follower, const uint8_t *di
     muster_list_init(&records);
     /* Without memory for some of it the copy differs when it is asked again. */
     if (!muster_params_tail_records(server, wanted, &records))
-        MUSTER_LOG(server->env, WARN, "params_tail_not_sent", "place", follower->place);
+        MUSTER_LOG(server->env, WARN, "params_tail_not_sent", "address",
+                   server->map->servers[follower->place].address);
     while (!muster_list_is_empty(&records)) {
         struct muster_params_record *record =
             MUSTER_CONTAINER_OF(records.next, struct muster_params_record, node);

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "assertion_count.h"
+#include "held_port.h"
 #include "params_puppet_calls.h"
 
 #include <stdio.h>
@@ -725,6 +726,60 @@ static void a_server_is_found_at_its_new_address(void **state)
     puppet_scene_close(&puppets);
 }
 
+static bool has_map_and_error(void *data)
+{
+    const struct params_puppets *puppets = data;
+
+    return puppets->params->map != NULL && puppets->params->error.rc != MUSTER_OK;
+}
+
+/* Nobody listens at the address under which puppet 1 is registered. */
+static void a_server_with_a_wrong_address_is_named_when_the_opening_ends(void **state)
+{
+    struct held_ports ports = {.count = 0};
+    struct muster_address address;
+    struct params_puppets puppets;
+    char told[MUSTER_ADDRESS_TEXT_BYTES];
+    const char *text;
+
+    (void)state;
+    params_puppets_open(&puppets, 2);
+    held_ports_take(&ports, &address);
+    snprintf(puppets.map->servers[1].address, sizeof(puppets.map->servers[1].address), "%s",
+             muster_address_format(&address, told));
+    params_puppets_client(&puppets, NULL);
+    test_env_run_until(puppets.env, has_map_and_error, &puppets);
+    muster_timer_start(&puppets.params->opening_deadline, puppets.env->loop, 0);
+    test_env_run_until(puppets.env, test_env_is_true, &puppets.is_done);
+
+    assert_int_equal(puppets.rc, MUSTER_UNAVAILABLE);
+    text = muster_params_error(puppets.params)->text;
+    if (strstr(text, told) == NULL || strstr(text, "its --reach (or --listen) must be") == NULL)
+        fail_msg("%s", text);
+    puppet_scene_close(&puppets);
+    held_ports_release(&ports);
+}
+
+/* It was met: its address is right. */
+static void a_server_that_has_gone_is_named_without_a_remedy(void **state)
+{
+    struct params_puppets puppets;
+    struct muster_params_table *table;
+    struct muster_error error;
+
+    (void)state;
+    puppet_scene_open(&puppets, 2, &table);
+    MUSTER_LIST_EACH (&puppets.params->ways, way, struct muster_params_way, node) {
+        if (way == puppets.params->nowhere)
+            continue;
+        assert_int_equal(muster_params_way_describe(way, MUSTER_UNAVAILABLE, &error),
+                         MUSTER_UNAVAILABLE);
+        assert_non_null(strstr(error.text, way->server));
+        assert_null(strstr(error.text, "--reach"));
+    }
+    puppet_scene_close(&puppets);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -750,6 +805,8 @@ int main(void)
         cmocka_unit_test(a_server_in_the_place_of_the_only_one_tells_its_map),
         cmocka_unit_test(seeds_are_asked_again_when_no_server_of_the_map_is_there),
         cmocka_unit_test(a_server_is_found_at_its_new_address),
+        cmocka_unit_test(a_server_with_a_wrong_address_is_named_when_the_opening_ends),
+        cmocka_unit_test(a_server_that_has_gone_is_named_without_a_remedy),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
