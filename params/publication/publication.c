@@ -54,6 +54,7 @@ struct muster_publication {
     char key[MUSTER_PUBLICATION_KEY_BYTES];
     struct muster_peer_hello hello;
     struct muster_registry *registry;
+    char endpoints[128]; /* of the registry, for people */
     struct muster_publication_door *door;
     struct muster_list versions; /* newest first */
     struct muster_held_spare spare;
@@ -565,8 +566,9 @@ static void on_deadline(struct muster_timer *timer)
         missing_name(publication, &error);
     else
         muster_error_set(&error, MUSTER_DEADLINE_EXCEEDED,
-                         "the registry has not answered in time%s%s",
-                         publication->error.text[0] != '\0' ? ": " : "", publication->error.text);
+                         "the registry at %s has not answered in time%s%.110s",
+                         publication->endpoints, publication->error.text[0] != '\0' ? ": " : "",
+                         publication->error.text);
     if (publication->is_requesting) /* its outcome is read before the next version */
         publication->is_uncertain = publication->is_stale = true;
     work_end(publication, &error);
@@ -818,6 +820,7 @@ enum muster_rc muster_publication_open(struct muster_env *env,
     muster_timer_init(&publication->retry, on_retry, publication);
     muster_timer_init(&publication->deadline, on_deadline, publication);
     snprintf(publication->name, sizeof(publication->name), "%s", options->name);
+    snprintf(publication->endpoints, sizeof(publication->endpoints), "%s", options->registry);
     muster_publication_key(job, options->name, publication->key);
     muster_publication_hello_fill(env, job, &publication->hello);
     publication->record.publisher = publication->hello.incarnation;

@@ -54,6 +54,8 @@ struct muster_reader {
     uint64_t min_version;
     muster_reader_fn *on_version;
     struct muster_registry *registry;
+    char endpoints[128];      /* of the registry, for people */
+    struct muster_error away; /* its last answer, where that was an error; or that none has come */
     struct muster_registry_op range;
     struct muster_registry_watch watch;
     bool is_closing;
@@ -133,17 +135,28 @@ static void wait_end(struct muster_reader_op *op, enum muster_rc rc)
     muster_task_post(&op->task, op->reader->env->loop);
 }
 
+/* The newest version in the registry is known only while that answers. */
+static void missing_describe(const struct muster_reader *reader, uint64_t version,
+                             struct muster_error *ret_error)
+{
+    if (reader->away.rc != MUSTER_OK)
+        muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
+                         "version %" PRIu64 " is not here: this reader has %" PRIu64 "; %.150s",
+                         version, current_number(reader), reader->away.text);
+    else
+        muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
+                         "version %" PRIu64 " is not here: this reader has %" PRIu64
+                         ", the registry %" PRIu64 "%s%.120s",
+                         version, current_number(reader), reader->record.version,
+                         reader->error.rc != MUSTER_OK ? "; " : "",
+                         reader->error.rc != MUSTER_OK ? reader->error.text : "");
+}
+
 static void on_wait_deadline(struct muster_timer *timer)
 {
     struct muster_reader_op *op = timer->data;
-    const struct muster_reader *reader = op->reader;
 
-    muster_error_set(&op->error, MUSTER_DEADLINE_EXCEEDED,
-                     "version %" PRIu64 " is not here: this reader has %" PRIu64
-                     ", the registry %" PRIu64 "%s%.120s",
-                     op->version, current_number(reader), reader->record.version,
-                     reader->error.rc != MUSTER_OK ? "; " : "",
-                     reader->error.rc != MUSTER_OK ? reader->error.text : "");
+    missing_describe(op->reader, op->version, &op->error);
     wait_end(op, MUSTER_DEADLINE_EXCEEDED);
 }
 
@@ -567,11 +580,15 @@ static void on_read(struct muster_registry_op *op, enum muster_rc rc)
     if (reader->is_closing)
         return;
     if (rc != MUSTER_OK) {
-        reader->error = op->error;
-        reader->error.rc = rc;
+        muster_error_set(&reader->away, rc, "the registry at %s is away: %.120s", reader->endpoints,
+                         op->error.text);
+        reader->error = reader->away;
         read_again(reader);
         return;
     }
+    if (reader->error.rc != MUSTER_OK && strcmp(reader->error.text, reader->away.text) == 0)
+        reader->error.rc = MUSTER_OK;
+    reader->away.rc = MUSTER_OK;
     if (op->kv_count > 0)
         record_receive(reader, &op->kvs[0]);
     reader->watch.data = reader;
@@ -737,6 +754,9 @@ static void reader_init(struct muster_reader *reader, const struct muster_reader
 
     reader->data = options->data;
     reader->min_version = options->min_version;
+    snprintf(reader->endpoints, sizeof(reader->endpoints), "%s", options->registry);
+    muster_error_set(&reader->away, MUSTER_UNAVAILABLE, "the registry at %s has not answered yet",
+                     reader->endpoints);
     muster_list_init(&reader->versions);
     muster_list_init(&reader->waits);
     muster_task_init(&reader->step, on_step, reader);

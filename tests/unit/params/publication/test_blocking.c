@@ -163,7 +163,7 @@ static void publisher_without_a_registry_leaves_nothing_behind(void **state)
     scene_open(&scene);
 
     assert_rc(&scene, scene_publisher(&scene, "127.0.0.1:1", SOON_NS, &made),
-              MUSTER_DEADLINE_EXCEEDED, "the registry has not answered in time");
+              MUSTER_DEADLINE_EXCEEDED, "the registry at 127.0.0.1:1 has not answered in time");
     assert_null(made);
 
     scene_close(&scene);

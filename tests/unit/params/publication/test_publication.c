@@ -288,6 +288,11 @@ static void on_wait(struct muster_reader_op *op, enum muster_rc rc)
     *(enum muster_rc *)op->data = rc;
 }
 
+static bool is_ended(void *data)
+{
+    return *(enum muster_rc *)data != MUSTER_OK;
+}
+
 static bool is_cancelled(void *data)
 {
     return *(enum muster_rc *)data == MUSTER_CANCELLED;
@@ -304,6 +309,64 @@ static void wait_ends_when_it_is_cancelled(void **state)
     muster_reader_wait_cancel(&op);
     muster_reader_wait_cancel(&op);
     test_env_run_until(stand->env, is_cancelled, &rc);
+}
+
+static void wait_until_the_deadline(struct publication_stand *stand, struct muster_reader *reader,
+                                    struct muster_reader_op *op)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    op->data = &rc;
+    assert_int_equal(muster_reader_wait_start(op, reader, 1, 0, on_wait), MUSTER_OK);
+    test_env_run_until(stand->env, is_ended, &rc);
+    assert_int_equal(rc, MUSTER_DEADLINE_EXCEEDED);
+}
+
+static bool has_error(void *data)
+{
+    return muster_reader_error(data)->rc != MUSTER_OK;
+}
+
+static bool has_no_error(void *data)
+{
+    return muster_reader_error(data)->rc == MUSTER_OK;
+}
+
+static void expect_text(const struct muster_reader_op *op, const char *registry,
+                        const char *endpoints, const char *state)
+{
+    char text[240];
+
+    snprintf(text, sizeof(text), "version 1 is not here: this reader has 0%s%s%s", registry,
+             endpoints, state);
+    if (strncmp(op->error.text, text, strlen(text)) != 0)
+        fail_msg("%s", op->error.text);
+}
+
+/* The newest version in the registry is not known then. */
+static void reader_whose_registry_is_away_names_it(void **state)
+{
+    struct publication_stand *stand = *state;
+    const char *endpoints = stand->registry.endpoints;
+    struct muster_reader_op op;
+    struct muster_reader *reader;
+    char listen[MUSTER_ADDRESS_TEXT_BYTES];
+
+    registry_pair_stop_server(&stand->registry);
+    reader = publication_stand_read(stand, 0);
+    wait_until_the_deadline(stand, reader, &op);
+    expect_text(&op, "; the registry at ", endpoints, " has not answered yet");
+    test_env_run_until(stand->env, has_error, reader);
+    wait_until_the_deadline(stand, reader, &op);
+    expect_text(&op, "; the registry at ", endpoints, " is away: ");
+
+    strcpy(listen, endpoints);
+    registry_pair_start_server(&stand->registry, listen);
+    test_env_run_until(stand->env, has_no_error, reader);
+    wait_until_the_deadline(stand, reader, &op);
+    expect_text(&op, ", the registry 0", "", "");
+    publication_stand_commit(stand, publication_stand_publish(stand), 1, 1);
+    publication_stand_check(reader, 1, 1);
 }
 
 /* Memory may end at its first request, and nobody is told: it goes on by itself. */
@@ -585,6 +648,7 @@ int main(void)
         CASE(changes_of_a_chunk_are_sent_instead_of_it),
         CASE(publisher_sends_each_chunk_once),
         CASE(wait_ends_when_it_is_cancelled),
+        CASE(reader_whose_registry_is_away_names_it),
         CASE(reader_without_memory_for_its_request_asks_again),
         CASE(reader_that_may_not_read_is_told_so),
         CASE(changes_to_different_values_are_sent_too),
