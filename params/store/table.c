@@ -13,71 +13,24 @@
 
 /* Which hyper-parameters an optimizer has, their defaults, and its state. */
 static const struct optimizer_row {
-    const char *name;
     float learning_rate, beta1, beta2, epsilon; /* 0: it has none */
     bool has_l;
     uint8_t states;    /* f32 per element */
     uint8_t row_state; /* f32 per row */
 } optimizers[MUSTER_PARAMS_OPTIMIZER_COUNT] = {
-    [MUSTER_PARAMS_ADD] = {.name = "add"},
-    [MUSTER_PARAMS_ASSIGN] = {.name = "assign"},
-    [MUSTER_PARAMS_MAX] = {.name = "max"},
-    [MUSTER_PARAMS_SGD] = {.name = "sgd", .learning_rate = 0.01f},
-    [MUSTER_PARAMS_MOMENTUM] = {.name = "momentum",
-                                .learning_rate = 0.01f,
-                                .beta1 = 0.9f,
-                                .states = 1},
-    [MUSTER_PARAMS_NESTEROV] = {.name = "nesterov",
-                                .learning_rate = 0.01f,
-                                .beta1 = 0.9f,
-                                .states = 1},
-    [MUSTER_PARAMS_ADAGRAD] = {.name = "adagrad",
-                               .learning_rate = 0.01f,
-                               .epsilon = 1e-10f,
-                               .states = 1},
-    [MUSTER_PARAMS_ROW_ADAGRAD] = {.name = "row_adagrad",
-                                   .learning_rate = 0.01f,
-                                   .epsilon = 1e-10f,
-                                   .row_state = 1},
-    [MUSTER_PARAMS_ADAM] = {.name = "adam",
-                            .learning_rate = 0.001f,
+    [MUSTER_PARAMS_SGD] = {.learning_rate = 0.01f},
+    [MUSTER_PARAMS_MOMENTUM] = {.learning_rate = 0.01f, .beta1 = 0.9f, .states = 1},
+    [MUSTER_PARAMS_NESTEROV] = {.learning_rate = 0.01f, .beta1 = 0.9f, .states = 1},
+    [MUSTER_PARAMS_ADAGRAD] = {.learning_rate = 0.01f, .epsilon = 1e-10f, .states = 1},
+    [MUSTER_PARAMS_ROW_ADAGRAD] = {.learning_rate = 0.01f, .epsilon = 1e-10f, .row_state = 1},
+    [MUSTER_PARAMS_ADAM] = {.learning_rate = 0.001f,
                             .beta1 = 0.9f,
                             .beta2 = 0.999f,
                             .epsilon = 1e-8f,
                             .states = 2,
                             .row_state = 2},
-    [MUSTER_PARAMS_FTRL] = {.name = "ftrl",
-                            .learning_rate = 0.05f,
-                            .beta1 = 1,
-                            .has_l = true,
-                            .states = 2},
-    [MUSTER_PARAMS_CLOCK_SUM] = {.name = "clock_sum"},
+    [MUSTER_PARAMS_FTRL] = {.learning_rate = 0.05f, .beta1 = 1, .has_l = true, .states = 2},
 };
-
-const char *muster_params_optimizer_name(enum muster_params_optimizer optimizer)
-{
-    return (uint32_t)optimizer < MUSTER_PARAMS_OPTIMIZER_COUNT ? optimizers[optimizer].name
-                                                               : "unknown";
-}
-
-enum muster_rc muster_params_optimizer_parse(const char *name,
-                                             enum muster_params_optimizer *ret_optimizer)
-{
-    for (uint32_t i = 0; i < MUSTER_PARAMS_OPTIMIZER_COUNT; i++) {
-        if (strcmp(optimizers[i].name, name) == 0) {
-            *ret_optimizer = (enum muster_params_optimizer)i;
-            return MUSTER_OK;
-        }
-    }
-    return MUSTER_NOT_FOUND;
-}
-
-const char *muster_params_evict_name(enum muster_params_evict evict)
-{
-    return evict == MUSTER_PARAMS_EVICT_LRU   ? "lru"
-           : evict == MUSTER_PARAMS_EVICT_LFU ? "lfu"
-                                              : "unknown";
-}
 
 /* --- Schemas --- */
 
@@ -89,7 +42,7 @@ static enum muster_rc number_check(const struct muster_params_schema *schema, co
     if (!is_of_optimizer && !(value == 0))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "table %s: optimizer %s has no %s, got %g; leave it 0",
-                                schema->name, optimizers[schema->optimizer].name, name,
+                                schema->name, muster_params_optimizer_name(schema->optimizer), name,
                                 (double)value);
     if (!(value >= 0 && value <= max))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
@@ -367,50 +320,6 @@ struct muster_params_store_table *muster_params_table_find(const struct muster_p
     return NULL;
 }
 
-static const char *rounds_name(const struct muster_params_store_table *table)
-{
-    if (table->is_by_round == 0)
-        return "not by round";
-    return table->is_by_round == MUSTER_PARAMS_ROUND_CARRIED
-               ? "by round with late pushes carried (is_round_carried)"
-               : "by round without is_round_carried";
-}
-
-static enum muster_rc table_refuse(const struct muster_params_store_table *have,
-                                   const struct muster_params_store_table *asked,
-                                   struct muster_error *ret_error)
-{
-    if (have->row_elements != asked->row_elements)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "table %s has rows of %u elements, the caller's schema has %u",
-                                have->name, have->row_elements, asked->row_elements);
-    if (have->optimizer != asked->optimizer)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "table %s has optimizer %s, the caller's schema has %s",
-                                have->name, optimizers[have->optimizer].name,
-                                optimizers[asked->optimizer].name);
-    if (have->wire_dtype != asked->wire_dtype)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "table %s has values of %s on the wire, the caller's schema has %s",
-                                have->name, muster_dtype_name((enum muster_dtype)have->wire_dtype),
-                                muster_dtype_name((enum muster_dtype)asked->wire_dtype));
-    if (have->tensor_elements != asked->tensor_elements)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "table %s is a tensor of %llu elements (0: it has rows), the "
-                                "caller's schema has %llu",
-                                have->name, (unsigned long long)have->tensor_elements,
-                                (unsigned long long)asked->tensor_elements);
-    if (have->is_by_round != asked->is_by_round)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "table %s is %s, the caller's schema is %s", have->name,
-                                rounds_name(have), rounds_name(asked));
-    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                            "table %s has another schema (%016llx) than the caller (%016llx): "
-                            "hyper-parameters or initial values differ",
-                            have->name, (unsigned long long)have->descriptor,
-                            (unsigned long long)asked->descriptor);
-}
-
 /* The first segment holds the first index and, after it, the heads of the shards; the second one the
  * filter of a table that admits keys late. */
 void muster_params_table_complete(struct muster_params_region *region,
@@ -444,7 +353,7 @@ enum muster_rc muster_params_table_open(struct muster_params_region *region,
     table_describe(schema, &asked);
     table = muster_params_table_find(region, schema->name);
     if (table != NULL && table->descriptor != asked.descriptor)
-        return table_refuse(table, &asked, ret_error);
+        return muster_params_table_refuse(table, &asked, ret_error);
     if (table == NULL) {
         intent.table = region->head->table_count;
         intent.run = asked.admit_after > 0 ? 2 : 1;

@@ -25,6 +25,10 @@ struct muster_params_store_table *muster_params_table_find(const struct muster_p
 MUSTER_MUST_CHECK enum muster_rc muster_params_table_open(
     struct muster_params_region *region, const struct muster_params_schema *schema,
     struct muster_params_store_table **ret_table, struct muster_error *ret_error);
+/** INVALID_ARGUMENT: the first part of the schema that differs, as the table has it and as the caller does. */
+enum muster_rc muster_params_table_refuse(const struct muster_params_store_table *have,
+                                          const struct muster_params_store_table *asked,
+                                          struct muster_error *ret_error);
 /** The schema that the table was made from. Its name is the table's. */
 void muster_params_table_schema(const struct muster_params_store_table *table,
                                 struct muster_params_schema *ret_schema);
