@@ -193,11 +193,24 @@ class Bench(unittest.TestCase):
             self.assertEqual(result["push_ops_per_s"] > 0, mix != "pull")
             self.assertEqual(result["pull_ops_per_s"] > 0, mix != "push")
 
+    def test_results_with_and_without_kills_have_the_same_keys(self):
+        words = ("--clients", "2", "--seconds", "0.2", "--rows", "500")
+        plain, killed = self.bench(*words), self.bench(*words, "--kills", "1", "--wire", "tcp")
+        self.assertEqual(list(plain), list(killed))
+        self.assertEqual((plain["stall_ms"], killed["ops_per_server_cpu_s"]), (None, None))
+        self.assertEqual(sorted(killed["stall_ms"]), ["max", "median", "p90", "p99"])
+        self.assertGreater(plain["ops_per_server_cpu_s"], 0)
+
+    def test_memory_of_servers_with_replicas_is_refused(self):
+        done = self.run_bench("--wire", "shm", "--replicas", "2")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("--wire shm needs --replicas 1, got 2", done.stderr)
+
     def test_the_result_names_the_wire(self):
         for wire, shown in (("tcp", "tcp"), ("shm", "shm"), ("auto", "shm"), ("grpc", "grpc")):
             result = self.bench("--clients", "2", "--depth", "2", "--seconds", "0.1", "--rows", "500", "--wire", wire)
             self.assertEqual(result["wire"], shown)
-            self.assertEqual("peek_ops_per_s" in result, shown == "shm")
+            self.assertEqual(result["peek_ops_per_s"] is not None, shown == "shm")
 
     def test_calls_by_grpc_count_once_and_read_what_links_read(self):
         for mix in ("push", "pull", "push_pull"):

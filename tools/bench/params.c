@@ -263,15 +263,36 @@ static bool seats_open(struct bench_params *bench, const struct params_seat_sett
 
 /* --- The result --- */
 
+/* All runs have the same keys: null where a number does not apply, or was not measured. */
+static void number_print(const char *key, bool has, int digits, double number)
+{
+    if (has)
+        printf(",\"%s\":%.*f", key, digits, number);
+    else
+        printf(",\"%s\":null", key);
+}
+
 static void bulk_print(const struct bench_params *bench, double rows_per_s)
 {
     double rate = rows_per_s * BULK_ROW_BYTES / 1e9;
+    bool is_bulk = bench->settings->bulk_bytes > 0;
 
-    printf(",\"bulk_gb_per_s\":%.3f,\"bulk_gbps\":%.3f", rate, rate * 8);
-    if (bench->iperf3_gb_per_s > 0)
-        printf(",\"iperf3_gb_per_s\":%.3f", bench->iperf3_gb_per_s);
-    else
-        printf(",\"iperf3_gb_per_s\":null");
+    number_print("bulk_gb_per_s", is_bulk, 3, rate);
+    number_print("bulk_gbps", is_bulk, 3, rate * 8);
+    number_print("iperf3_gb_per_s", bench->iperf3_gb_per_s > 0, 3, bench->iperf3_gb_per_s);
+}
+
+static void stalls_print(struct bench_params *bench)
+{
+    struct bench_samples *stalls = &bench->stalls_ms;
+
+    if (bench->kill_count == 0) {
+        printf(",\"stall_ms\":null");
+        return;
+    }
+    printf(",\"stall_ms\":{\"median\":%.2f,\"p90\":%.2f,\"p99\":%.2f,\"max\":%.2f}",
+           bench_samples_quantile(stalls, 0.5), bench_samples_quantile(stalls, 0.9),
+           bench_samples_quantile(stalls, 0.99), bench_samples_quantile(stalls, 1));
 }
 
 static const char *wire_name(const struct bench_params *bench)
@@ -299,22 +320,16 @@ static void result_print(struct bench_params *bench)
            settings->optimizer, settings->rate, settings->seed);
     printf(",\"ops_per_s\":%.0f,\"push_ops_per_s\":%.0f,\"pull_ops_per_s\":%.0f", push + pull, push,
            pull);
-    if (bench->cpu_s > 0)
-        printf(",\"ops_per_server_cpu_s\":%.0f", (push + pull) * seconds / bench->cpu_s);
+    number_print("ops_per_server_cpu_s", bench->cpu_s > 0, 0,
+                 (push + pull) * seconds / bench->cpu_s);
     printf(",\"p50_us\":%.1f,\"p99_us\":%.1f", bench_samples_quantile(&bench->latencies_us, 0.5),
            bench_samples_quantile(&bench->latencies_us, 0.99));
-    if (bench->peek_ns > 0)
-        printf(",\"peek_ops_per_s\":%.0f,\"torn\":%" PRIu64,
-               (double)bench->peeked_rows * 1e9 / (double)bench->peek_ns, bench->torn);
-    if (settings->bulk_bytes > 0)
-        bulk_print(bench, push + pull);
+    number_print("peek_ops_per_s", bench->peek_ns > 0, 0,
+                 (double)bench->peeked_rows * 1e9 / (double)bench->peek_ns);
+    number_print("torn", bench->peek_ns > 0, 0, (double)bench->torn);
+    bulk_print(bench, push + pull);
     printf(",\"kills\":%" PRIu64, bench->kill_count);
-    if (bench->kill_count > 0)
-        printf(",\"stall_ms\":{\"median\":%.2f,\"p90\":%.2f,\"p99\":%.2f,\"max\":%.2f}",
-               bench_samples_quantile(&bench->stalls_ms, 0.5),
-               bench_samples_quantile(&bench->stalls_ms, 0.9),
-               bench_samples_quantile(&bench->stalls_ms, 0.99),
-               bench_samples_quantile(&bench->stalls_ms, 1));
+    stalls_print(bench);
     bench_params_cut_print(bench);
     printf(",\"pushed\":%" PRIu64 ",\"lost\":%" PRIu64 ",\"doubled\":%" PRIu64
            ",\"digest\":\"%s\"}\n",
@@ -447,6 +462,13 @@ int bench_params(int argc, char **argv)
                  : strcmp(settings.mix, "pull") == 0 ? BENCH_PULL
                                                      : BENCH_PUSH_PULL;
     bench.is_tensor = settings.bulk_bytes > 0 && bench.wire == NULL && bench.kind != BENCH_PUSH_PULL;
+    if (settings.replicas > 1 && strcmp(settings.wire, "shm") == 0 && !bench.is_tensor)
+        return command_refuse(
+            bench_params_options.command,
+            "--wire shm needs --replicas 1, got %" PRIu64
+            ": rows that have replicas are not read from a server's memory, since "
+            "its death may still undo them; take --wire auto",
+            settings.replicas);
     seat.memory_max = settings.memory_max;
     code = seats_open(&bench, &seat, &error) ? params_run(&bench)
                                              : command_fail("bench params", &error);

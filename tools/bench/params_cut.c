@@ -85,7 +85,9 @@ void bench_params_cut_print(const struct bench_params *bench)
 {
     uint64_t cut_ns = bench->cut_end_ns - bench->cut_begin_ns;
 
-    if (bench->settings->cut_dir != NULL)
+    if (bench->settings->cut_dir == NULL)
+        printf(",\"cut_ms\":null,\"cut_stall_ms\":null,\"plain_stall_ms\":null");
+    else
         printf(",\"cut_ms\":%.1f,\"cut_stall_ms\":%.2f,\"plain_stall_ms\":%.2f",
                (double)cut_ns / 1e6, (double)bench->cut_stall_ns / 1e6,
                (double)bench->plain_stall_ns / 1e6);
