@@ -69,6 +69,33 @@ enum muster_rc params_connection_open(struct params_connection *connection,
     return channel_open(connection, settings, ret_error);
 }
 
+/* gRPC servers say "unknown method" or "unknown service" of what they do not have, a registry among them. */
+enum muster_rc params_connection_explain(const char *address, const struct muster_channel *channel,
+                                         uint64_t timeout_ns, const struct muster_error *error,
+                                         struct muster_error *ret_error)
+{
+    double seconds = (double)timeout_ns / (double)MUSTER_NS_PER_S;
+    bool is_late = error->rc == MUSTER_DEADLINE_EXCEEDED &&
+                   strncmp(error->text, "deadline exceeded", 17) == 0; /* not the server's own */
+
+    if (error->rc == MUSTER_UNIMPLEMENTED && strncmp(error->text, "unknown ", 8) == 0)
+        return muster_error_set(ret_error, error->rc,
+                                "%s is not a server of parameters: a registry or another gRPC "
+                                "server answers there; give the address of a 'muster params serve'",
+                                address);
+    if (is_late && muster_channel_state(channel) != MUSTER_CHANNEL_READY)
+        return muster_error_set(ret_error, error->rc,
+                                "%s has not answered within %g s (--timeout): it must be a "
+                                "'muster params serve' that runs; %.80s",
+                                address, seconds, error->text);
+    if (is_late)
+        return muster_error_set(ret_error, error->rc,
+                                "%s: the server answers, but was not done within %g s (--timeout): "
+                                "look at its log, or give it more time",
+                                address, seconds);
+    return muster_error_set(ret_error, error->rc, "%s: %.180s", address, error->text);
+}
+
 void params_connection_close(struct params_connection *connection)
 {
     struct muster_env *env = connection->env;

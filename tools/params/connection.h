@@ -51,6 +51,10 @@ MUSTER_MUST_CHECK enum muster_rc params_connection_tls_open(
 MUSTER_MUST_CHECK enum muster_rc params_connection_open(
     struct params_connection *connection, const struct params_connection_settings *settings,
     struct muster_error *ret_error);
+/** The error of a call to a server at address, over channel, with its address and a remedy. Returns the code. */
+enum muster_rc params_connection_explain(const char *address, const struct muster_channel *channel,
+                                         uint64_t timeout_ns, const struct muster_error *error,
+                                         struct muster_error *ret_error);
 void params_connection_close(struct params_connection *connection);
 
 #endif

@@ -66,8 +66,11 @@ static enum muster_rc drain_ask(struct asker *asker,
         muster_loop_turn(loop, UINT64_MAX);
     if (rc == MUSTER_OK)
         rc = asker->rc;
-    if (rc != MUSTER_OK)
-        muster_error_set(ret_error, rc, "%s: %s", settings->server, asker->drain.error.text);
+    if (rc != MUSTER_OK) {
+        asker->drain.error.rc = rc;
+        params_connection_explain(settings->server, asker->connection.channel, settings->timeout_ns,
+                                  &asker->drain.error, ret_error);
+    }
     *ret_ns = muster_loop_now_ns(loop) - begin_ns;
     return rc;
 }

@@ -303,8 +303,9 @@ enum muster_rc inspect_ask(struct inspect_job *job,
     while (asked->is_asked)
         muster_loop_turn(job->connection.env->loop, UINT64_MAX);
     if (asked->error.rc != MUSTER_OK)
-        return muster_error_set(ret_error, asked->error.rc, "%s: %s", asked->address,
-                                asked->error.text);
+        return params_connection_explain(asked->address, asked->channel,
+                                         job->settings->connection.timeout_ns, &asked->error,
+                                         ret_error);
     for (uint32_t i = 0; i < job->server_count; i++) {
         if (!job->servers[i].has_answered)
             channel_ask(&job->servers[i], options);
