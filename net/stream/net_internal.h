@@ -69,6 +69,12 @@ MUSTER_MUST_CHECK enum muster_rc muster_listener_socket_open(
 /** A stream on a connected, non-blocking socket. Takes fd (closes it on failure too). Gives. */
 MUSTER_MUST_CHECK enum muster_rc muster_stream_socket_open(struct muster_env *env, int fd,
                                                            struct muster_stream **ret_stream);
+/** From now on what a callback of a read submits leaves when the event of that read ends, not with
+ * what else the turn has queued. For an owner of thousands of streams that answers what it reads: a
+ * stream's memory, the kernel's too, is in the caches then, and the first answers do not wait for
+ * the others. The read's `data` is the reader, whose first bytes are fetched while the kernel
+ * copies. A no-op for streams that are not sockets. */
+void muster_stream_socket_set_prompt(struct muster_stream *stream);
 
 /* host_socket.c: as the functions of stream.h */
 

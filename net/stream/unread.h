@@ -7,8 +7,8 @@
 #include <muster/stream.h>
 
 struct muster_stream_unread {
-    uint8_t bytes[MUSTER_STREAM_UNREAD_MAX];
     size_t count;
+    uint8_t bytes[MUSTER_STREAM_UNREAD_MAX];
 };
 
 static inline void muster_stream_unread_put(struct muster_stream_unread *unread, const void *bytes,

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "net/stream/net_internal.h"
+
 #define TURNS_MAX  200000
 #define BULK_BYTES 300000
 #define FAR_NS     (60 * MUSTER_NS_PER_S)
@@ -550,6 +552,10 @@ static void connect_pair(struct pair *pair)
     run_until_count(pair, &pair->connect_count, 1);
     run_until_count(pair, &pair->accept_count, 1);
     assert_int_equal(pair->connect_rc, MUSTER_OK);
+    if (pair->contract.is_prompt) {
+        muster_stream_socket_set_prompt(pair->client);
+        muster_stream_socket_set_prompt(pair->server);
+    }
 }
 
 static void run_case(void **state)

@@ -16,6 +16,7 @@ struct stream_contract {
     void (*leave)(struct stream_contract *contract);
     /* NULL: streams come from connecting and accepting; else from here, and env needs no network. */
     enum muster_rc (*make)(struct muster_env *env, struct muster_stream *ret_streams[2]);
+    bool is_prompt; /* of the streams of a network */
     /* Let something happen. */
     void (*turn)(struct stream_contract *contract);
 };

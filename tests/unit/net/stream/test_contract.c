@@ -27,6 +27,12 @@ static void open_contract(struct stream_contract *contract)
     };
 }
 
+static void open_prompt(struct stream_contract *contract)
+{
+    open_contract(contract);
+    contract->is_prompt = true;
+}
+
 static void close_contract(struct stream_contract *contract)
 {
     (void)contract;
@@ -53,6 +59,7 @@ int main(void)
 
     assert_int_equal(muster_address_parse("127.0.0.1:0", &address, NULL), MUSTER_OK);
     failed_count = stream_contract_run("tcp", open_contract, close_contract);
+    failed_count += stream_contract_run("tcp, prompt", open_prompt, close_contract);
     snprintf(text, sizeof(text), "unix:@muster-stream-contract-%d", (int)getpid());
     assert_int_equal(muster_address_parse(text, &address, NULL), MUSTER_OK);
     failed_count += stream_contract_run("unix", open_contract, close_contract);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
+#include "net/stream/socket_internal.h"
+
 static void writes_of_one_turn_arrive_in_order_and_complete_in_order(void **state)
 {
     struct socket_stand *fixture = *state;
@@ -271,6 +273,188 @@ static void one_stream_does_not_keep_the_turn_for_ever(void **state)
     (void)muster_stream_receive_recall(&chain.read, fixture->stream);
 }
 
+/* Prompt streams: the callback of a read answers. */
+
+struct answerer {
+    struct socket_stand *fixture;
+    struct muster_stream_read read;
+    struct muster_stream_write writes[2];
+    muster_stream_write_fn *written;
+    struct iovec pieces[2];
+    const char *put_back; /* NULL: it reads no more */
+    unsigned read_count, written_count;
+    char bytes[2];
+};
+
+static void on_answered(struct muster_stream_write *write, enum muster_rc rc)
+{
+    struct answerer *answerer = write->data;
+
+    assert_int_equal(rc, MUSTER_OK);
+    answerer->written_count++;
+}
+
+static void on_answered_close(struct muster_stream_write *write, enum muster_rc rc)
+{
+    struct answerer *answerer = write->data;
+
+    on_answered(write, rc);
+    socket_stand_close_stream(answerer->fixture);
+}
+
+static void submit_answer(struct answerer *answerer, size_t i, const char *text)
+{
+    answerer->pieces[i] = socket_stand_text_iov(text);
+    answerer->writes[i].data = answerer;
+    assert_int_equal(muster_stream_submit(&answerer->writes[i], answerer->fixture->stream,
+                                          &answerer->pieces[i], 1, answerer->written),
+                     MUSTER_OK);
+}
+
+static void on_ask_again(struct muster_stream_read *read, enum muster_rc rc)
+{
+    struct answerer *answerer = read->data;
+
+    assert_int_equal(rc, MUSTER_OK);
+    answerer->read_count++;
+}
+
+static void on_ask(struct muster_stream_read *read, enum muster_rc rc)
+{
+    struct answerer *answerer = read->data;
+    struct muster_stream *stream = answerer->fixture->stream;
+
+    assert_int_equal(rc, MUSTER_OK);
+    answerer->read_count++;
+    submit_answer(answerer, 1, "answer");
+    assert_int_equal(answerer->written_count, 0);
+    if (answerer->put_back == NULL)
+        return;
+    muster_stream_unread(stream, answerer->put_back, 1);
+    assert_int_equal(muster_stream_receive_into(read, stream, answerer->bytes, 1, 1, on_ask_again),
+                     MUSTER_OK);
+}
+
+/* One turn, in which a byte comes. */
+static void ask_one_turn(struct socket_stand *fixture, struct answerer *answerer)
+{
+    answerer->fixture = fixture;
+    answerer->read.data = answerer;
+    assert_int_equal(
+        muster_stream_receive_into(&answerer->read, fixture->stream, answerer->bytes, 1, 2, on_ask),
+        MUSTER_OK);
+    socket_stand_raw_send(fixture, "a");
+    muster_loop_turn(fixture->test.env.loop, UINT64_MAX);
+    assert_int_equal(answerer->read_count, 1);
+}
+
+static size_t raw_take(const struct socket_stand *fixture, char bytes[16])
+{
+    ssize_t count = recv(fixture->fd, bytes, 16, MSG_DONTWAIT);
+
+    return count < 0 ? 0 : (size_t)count;
+}
+
+static void an_answer_leaves_in_a_later_turn_unless_the_stream_is_prompt(void **state)
+{
+    struct socket_stand *fixture = *state;
+    struct answerer answerer = {.written = on_answered};
+    char bytes[16];
+
+    ask_one_turn(fixture, &answerer);
+
+    assert_int_equal(raw_take(fixture, bytes), 0);
+    assert_int_equal(answerer.written_count, 0);
+    socket_stand_expect_raw(fixture, "answer");
+}
+
+static void a_prompt_answer_leaves_in_the_event_of_its_request(void **state)
+{
+    struct socket_stand *fixture = *state;
+    struct answerer answerer = {.written = on_answered};
+    char bytes[16];
+
+    muster_stream_socket_set_prompt(fixture->stream);
+    ask_one_turn(fixture, &answerer);
+
+    assert_int_equal(raw_take(fixture, bytes), 6);
+    assert_int_equal(answerer.written_count, 1);
+    assert_false(muster_task_is_posted(&muster_stream_socket_of(fixture->stream)->task));
+}
+
+static void on_queue(struct muster_task *task)
+{
+    submit_answer(task->data, 0, "first ");
+}
+
+static void a_prompt_answer_leaves_behind_what_was_queued_before(void **state)
+{
+    struct socket_stand *fixture = *state;
+    struct answerer answerer = {.fixture = fixture, .written = on_answered};
+    struct muster_task task;
+    char bytes[16];
+
+    muster_stream_socket_set_prompt(fixture->stream);
+    muster_task_init(&task, on_queue, &answerer);
+    muster_task_post(&task, fixture->test.env.loop); /* its write would leave in the next turn */
+    ask_one_turn(fixture, &answerer);
+
+    assert_int_equal(raw_take(fixture, bytes), 12);
+    assert_memory_equal(bytes, "first answer", 12);
+    assert_int_equal(answerer.written_count, 2);
+}
+
+static void bytes_put_back_beside_a_prompt_answer_are_read(void **state)
+{
+    struct socket_stand *fixture = *state;
+    struct answerer answerer = {.written = on_answered, .put_back = "b"};
+
+    muster_stream_socket_set_prompt(fixture->stream);
+    ask_one_turn(fixture, &answerer);
+    while (answerer.read_count < 2)
+        muster_loop_turn(fixture->test.env.loop, UINT64_MAX);
+
+    assert_int_equal(answerer.bytes[0], 'b');
+    assert_int_equal(answerer.written_count, 1);
+}
+
+static void a_prompt_stream_may_be_closed_when_an_answer_has_left(void **state)
+{
+    struct socket_stand *fixture = *state;
+    struct answerer answerer = {.written = on_answered_close};
+
+    muster_stream_socket_set_prompt(fixture->stream);
+    ask_one_turn(fixture, &answerer);
+
+    assert_int_equal(answerer.written_count, 1);
+    assert_null(fixture->stream);
+}
+
+static void a_prompt_stream_that_is_blocked_goes_on_when_there_is_room(void **state)
+{
+    struct socket_stand *fixture = *state;
+    uint8_t *pattern = socket_stand_make_pattern(LARGE_BYTES);
+    uint8_t *received = malloc(LARGE_BYTES);
+    struct answerer answerer = {.written = on_answered};
+    struct iovec iov = {pattern, LARGE_BYTES};
+    struct muster_stream_write write;
+    struct socket_outcome outcome = {.done_count = 0};
+
+    socket_stand_submit(fixture, &write, &outcome, &iov, 1);
+    while (!muster_stream_socket_of(fixture->stream)->is_blocked)
+        test_env_turn(&fixture->test.env, 1);
+    muster_stream_socket_set_prompt(fixture->stream);
+    ask_one_turn(fixture, &answerer);
+    assert_int_equal(answerer.written_count, 0);
+    socket_stand_raw_receive(fixture, received, LARGE_BYTES);
+    socket_stand_expect_raw(fixture, "answer");
+
+    assert_memory_equal(received, pattern, LARGE_BYTES);
+    assert_int_equal(outcome.rc, MUSTER_OK);
+    free(pattern);
+    free(received);
+}
+
 /* Starts that are refused. */
 
 static void second_receive_and_empty_receive_are_refused_untouched(void **state)
@@ -358,6 +542,12 @@ int main(void)
         SOCKET_UNIX_CASE(the_last_bytes_of_a_large_receive_come_alone_and_small_ones_behind_it),
         SOCKET_CASE(receives_started_in_callbacks_go_on_in_the_same_turn),
         SOCKET_CASE(one_stream_does_not_keep_the_turn_for_ever),
+        SOCKET_CASE(an_answer_leaves_in_a_later_turn_unless_the_stream_is_prompt),
+        SOCKET_CASE(a_prompt_answer_leaves_in_the_event_of_its_request),
+        SOCKET_CASE(a_prompt_answer_leaves_behind_what_was_queued_before),
+        SOCKET_CASE(bytes_put_back_beside_a_prompt_answer_are_read),
+        SOCKET_CASE(a_prompt_stream_may_be_closed_when_an_answer_has_left),
+        SOCKET_CASE(a_prompt_stream_that_is_blocked_goes_on_when_there_is_room),
         SOCKET_CASE(second_receive_and_empty_receive_are_refused_untouched),
         SOCKET_CASE(take_now_gives_what_is_there_without_waiting),
         SOCKET_CASE(stream_without_a_reader_does_not_spin),
