@@ -53,30 +53,21 @@ struct muster_link_place {
     uint64_t deadline_ns;
 };
 
+/* The fields that each frame touches come first, up to the bytes that the inbox has: of thousands of
+ * links none is in the caches when its frame comes. */
 struct muster_peer_link {
     struct muster_env *env;
     const struct muster_peer_link_events *events;
     void *data;
-    struct muster_peer_hello self;
-    struct muster_peer_hello peer;
+    struct muster_stream *stream;
     enum muster_link_state state;
     bool is_opener;
     bool is_bare; /* in plain text, in a job with TLS: both sides prove who they are */
-    struct muster_link_proof proof;
-    struct muster_link_place *place; /* NULL: an address alone, of a member */
-    struct muster_dial dial;
-    bool is_connecting; /* a look-up or a dial is under way */
-    struct muster_stream *stream;
-    struct muster_timer timer; /* the hello's deadline */
-    struct muster_task task;   /* resume, late failure, free */
-    struct muster_error error; /* why it is down */
-
+    bool is_met;  /* has been ready */
+    bool is_paused;
     struct muster_list frames; /* all that have not left, in order; owned by their senders */
     size_t queued_bytes;
-    struct muster_list unacked; /* have left; kept until the peer has said that it has them */
-    uint64_t session;           /* 0: cannot be resumed */
-    uint32_t connection;        /* of the session, from 0 */
-    bool is_met;                /* has been ready */
+    uint64_t session;       /* 0: cannot be resumed */
     uint64_t submitted;     /* offset in the session after the last frame given to a stream … */
     uint64_t written;       /* … and after the last that has left whole */
     uint64_t begun_end;     /* … and after what was taken back when it had begun to leave */
@@ -85,27 +76,37 @@ struct muster_peer_link {
     uint64_t received;      /* bytes of headers and payloads that have been taken in … */
     uint64_t received_told; /* … as the peer knows */
     uint32_t untold_frames;
+    enum muster_link_read reading;
+    struct muster_stream_read read;
+    enum muster_link_receive receive;
+    uint32_t payload_done;
+    uint8_t *payload; /* NULL: discarded */
+    struct muster_frame_header header;
+    size_t turn_bytes; /* of payloads taken in this turn */
+    size_t inbox_begin, inbox_end;
+    uint8_t inbox[MUSTER_LINK_INBOX_BYTES];
+
+    struct muster_list unacked; /* have left; kept until the peer has said that it has them */
+    uint32_t connection;        /* of the session, from 0 */
+    struct muster_task task;    /* resume, late failure, free */
+    struct muster_timer timer;  /* the hello's deadline */
     struct muster_timer ack_timer;
     uint8_t ack[MUSTER_FRAME_HEADER_BYTES]; /* the frame that says so, or answers */
     struct iovec ack_iov;
     struct muster_stream_write ack_write;
     bool is_ack_queued;
+    struct muster_peer_hello self;
+    struct muster_peer_hello peer;
+    struct muster_link_proof proof;
+    struct muster_link_place *place; /* NULL: an address alone, of a member */
+    struct muster_dial dial;
+    bool is_connecting; /* a look-up or a dial is under way */
+    struct muster_error error; /* why it is down */
     uint8_t hello[MUSTER_HELLO_BYTES];
     struct iovec hello_iov;
     struct muster_stream_write hello_write;
     bool is_hello_queued;
     muster_stream_write_fn *hello_written; /* done of hello_write */
-
-    struct muster_stream_read read;
-    enum muster_link_read reading;
-    bool is_paused;
-    enum muster_link_receive receive;
-    struct muster_frame_header header;
-    uint8_t *payload; /* NULL: discarded */
-    uint32_t payload_done;
-    size_t turn_bytes; /* of payloads taken in this turn */
-    size_t inbox_begin, inbox_end;
-    uint8_t inbox[MUSTER_LINK_INBOX_BYTES];
 };
 
 /** The stream's own error, or else text. UNAUTHENTICATED before the peer has said hello, where it refuses our

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "net/stream/net_internal.h"
 #include "net/stream/ring.h"
 #include "net/tls/stream.h"
 
@@ -154,6 +155,8 @@ static void link_begin(struct muster_peer_link *link)
     }
     if (link->self.purpose == MUSTER_LINK_DATA)
         set_zerocopy(link);
+    if (link->self.purpose == MUSTER_LINK_PARAMS && !link->is_opener)
+        muster_stream_socket_set_prompt(link->stream);
     if (link->self.intent != MUSTER_LINK_NEW) {          /* of openers only */
         muster_peer_link_move(link, MUSTER_LINK_ANSWER); /* the deadline goes on */
         return;

@@ -18,9 +18,9 @@
 
 /* The private side of a muster_fd_watch. */
 struct fd_impl {
-    struct event event;
     struct muster_fd_watch *watch;
     struct libevent_loop *ours;
+    struct event event;
     struct muster_list node;
     int mirror_dup;  /* own duplicate, so that two watches may share a descriptor; -1: none */
     bool is_added;   /* the event is in the base */

@@ -205,34 +205,35 @@ struct muster_params_answer {
     _Alignas(8) uint8_t payload[];
 };
 
-/** A client's link. */
+/** A client's link. The fields that each message touches come first: of thousands of clients none is
+ * in the caches when its message comes. */
 struct muster_params_client {
-    struct muster_list node;
-    struct muster_list due_node; /* of the server's due */
     struct muster_params_server *server;
     struct muster_peer_link *link;
     struct muster_params_pulse pulse;
+    uint64_t denied;     /* a bit for each message that it may not send */
+    uint8_t *payload;    /* of the message that is being received */
+    uint64_t held_bytes; /* messages and answers that are held for it */
+    uint64_t slot;       /* of the source */
+    bool may_not_lead;   /* it may not be a server that this one copies */
+    bool is_open;        /* it has named its source */
+    bool is_told;        /* OPENED has left: other messages may, too */
+    bool is_awaited;     /* its mark is */
+    bool is_marked;      /* nothing is read from it until the cut is complete */
+    bool is_starved;     /* a message of it waits for credit (starved_…) */
+    bool is_short;       /* of memory: it waits for an answer that is lost */
+    struct muster_frame_header
+        early; /* its payload waits for a map, a round or copies; type 0: none */
+    struct muster_params_answer *acks;   /* of this turn; NULL: none */
+    struct muster_list due_node;         /* of the server's due */
+    struct muster_list waiting;          /* answers that wait for followers */
+    uint64_t parked_bytes;               /* of its pulls that wait for a clock */
+    uint64_t starved_own, starved_bytes; /* bytes of it that are held, and that it needs */
+    struct muster_list node;
     const struct muster_identity *identity; /* of the link's stream; NULL: no certificate */
-    uint64_t denied;                        /* a bit for each message that it may not send */
-    bool may_not_lead;                      /* it may not be a server that this one copies */
-    bool is_open;                           /* it has named its source */
-    bool is_told;                           /* OPENED has left: other messages may, too */
-    uint64_t slot;                          /* of the source */
-    char name[MUSTER_PARAMS_NAME_BYTES];    /* for people; "": none */
     uint64_t generation;                    /* that the source had when this link named it */
     const uint8_t *stage;                   /* memory of the client, to read from; NULL: none */
-    uint8_t *payload;                       /* of the message that is being received */
-    struct muster_params_answer *acks;      /* of this turn; NULL: none */
-    struct muster_list waiting;             /* answers that wait for followers */
-    struct muster_frame_header
-        early;             /* its payload waits for a map, a round or copies; type 0: none */
-    bool is_awaited;       /* its mark is */
-    bool is_marked;        /* nothing is read from it until the cut is complete */
-    uint64_t held_bytes;   /* messages and answers that are held for it */
-    uint64_t parked_bytes; /* of its pulls that wait for a clock */
-    bool is_starved;       /* a message of it waits for credit: */
-    uint64_t starved_own, starved_bytes; /* bytes of it that are held, and that it needs */
-    bool is_short;                       /* of memory: it waits for an answer that is lost */
+    char name[MUSTER_PARAMS_NAME_BYTES];    /* for people; "": none */
 };
 
 /** Whether clients whose map has this number may send this server rows of the shard. */

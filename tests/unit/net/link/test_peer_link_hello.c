@@ -6,6 +6,8 @@
 #include <muster/log.h>
 #include <muster/tls.h>
 
+#include "net/stream/socket_internal.h"
+
 static void both_sides_learn_who_the_other_is(void **state)
 {
     struct link_pair pair;
@@ -26,6 +28,29 @@ static void both_sides_learn_who_the_other_is(void **state)
     assert_int_equal(muster_peer_link_hello(pair.ends[1].link)->stripe, 3);
     assert_int_equal(muster_peer_link_hello(pair.ends[1].link)->purpose, MUSTER_LINK_DATA);
     link_pair_close(&pair);
+}
+
+static bool is_prompt(const struct link_end *end)
+{
+    return muster_stream_socket_of(end->link->stream)->is_prompt;
+}
+
+static void answers_to_clients_of_parameters_alone_are_prompt(void **state)
+{
+    (void)state;
+    for (enum muster_link_purpose purpose = MUSTER_LINK_CONTROL; purpose <= MUSTER_LINK_PUBLICATION;
+         purpose++) {
+        struct link_pair pair;
+
+        link_pair_init(&pair);
+        pair.hellos[0].purpose = purpose;
+        link_pair_connect(&pair);
+        test_env_run_until(&pair.test.env, link_pair_is_settled, &pair);
+
+        assert_false(is_prompt(&pair.ends[0]));
+        assert_int_equal(is_prompt(&pair.ends[1]), purpose == MUSTER_LINK_PARAMS);
+        link_pair_close(&pair);
+    }
 }
 
 static void another_job_is_refused_on_both_sides_and_both_are_named(void **state)
@@ -308,6 +333,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_sides_learn_who_the_other_is),
+        cmocka_unit_test(answers_to_clients_of_parameters_alone_are_prompt),
         cmocka_unit_test(another_job_is_refused_on_both_sides_and_both_are_named),
         cmocka_unit_test(a_process_refuses_itself),
         cmocka_unit_test(nobody_listening_is_unavailable),

@@ -12,6 +12,8 @@
 
 #include <string.h>
 
+#include "net/link/peer_link_internal.h"
+#include "net/stream/socket_internal.h"
 #include "params/server/core/push.h"
 #include "params/server/core/server_internal.h"
 #include "params/wire/hash.h"
@@ -558,9 +560,24 @@ static void a_client_that_does_not_read_is_not_read_from(void **state)
     test_free(greedy.payload);
 }
 
+static void answers_leave_in_the_event_of_their_message(void **state)
+{
+    const struct muster_params_client *client;
+    struct scene scene;
+
+    (void)state;
+    scene_connect(&scene);
+
+    client =
+        MUSTER_CONTAINER_OF(scene.stand.server->clients.next, struct muster_params_client, node);
+    assert_true(muster_stream_socket_of(client->link->stream)->is_prompt);
+    scene_close(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(answers_leave_in_the_event_of_their_message),
         cmocka_unit_test(messages_that_no_client_sends_end_the_link),
         cmocka_unit_test(links_for_other_things_are_ended),
         cmocka_unit_test(a_link_names_its_source_once),
