@@ -4,8 +4,11 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+
+#include <muster/hash.h>
 
 #define LIBRARY_DEFAULT "libcuda.so.1"
 
@@ -481,6 +484,8 @@ enum muster_rc muster_cuda_copy_out(const struct muster_cuda *cuda, void *host, 
 
 struct wanted {
     const char *name;
+    unsigned long long loads;         /* of libraries in this process, so far */
+    unsigned long long loads_without; /* it was not among so many; 0: not known */
     bool is_loaded;
 };
 
@@ -495,20 +500,39 @@ static int is_wanted(struct dl_phdr_info *object, size_t size, void *data)
 {
     struct wanted *wanted = data;
 
-    (void)size;
+    if (size >= offsetof(struct dl_phdr_info, dlpi_subs))
+        wanted->loads = object->dlpi_adds;
     wanted->is_loaded = strcmp(base_name(object->dlpi_name), wanted->name) == 0;
-    return wanted->is_loaded;
+    return wanted->is_loaded || (wanted->loads != 0 && wanted->loads == wanted->loads_without);
+}
+
+/* Each operation asks, in programs that have a hundred libraries and no driver: their names are compared
+ * again only when one more has been loaded. Programs have one name of the driver; where two take turns,
+ * they are compared each time. */
+static bool is_loaded(const char *name)
+{
+    static _Atomic(uint64_t) without; /* half of the loads, half of a hash of the name */
+    uint64_t known = atomic_load_explicit(&without, memory_order_relaxed);
+    uint32_t hash = (uint32_t)muster_hash64(name, strlen(name), 0);
+    struct wanted wanted = {
+        .name = name,
+        .loads_without = known >> 32 == hash ? (uint32_t)known : 0,
+    };
+
+    dl_iterate_phdr(is_wanted, &wanted);
+    if (!wanted.is_loaded)
+        atomic_store_explicit(&without, (uint64_t)hash << 32 | (uint32_t)wanted.loads,
+                              memory_order_relaxed);
+    return wanted.is_loaded;
 }
 
 /* dlopen would look for a library that is not loaded in all folders, each time. */
 bool muster_cuda_look_init(struct muster_cuda_look *look, const char *library)
 {
     const char *path = library != NULL ? library : LIBRARY_DEFAULT;
-    struct wanted wanted = {.name = base_name(path)};
-    void *handle, *function;
+    void *handle = is_loaded(base_name(path)) ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    void *function;
 
-    dl_iterate_phdr(is_wanted, &wanted);
-    handle = wanted.is_loaded ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
     if (handle == NULL)
         return false;
     function = dlsym(handle, "cuPointerGetAttribute");

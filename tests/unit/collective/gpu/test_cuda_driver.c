@@ -3,6 +3,9 @@
 
 #include "collective/gpu/cuda_driver.h"
 
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void open_driver(struct muster_cuda **ret_cuda)
@@ -167,6 +170,54 @@ static void memory_of_the_device_is_told_from_other_memory(void **state)
     muster_cuda_close(cuda);
 }
 
+/* A driver that this process has not loaded yet. */
+static void copy_driver(const char *path)
+{
+    FILE *from = fopen(gpu_stage_cuda(), "rb"), *to = fopen(path, "wb");
+    char bytes[4096];
+    size_t count;
+
+    assert_non_null(from);
+    assert_non_null(to);
+    while ((count = fread(bytes, 1, sizeof(bytes), from)) > 0)
+        assert_int_equal(fwrite(bytes, 1, count, to), count);
+    assert_int_equal(fclose(to), 0);
+    assert_int_equal(fclose(from), 0);
+}
+
+static void a_driver_is_looked_at_from_when_the_program_has_loaded_it(void **state)
+{
+    struct muster_cuda_look look = {NULL};
+    char folder[] = "/tmp/muster-cuda-XXXXXX", path[64];
+    void *handle;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/libcuda-later.so", folder);
+    copy_driver(path);
+    assert_false(muster_cuda_look_init(&look, path));
+    assert_false(muster_cuda_look_init(&look, path)); /* the second time by what is known */
+    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    assert_non_null(handle);
+
+    assert_true(muster_cuda_look_init(&look, path));
+    assert_false(muster_cuda_look_is_device(&look, folder));
+    assert_true(muster_cuda_look_init(&look, gpu_stage_cuda())); /* the set-up has loaded it */
+    assert_int_equal(dlclose(handle), 0);
+    assert_int_equal(remove(path), 0);
+    assert_int_equal(remove(folder), 0);
+}
+
+static void a_driver_that_is_loaded_is_found_when_another_is_not(void **state)
+{
+    struct muster_cuda_look look = {NULL};
+
+    (void)state;
+    assert_false(muster_cuda_look_init(&look, "libcuda-elsewhere.so"));
+    assert_true(muster_cuda_look_init(&look, gpu_stage_cuda()));
+    assert_false(muster_cuda_look_init(&look, "libcuda-elsewhere.so"));
+}
+
 static int set_up(void **state)
 {
     static struct gpu_knobs knobs;
@@ -188,6 +239,8 @@ int main(void)
         cmocka_unit_test_setup(leave_gives_back_the_context_of_before, set_up),
         cmocka_unit_test_setup(an_event_is_done_when_the_stream_has_come_so_far, set_up),
         cmocka_unit_test_setup(memory_of_the_device_is_told_from_other_memory, set_up),
+        cmocka_unit_test_setup(a_driver_is_looked_at_from_when_the_program_has_loaded_it, set_up),
+        cmocka_unit_test_setup(a_driver_that_is_loaded_is_found_when_another_is_not, set_up),
     };
 
     return cmocka_run_group_tests_name("collective.cuda_driver", tests, NULL, NULL);
