@@ -106,6 +106,34 @@ say("end", [repr(each) for p in model.parameters() for each in p.flatten().tolis
 """
 
 
+
+def test_an_all_reduce_of_any_tensor_is_seen_by_who_watches_operators(job):
+    run = job(BEGIN + """
+from torch.distributed.tensor.debug import CommDebugMode
+scalar, parameter = torch.tensor(rank + 1.0), nn.Parameter(torch.full((3,), rank + 1.0))
+dist.all_reduce(scalar)
+with torch.no_grad():
+    dist.all_reduce(parameter)
+assert scalar.item() == 3 and (parameter == 3).all() and parameter.requires_grad
+x = torch.full((3,), rank + 1.0)
+work = dist.all_reduce(x, dist.ReduceOp.MAX, async_op=True)
+assert work.wait() and work.is_completed() and work.get_future().value()[0] is x and (x == 2).all()
+dist.all_reduce(torch.zeros(0))
+with CommDebugMode() as seen:
+    dist.all_reduce(x)
+assert seen.get_total_counts() == 1, seen.get_comm_counts()
+with torch.profiler.profile() as profile:
+    dist.all_reduce(x)
+assert any(event.key == "c10d::allreduce_" for event in profile.key_averages()), profile.key_averages()
+assert (x == 8).all(), x
+dist.destroy_process_group()
+say("done")
+""", 2)
+
+    run.end()
+    assert len([words for _, _, words in run.said() if words[0] == "done"]) == 2
+
+
 def test_an_unmodified_ddp_program_has_the_results_of_gloo(job):
     muster_run = job(DDP.replace("STEPS", "30"), 2)
     gloo_run = job(DDP.replace("STEPS", "30").replace("import muster.torch.backend as backend\nbackend.init_process_group()", 'dist.init_process_group("gloo")'), 2)

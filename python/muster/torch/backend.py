@@ -19,9 +19,12 @@ import atexit
 import os
 import sys
 import time
+import weakref
 import zlib
 
+import torch
 import torch.distributed as dist
+from torch.autograd import profiler
 from torch._C._distributed_c10d import Backend as _Base
 
 import muster
@@ -211,18 +214,37 @@ def average(gradients):
 
 
 _plain_recv_anysource = dist.ProcessGroup.recv_anysource
+_plain_allreduce = dist.ProcessGroup.allreduce
+_backends = weakref.WeakKeyDictionary()  # of groups that were called here; None: of another module
+
+
+def _backend_behind(group, tensor):
+    """The backend of this module that PyTorch would call for the group, or None."""
+    if group not in _backends:
+        try:
+            backend = group._get_backend(tensor.device)
+        except RuntimeError:  # the group has none for this device
+            return None
+        _backends[group] = backend if isinstance(backend, Backend) else None
+    return _backends[group]
 
 
 def _recv_anysource(group, tensors, tag):
     """dist.recv asks the work for its source, which a work of Python cannot tell through PyTorch's trampoline (torch 2.15):
     a backend of this module is called without it."""
-    try:
-        backend = group._get_backend(tensors[0].device)
-    except RuntimeError:  # the group has none for this device
-        backend = None
-    if isinstance(backend, Backend):
-        return backend.recv_anysource(tensors, tag)
-    return _plain_recv_anysource(group, tensors, tag)
+    backend = _backend_behind(group, tensors[0])
+    return backend.recv_anysource(tensors, tag) if backend else _plain_recv_anysource(group, tensors, tag)
+
+
+def _allreduce(group, tensors, *options):
+    """dist.all_reduce without PyTorch's dispatcher and its trampoline, which take as long as the sum of 64 KiB, unless a
+    profiler or a mode such as CommDebugMode watches the operators."""
+    is_usual = isinstance(tensors, list) and len(options) == 1 and isinstance(options[0], dist.AllreduceOptions)
+    if is_usual and not profiler._is_profiler_enabled and torch._C._len_torch_dispatch_stack() == 0:
+        backend = _backend_behind(group, tensors[0])
+        if backend:
+            return backend.allreduce(tensors, options[0])
+    return _plain_allreduce(group, tensors, *options)
 
 
 def members_of_step():
@@ -233,3 +255,4 @@ def members_of_step():
 dist.Backend.register_backend("muster", _create, extended_api=True, devices=["cpu"])
 dist.register_rendezvous_handler("muster", _rendezvous)
 dist.ProcessGroup.recv_anysource = _recv_anysource
+dist.ProcessGroup.allreduce = _allreduce
