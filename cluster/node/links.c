@@ -389,6 +389,7 @@ static void unidentified_ready(struct muster_peer_link *link)
         return;
     case MUSTER_LINK_PARAMS: /* for a server of parameters */
     case MUSTER_LINK_PARAMS_COPY:
+    case MUSTER_LINK_PARAMS_LEAVE:
     case MUSTER_LINK_PUBLICATION: /* for a publisher */
     case MUSTER_LINK_AS_OPENED:
         break;

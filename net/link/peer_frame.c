@@ -98,7 +98,7 @@ enum muster_rc muster_peer_hello_unpack(const uint8_t bytes[MUSTER_HELLO_BYTES],
 
     if (rc != MUSTER_OK)
         return rc;
-    if (purpose > MUSTER_LINK_PUBLICATION)
+    if (purpose > MUSTER_LINK_PARAMS_LEAVE)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the peer's hello has unknown purpose %u", purpose);
     if (intent > MUSTER_LINK_PROBE)

@@ -254,6 +254,7 @@ static bool is_known_by_place(const struct muster_env *env, const struct muster_
 {
     return env->tls != NULL &&
            (hello->purpose == MUSTER_LINK_PARAMS || hello->purpose == MUSTER_LINK_PARAMS_COPY ||
+            hello->purpose == MUSTER_LINK_PARAMS_LEAVE ||
             hello->purpose == MUSTER_LINK_PUBLICATION);
 }
 
@@ -277,7 +278,8 @@ enum muster_rc muster_peer_link_open(struct muster_env *env, const struct muster
     link->is_opener = true;
     if (hello->intent == MUSTER_LINK_NEW && hello->session == 0 &&
         hello->purpose != MUSTER_LINK_STATE && hello->purpose != MUSTER_LINK_PARAMS &&
-        hello->purpose != MUSTER_LINK_PARAMS_COPY && hello->purpose != MUSTER_LINK_PUBLICATION)
+        hello->purpose != MUSTER_LINK_PARAMS_COPY && hello->purpose != MUSTER_LINK_PARAMS_LEAVE &&
+        hello->purpose != MUSTER_LINK_PUBLICATION)
         link->self.session = muster_rng_next(env->rng) | 1; /* 0 would mean: cannot be resumed */
     link->session = link->self.session;
     /* Links of the training state have no session: a broken one is opened anew. */

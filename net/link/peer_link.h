@@ -22,13 +22,14 @@ struct muster_link_keys;
 struct muster_peer_link;
 
 enum muster_link_purpose {
-    MUSTER_LINK_AS_OPENED = 0,   /* said by the accepting side: what the opener says */
-    MUSTER_LINK_CONTROL = 1,     /* membership, heartbeats, state manifests: never behind data */
-    MUSTER_LINK_DATA = 2,        /* chunks of collectives */
-    MUSTER_LINK_STATE = 3,       /* chunks of the training state, on their way to a joiner */
-    MUSTER_LINK_PARAMS = 4,      /* pushes and pulls of a client of parameters */
-    MUSTER_LINK_PARAMS_COPY = 5, /* changes of parameters, from a primary to its replica */
-    MUSTER_LINK_PUBLICATION = 6, /* versions of a publication, on their way to a reader */
+    MUSTER_LINK_AS_OPENED = 0,    /* said by the accepting side: what the opener says */
+    MUSTER_LINK_CONTROL = 1,      /* membership, heartbeats, state manifests: never behind data */
+    MUSTER_LINK_DATA = 2,         /* chunks of collectives */
+    MUSTER_LINK_STATE = 3,        /* chunks of the training state, on their way to a joiner */
+    MUSTER_LINK_PARAMS = 4,       /* pushes and pulls of a client of parameters */
+    MUSTER_LINK_PARAMS_COPY = 5,  /* changes of parameters, from a primary to its replica */
+    MUSTER_LINK_PUBLICATION = 6,  /* versions of a publication, on their way to a reader */
+    MUSTER_LINK_PARAMS_LEAVE = 7, /* a server of parameters says by it that it leaves its job */
 };
 
 enum muster_link_intent {

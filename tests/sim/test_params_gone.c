@@ -254,6 +254,97 @@ static void a_server_with_rows_waits_for_the_registry_and_names_it(void **state)
     params_scene_close(&scene);
 }
 
+static unsigned drained_count;
+
+static void count_drained(struct muster_params_server *server, enum muster_rc rc)
+{
+    (void)server;
+    assert_int_equal(rc, MUSTER_OK);
+    drained_count++;
+}
+
+static bool are_drained(void *data)
+{
+    return drained_count == *(const unsigned *)data;
+}
+
+/* SIGTERM to the program, which may take a minute. */
+static void drain_start(struct params_scene *scene, uint32_t number)
+{
+    struct muster_params_server *server = sim_node_program(scene->servers[number].node);
+
+    sim_enter(scene->servers[number].node);
+    muster_params_server_drain(server, muster_loop_after_ns(server->env->loop, 60 * SECOND),
+                               count_drained);
+    sim_leave(scene->servers[number].node);
+}
+
+/* The first one waits for the other one, which could take its rows until it ends, too. */
+static void servers_that_all_end_while_the_registry_is_away_wait_for_nobody(void **state)
+{
+    unsigned all = SERVERS;
+
+    (void)state;
+    for (uint32_t replicas = 1; replicas <= SERVERS; replicas++) {
+        struct params_scene scene;
+
+        drained_count = 0;
+        job_open(&scene, replicas);
+        registry_stage_kill(scene.registry);
+        drain_start(&scene, 0);
+        assert_true(sim_run_for(scene.world, 10 * SECOND));
+        assert_int_equal(drained_count, 0);
+        drain_start(&scene, 1);
+
+        assert_true(sim_run_until(scene.world, are_drained, &all, 5 * SECOND));
+        registry_stage_restart(scene.registry);
+        params_scene_close(&scene);
+    }
+}
+
+/* It has rows, and they end with it: nobody could take them when the registry is back. */
+static void the_last_server_ends_while_the_registry_is_away(void **state)
+{
+    unsigned first = 1, both = SERVERS;
+    struct params_scene scene;
+
+    (void)state;
+    drained_count = 0;
+    job_open(&scene, 1);
+    drain_start(&scene, 0);
+    assert_true(sim_run_until(scene.world, are_drained, &first, 20 * SECOND));
+    sim_kill(scene.servers[0].node);
+    assert_true(sim_run_for(scene.world, LEASE));
+    registry_stage_kill(scene.registry);
+    drain_start(&scene, 1);
+
+    assert_true(sim_run_until(scene.world, are_drained, &both, 10 * SECOND));
+    registry_stage_restart(scene.registry);
+    params_scene_close(&scene);
+}
+
+/* A registry that comes back in time loses no rows. */
+static void a_server_that_ends_gives_its_rows_away_when_the_registry_is_back(void **state)
+{
+    unsigned first = 1;
+    struct params_scene scene;
+
+    (void)state;
+    drained_count = 0;
+    job_open(&scene, 1);
+    registry_stage_kill(scene.registry);
+    drain_start(&scene, 0);
+    assert_true(sim_run_for(scene.world, 20 * SECOND));
+    assert_int_equal(drained_count, 0);
+    registry_stage_restart(scene.registry);
+    assert_true(sim_run_until(scene.world, are_drained, &first, 20 * SECOND));
+    sim_kill(scene.servers[0].node);
+    params_scene_client(&scene);
+    params_scene_table(&scene);
+    params_scene_compare(&scene, 1);
+    params_scene_close(&scene);
+}
+
 /* Its rows come with it: the other one has waited for that. */
 static void a_server_that_comes_back_in_its_memory_ends_the_wait(void **state)
 {
@@ -489,6 +580,9 @@ int main(void)
         cmocka_unit_test(a_server_that_waits_for_rows_that_are_gone_has_nothing_to_give_away),
         cmocka_unit_test(a_server_without_rows_ends_while_the_registry_is_away),
         cmocka_unit_test(a_server_with_rows_waits_for_the_registry_and_names_it),
+        cmocka_unit_test(servers_that_all_end_while_the_registry_is_away_wait_for_nobody),
+        cmocka_unit_test(the_last_server_ends_while_the_registry_is_away),
+        cmocka_unit_test(a_server_that_ends_gives_its_rows_away_when_the_registry_is_back),
         cmocka_unit_test(a_server_that_comes_back_in_its_memory_ends_the_wait),
         cmocka_unit_test(a_job_of_which_one_server_lives_goes_on),
         cmocka_unit_test(a_job_begins_anew_by_force_without_rows),

@@ -178,6 +178,8 @@ struct muster_params_server {
     struct muster_task held_check;
     struct muster_task decide;                       /* the next map may be due */
     struct muster_params_registration *registration; /* NULL: there is no registry */
+    /* A server says over a link that it leaves. */
+    void (*on_leaves)(struct muster_params_server *server, const struct muster_incarnation *id);
     bool
         is_shared; /* with other servers: there is a registry, or was one until the server closed */
     struct muster_params_agents *agents; /* NULL: it is alone, or closes */

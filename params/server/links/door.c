@@ -117,6 +117,17 @@ static void client_becomes_leader(struct muster_params_client *client)
     muster_params_leader_accept(server, link);
 }
 
+/* Another server that leaves. It has heard this server's hello, and closes the link. */
+static void client_leaves(struct muster_params_client *client)
+{
+    struct muster_params_server *server = client->server;
+
+    if (server->registration == NULL || client->may_not_lead)
+        client_give_up(client, "it is not a server of this job");
+    else
+        server->on_leaves(server, &muster_peer_link_hello(client->link)->incarnation);
+}
+
 static void on_ready(struct muster_peer_link *link)
 {
     struct muster_params_client *client = muster_peer_link_data(link);
@@ -124,6 +135,8 @@ static void on_ready(struct muster_peer_link *link)
 
     if (hello->purpose == MUSTER_LINK_PARAMS_COPY && hello->intent == MUSTER_LINK_NEW)
         client_becomes_leader(client);
+    else if (hello->purpose == MUSTER_LINK_PARAMS_LEAVE && hello->intent == MUSTER_LINK_NEW)
+        client_leaves(client);
     else if (hello->purpose != MUSTER_LINK_PARAMS || hello->intent != MUSTER_LINK_NEW)
         client_give_up(client, "its link is for something else than parameters");
     else if (!muster_params_map_tell(client))

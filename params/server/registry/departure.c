@@ -26,6 +26,12 @@ void muster_params_departure_note(struct muster_params_departures *departures,
         departures->ids[departures->count++ % MUSTER_PARAMS_SERVERS_MAX] = server->id;
 }
 
+bool muster_params_departure_has(struct muster_params_departures *departures,
+                                 const struct muster_incarnation *id)
+{
+    return departed_find(departures, id) != NULL;
+}
+
 /* A learner counts: the next map, which may be on its way, may say that it is a copy. */
 bool muster_params_map_has_server(const struct muster_params_map *map, uint32_t place)
 {

@@ -13,6 +13,9 @@ struct muster_params_departures {
 /** A server says that it leaves, or is registered without that. */
 void muster_params_departure_note(struct muster_params_departures *departures,
                                   const struct muster_params_map_server *server);
+/** Whether it has said that it leaves. */
+bool muster_params_departure_has(struct muster_params_departures *departures,
+                                 const struct muster_incarnation *id);
 /**
  * The first server of the map that has shards, has not said that it leaves, and is not registered, which
  * is_registered says: it is dead, or cannot reach the registry, and comes back. NULL: there is none. Borrows from map.

@@ -25,6 +25,7 @@ static void peer_free(struct muster_params_peer *peer)
 
     MUSTER_ASSERT(registration->peer_count > 0);
     peer_unwatch(peer);
+    muster_params_farewell_drop(peer);
     muster_list_remove(&peer->node);
     registration->peer_count--;
     if (peer->is_deleting) /* the answer to its deletion frees it */

@@ -4,6 +4,8 @@
 void muster_params_registry_note(struct muster_params_registration *registration, enum muster_rc rc,
                                  const struct muster_error *error)
 {
+    if (registration->away.rc == MUSTER_OK)
+        registration->away_ns = muster_loop_now_ns(registration->server->env->loop);
     registration->away.rc = MUSTER_OK;
     if (rc == MUSTER_UNIMPLEMENTED)
         muster_error_set(&registration->away, rc, "%s is not a registry: %.100s",

@@ -24,6 +24,20 @@ static bool somebody_stays(const struct muster_params_registration *registration
     return false;
 }
 
+/* The same where the registry is away: the keys do not tell who leaves. */
+static bool somebody_may_stay(struct muster_params_registration *registration)
+{
+    MUSTER_LIST_EACH (&registration->peers, peer, struct muster_params_peer, node) {
+        const struct muster_params_map_server *server = &peer->record.server;
+
+        if (!server->is_leaving &&
+            !muster_incarnation_is_equal(&server->id, &registration->record.server.id) &&
+            !muster_params_farewell_is_mutual(registration, peer))
+            return true;
+    }
+    return false;
+}
+
 bool muster_params_registration_has_heir(const struct muster_params_server *server)
 {
     return somebody_stays(server->registration, &server->registration->record.server.id);
@@ -50,7 +64,8 @@ static bool has_nobody(struct muster_params_registration *registration)
 {
     const struct muster_params_map_server *missing;
 
-    if (somebody_stays(registration, NULL))
+    if (muster_params_farewell_is_final(registration) ? somebody_may_stay(registration)
+                                                      : somebody_stays(registration, NULL))
         return false;
     missing = muster_params_registration_missing(registration->server);
     if (missing != NULL && !registration->is_waiting)
@@ -100,6 +115,8 @@ static void drain_check(struct muster_params_registration *registration)
         return;
     if (!is_drained(registration)) {
         cut_off_tell(registration);
+        if (registration->is_cut_off)
+            muster_params_farewells_send(registration);
         return;
     }
     registration->left = NULL;
@@ -178,6 +195,7 @@ enum muster_rc muster_params_registration_open(struct muster_params_server *serv
     muster_params_entry_init(registration);
     muster_params_keys_init(registration);
     muster_params_former_init(registration);
+    muster_params_farewell_init(registration);
     muster_params_next_map_init(registration);
     muster_task_init(&registration->look, on_look, registration);
     snprintf(registration->prefix, sizeof(registration->prefix), "/muster/%s/params/",

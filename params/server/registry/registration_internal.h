@@ -29,6 +29,11 @@ struct muster_params_peer {
     bool is_gone; /* its process has died: maps leave it out, though its key may still be there */
     bool is_deleting; /* its key is being deleted */
     struct muster_registry_op op;
+    /* This server's farewell to it (farewell.c). */
+    struct muster_peer_link *farewell; /* NULL: none is under way */
+    bool is_told;                      /* it knows that this server leaves */
+    bool is_unreached;                 /* it does not answer at its address */
+    uint64_t farewell_ns;              /* the next attempt is not made before */
 };
 
 enum muster_params_registering {
@@ -48,6 +53,7 @@ struct muster_params_registration {
     muster_params_failed_fn *failed; /* NULL: nobody hears of it */
     char endpoints[128];             /* of the registry, for people */
     struct muster_error away;        /* its last answer, where that was an error: for people */
+    uint64_t away_ns;                /* since when it has been an error */
     /* Its own key. */
     enum muster_params_registering registering;
     bool is_changed; /* since the key was put */
@@ -184,6 +190,19 @@ void muster_params_begin_describe(const struct muster_params_registration *regis
 
 void muster_params_keys_init(struct muster_params_registration *registration);
 void muster_params_keys_read(struct muster_params_registration *registration);
+
+/* --- farewell.c --- */
+
+void muster_params_farewell_init(struct muster_params_registration *registration);
+/** The registry is away: tell the others by links that this server leaves. */
+void muster_params_farewells_send(struct muster_params_registration *registration);
+/** The registry has been away for so long that nobody waits for it who could not give anything away. */
+bool muster_params_farewell_is_final(const struct muster_params_registration *registration);
+/** Whether the peer leaves, and knows or cannot be told that this server does. */
+bool muster_params_farewell_is_mutual(struct muster_params_registration *registration,
+                                      const struct muster_params_peer *peer);
+/** The peer is forgotten. */
+void muster_params_farewell_drop(struct muster_params_peer *peer);
 
 /* --- fence.c --- */
 

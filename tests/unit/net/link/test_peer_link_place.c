@@ -149,6 +149,7 @@ static void a_certificate_is_of_the_place_or_of_a_member(void **state)
         {"IP:127.0.0.2,DNS:localhost", NULL, false, MUSTER_LINK_PARAMS},
         {ordinary, NULL, true, MUSTER_LINK_PARAMS_COPY},
         {ordinary, NULL, true, MUSTER_LINK_PUBLICATION},
+        {ordinary, NULL, true, MUSTER_LINK_PARAMS_LEAVE},
         {ordinary, NULL, false, MUSTER_LINK_CONTROL},
         {ordinary, NULL, false, MUSTER_LINK_DATA},
         {"DNS:muster-link", NULL, true, MUSTER_LINK_CONTROL},
