@@ -369,7 +369,7 @@ static bool map_has_changed(const struct muster_params_map *before,
 {
     if (before == NULL)
         return next->server_count > 0;
-    if (before->server_count != next->server_count ||
+    if (before->server_count != next->server_count || before->is_unused != next->is_unused ||
         memcmp(before->servers, next->servers, next->server_count * sizeof(next->servers[0])) != 0)
         return true;
     return memcmp(before->shards, next->shards, next->shard_count * sizeof(next->shards[0])) != 0;
@@ -389,12 +389,29 @@ static void shard_clean(struct muster_params_map_shard *shard)
     *shard = clean;
 }
 
+bool muster_params_decide_begins_anew(const struct muster_params_decide_input *input)
+{
+    const struct muster_params_map *map = input->map;
+
+    if (map == NULL || !map->is_unused)
+        return false;
+    for (uint32_t shard = 0; shard < map->shard_count; shard++) {
+        for (uint32_t i = 0; i < map->shards[shard].copy_count; i++) {
+            if (candidate_find(input, &map->servers[map->shards[shard].copies[i]].id) != NULL)
+                return false;
+        }
+    }
+    return true;
+}
+
 enum muster_rc muster_params_decide(struct muster_mem *mem,
                                     const struct muster_params_decide_input *input,
                                     struct muster_params_map **ret_map)
 {
+    const struct muster_params_map *before =
+        muster_params_decide_begins_anew(input) ? NULL : input->map;
     struct step step = {.input = input,
-                        .before = input->map,
+                        .before = before,
                         .next = muster_params_map_new(mem),
                         .moves_max = input->moves_max != 0 ? input->moves_max : MOVES_MAX_DEFAULT};
     struct muster_params_map *next = step.next;
@@ -403,7 +420,8 @@ enum muster_rc muster_params_decide(struct muster_mem *mem,
         return MUSTER_RESOURCE_EXHAUSTED;
     next->epoch = input->map != NULL ? input->map->epoch + 1 : 1;
     next->shard_count = input->map != NULL ? input->map->shard_count : input->shard_count;
-    next->copies_wanted = input->map != NULL ? input->map->copies_wanted : input->copies_wanted;
+    next->copies_wanted = before != NULL ? before->copies_wanted : input->copies_wanted;
+    next->is_unused = input->is_unused && (before == NULL || before->is_unused);
     servers_gather(&step);
     for (uint32_t number = 0; number < next->shard_count; number++)
         shard_settle(&step, number);
@@ -412,7 +430,7 @@ enum muster_rc muster_params_decide(struct muster_mem *mem,
             learners_add(&step, number);
         shard_clean(&next->shards[number]);
     }
-    if (!step.is_awaited && !map_has_changed(input->map, next)) {
+    if (!step.is_awaited && !map_has_changed(before, next)) {
         muster_mem_free(mem, next);
         next = NULL;
     }

@@ -20,6 +20,7 @@ struct muster_params_decide_input {
     /* For a first map. */
     uint32_t shard_count;
     uint32_t copies_wanted;
+    bool is_unused; /* no table has been made, or is about to be, as far as this server knows */
     /* A bit for each (shard, place of the learner in servers[] of E) whose learner has all of the
      * shard and is acknowledged with; by muster_params_decide_ready. */
     bool (*is_ready)(const void *data, uint32_t shard, uint32_t place);
@@ -47,5 +48,8 @@ struct muster_params_decide_input {
 MUSTER_MUST_CHECK enum muster_rc muster_params_decide(
     struct muster_mem *mem, const struct muster_params_decide_input *input,
     struct muster_params_map **ret_map);
+
+/** Whether E+1 is as a first map: no table was ever made, and all servers that have shards by E are lost. */
+bool muster_params_decide_begins_anew(const struct muster_params_decide_input *input);
 
 #endif

@@ -8,6 +8,7 @@
 #define MAP_MAGIC    0x50414d50u /* "PMAP" */
 #define MAP_VERSION  2u
 #define FLAG_LEAVING 1u
+#define FLAG_UNUSED  1u /* of the head */
 
 struct packed_head {
     uint32_t magic;
@@ -16,7 +17,7 @@ struct packed_head {
     uint32_t shard_count;
     uint32_t copies_wanted;
     uint32_t server_count;
-    uint32_t reserved;
+    uint32_t flags; /* 0 of a map that an older program has packed */
 };
 
 struct packed_server {
@@ -180,8 +181,13 @@ enum muster_rc muster_params_map_pack(const struct muster_params_map *map, struc
 {
     size_t size = packed_bytes(map->server_count, map->shard_count);
     uint8_t *bytes = muster_mem_alloc_zero(mem, 1, size), *at = bytes;
-    struct packed_head head = {MAP_MAGIC,          MAP_VERSION,       map->epoch, map->shard_count,
-                               map->copies_wanted, map->server_count, 0};
+    struct packed_head head = {.magic = MAP_MAGIC,
+                               .version = MAP_VERSION,
+                               .epoch = map->epoch,
+                               .shard_count = map->shard_count,
+                               .copies_wanted = map->copies_wanted,
+                               .server_count = map->server_count,
+                               .flags = map->is_unused ? FLAG_UNUSED : 0};
 
     if (bytes == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
@@ -291,6 +297,7 @@ enum muster_rc muster_params_map_unpack(struct muster_mem *mem, const void *byte
     map->shard_count = head.shard_count;
     map->copies_wanted = head.copies_wanted;
     map->server_count = head.server_count;
+    map->is_unused = (head.flags & FLAG_UNUSED) != 0;
     body_read((const uint8_t *)bytes + sizeof(head), map);
     rc = muster_params_map_check(map, ret_error);
     if (rc != MUSTER_OK) {

@@ -38,6 +38,7 @@ struct muster_params_map {
     uint32_t shard_count;   /* a power of two, 1 to MUSTER_PARAMS_SHARD_COUNT_MAX; never changes */
     uint32_t copies_wanted; /* replicas, 1 to MUSTER_PARAMS_COPIES_MAX; never changes */
     uint32_t server_count;
+    bool is_unused; /* no table was ever made: nothing is lost with its servers */
     struct muster_params_map_server servers[MUSTER_PARAMS_SERVERS_MAX]; /* ids rise */
     struct muster_params_map_shard shards[MUSTER_PARAMS_SHARD_COUNT_MAX];
 };

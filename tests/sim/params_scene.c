@@ -247,8 +247,11 @@ void params_scene_open(struct params_scene *scene, uint32_t server_count)
         params_scene_serve(scene, i);
     }
     scene->client_host = sim_host_add(scene->world, "client");
-    params_scene_client(scene);
+    if (!scene->is_unused)
+        params_scene_client(scene);
     assert_true(sim_run_until(scene->world, params_scene_is_whole, scene, 60 * SECOND));
+    if (scene->is_unused)
+        return;
     params_scene_table(scene);
     params_scene_push(scene, 60 * SECOND);
     params_scene_await(scene, 60 * SECOND);
@@ -259,7 +262,8 @@ void params_scene_close(struct params_scene *scene)
     assert_null(sim_failure(scene->world));
     for (uint32_t i = 0; i < scene->server_count; i++)
         sim_kill(scene->servers[i].node);
-    sim_kill(scene->client);
+    if (scene->client != NULL)
+        sim_kill(scene->client);
     if (scene->registry != NULL)
         registry_stage_close(scene->registry);
     (void)sim_world_close(scene->world);

@@ -38,6 +38,7 @@ struct params_scene {
     uint64_t source_lease_ns, replica_lag_ns; /* 0: as a server's */
     uint32_t replicas;                        /* 0: one on each server */
     bool is_new_by_force;                     /* servers that are started from now on */
+    bool is_unused;                           /* params_scene_open makes no table, nor a client */
     uint32_t clock_sources; /* of the client; not 0: its table is by round */
     const char *source;     /* the next client's name; NULL: none */
     char addresses[128];

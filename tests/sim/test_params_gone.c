@@ -434,6 +434,92 @@ static void a_job_whose_servers_live_is_not_begun_anew(void **state)
     params_scene_close(&scene);
 }
 
+/* --- No tables --- */
+
+static void unused_open(struct params_scene *scene, uint32_t replicas)
+{
+    memset(scene, 0, sizeof(*scene));
+    scene->replicas = replicas;
+    scene->is_unused = true;
+    params_scene_open(scene, SERVERS);
+}
+
+/* Nothing can be lost. The servers come when those of before still count as alive, or later. */
+static void a_job_that_never_had_a_table_begins_anew_by_itself(void **state)
+{
+    (void)state;
+    for (uint32_t replicas = 1; replicas <= SERVERS; replicas++) {
+        for (uint64_t pause_ns = 0; pause_ns <= LEASE; pause_ns += LEASE) {
+            struct params_scene scene;
+
+            unused_open(&scene, replicas);
+            servers_kill(&scene);
+            assert_true(sim_run_for(scene.world, pause_ns));
+            servers_replace(&scene);
+            assert_true(sim_run_until(scene.world, are_in_one_map, &scene, 20 * SECOND));
+            for (uint32_t i = 0; i < SERVERS; i++)
+                health_expect(&scene, i, NULL);
+            params_scene_client(&scene);
+            params_scene_table(&scene);
+            params_scene_push(&scene, 60 * SECOND);
+            params_scene_await(&scene, 60 * SECOND);
+            params_scene_compare(&scene, 1);
+
+            assert_int_equal(scene.servers[0].failures + scene.servers[1].failures, 0);
+            params_scene_close(&scene);
+        }
+    }
+}
+
+/* One of two comes first: it does not begin the job alone. */
+static void a_job_that_begins_anew_waits_for_all_of_its_servers(void **state)
+{
+    struct params_scene scene;
+
+    (void)state;
+    unused_open(&scene, 1);
+    servers_kill(&scene);
+    assert_true(sim_run_for(scene.world, LEASE));
+    params_scene_forget(&scene, 0);
+    params_scene_serve(&scene, 0);
+    assert_true(sim_run_for(scene.world, 20 * SECOND));
+    health_expect(&scene, 0, "it waits for 2 servers (--expect), 1 are there");
+    params_scene_forget(&scene, 1);
+    params_scene_serve(&scene, 1);
+    assert_true(sim_run_until(scene.world, are_in_one_map, &scene, 20 * SECOND));
+
+    health_expect(&scene, 0, NULL);
+    params_scene_close(&scene);
+}
+
+/* Otherwise servers that come later could take the job for one without tables. */
+static void the_first_table_of_a_job_waits_for_the_registry(void **state)
+{
+    const struct muster_params_schema schema = {
+        .name = "counts", .row_elements = 1, .optimizer = MUSTER_PARAMS_ADD};
+    struct params_scene scene;
+
+    (void)state;
+    unused_open(&scene, SERVERS);
+    params_scene_client(&scene);
+    registry_stage_kill(scene.registry);
+    scene.op.data = &scene;
+    sim_enter(scene.client);
+    assert_int_equal(muster_params_table_start(
+                         &scene.op, scene.params, &schema, &scene.table,
+                         muster_loop_after_ns(sim_node_env(scene.client)->loop, 60 * SECOND),
+                         params_scene_done),
+                     MUSTER_OK);
+    sim_leave(scene.client);
+    assert_true(sim_run_for(scene.world, 10 * SECOND));
+    assert_false(scene.is_done);
+    registry_stage_restart(scene.registry);
+    params_scene_await(&scene, 20 * SECOND);
+
+    assert_false(params_scene_program(&scene, 0)->map->is_unused);
+    params_scene_close(&scene);
+}
+
 /* --- Cuts --- */
 
 static enum muster_rc folder_sync(const char *folder)
@@ -587,6 +673,9 @@ int main(void)
         cmocka_unit_test(a_job_of_which_one_server_lives_goes_on),
         cmocka_unit_test(a_job_begins_anew_by_force_without_rows),
         cmocka_unit_test(a_job_whose_servers_live_is_not_begun_anew),
+        cmocka_unit_test(a_job_that_never_had_a_table_begins_anew_by_itself),
+        cmocka_unit_test(a_job_that_begins_anew_waits_for_all_of_its_servers),
+        cmocka_unit_test(the_first_table_of_a_job_waits_for_the_registry),
         cmocka_unit_test(servers_with_different_cuts_do_not_begin_a_job),
         cmocka_unit_test(servers_begin_a_job_with_the_right_cut_after_a_wrong_one),
         cmocka_unit_test(a_server_that_knows_no_map_says_that_the_registry_is_away),

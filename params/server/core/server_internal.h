@@ -149,6 +149,7 @@ struct muster_params_server {
     uint64_t lease_record;     /* record_count a round of these before */
     struct muster_task flush;  /* acknowledgements of a turn leave together */
     struct muster_params_map *map; /* NULL: not known yet */
+    bool wants_tables; /* a client asks for the first table of the job: the next map is to say so */
     uint32_t place;                /* of this server in it, or MUSTER_PARAMS_NOWHERE */
     struct muster_list followers, leaders;
     struct muster_list leader_marks; /* the youngest link of each leader */

@@ -282,6 +282,18 @@ static bool message_waits_for_credit(struct muster_params_client *client,
     return true;
 }
 
+/* The first table of a job is not answered before the registry knows of it: servers that come when all have gone
+ * begin anew only where there was none. */
+static bool table_waits(struct muster_params_server *server,
+                        const struct muster_frame_header *header)
+{
+    if (header->type != MUSTER_PARAMS_TABLE || !server->map->is_unused)
+        return false;
+    server->wants_tables = true;
+    muster_task_post(&server->decide, server->env->loop);
+    return true;
+}
+
 /* For credit, for a map that the client has heard of before this server has, for copies that are united, for the
  * end of a round, or of a handover. */
 static bool message_waits(struct muster_params_client *client,
@@ -290,6 +302,7 @@ static bool message_waits(struct muster_params_client *client,
     return message_waits_for_credit(client, header) || header->epoch > client->server->map->epoch ||
            muster_params_unite_waits(client->server) ||
            (client->server->handing_count > 0 && is_push(header)) ||
+           table_waits(client->server, header) ||
            muster_params_rounds_delay(client->server, header, client->payload);
 }
 

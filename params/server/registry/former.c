@@ -193,7 +193,8 @@ void muster_params_former_check(struct muster_params_registration *registration)
     const struct presence presence = {registration, NULL};
     const struct muster_params_map *map = registration->server->map;
     const struct muster_params_map_server *lost =
-        map != NULL && registration->is_known ? rows_lost_with(map, &presence) : NULL;
+        map != NULL && !map->is_unused && registration->is_known ? rows_lost_with(map, &presence)
+                                                                 : NULL;
 
     if (lost != NULL)
         lost_note(registration, lost, false);
@@ -210,6 +211,15 @@ static void alive_refuse(struct muster_params_registration *registration)
                      "again then, or begin under another --job",
                      MUSTER_PARAMS_SERVER_LEASE_TTL_S);
     muster_params_join_refuse(registration, &error);
+}
+
+/* Without tables nothing is lost: the next map is as a first one (decide.c), of servers with this number of shards. A
+ * cut needs a map that nobody has had. */
+static bool map_goes_on(const struct muster_params_server *server,
+                        const struct muster_params_map *map)
+{
+    return map->is_unused && server->restore == NULL &&
+           map->shard_count == server->region->head->shard_count;
 }
 
 bool muster_params_former_job_stops(struct muster_params_registration *registration,
@@ -230,7 +240,9 @@ bool muster_params_former_job_stops(struct muster_params_registration *registrat
         return false;
     }
     lost = rows_lost_with(map, &presence);
-    if (lost != NULL && registration->is_new_by_force)
+    if (lost != NULL && map_goes_on(server, map))
+        is_stopped = false;
+    else if (lost != NULL && (registration->is_new_by_force || map->is_unused))
         map_delete(registration, revision);
     else if (lost != NULL)
         lost_note(registration, lost, server->restore != NULL);
@@ -239,7 +251,7 @@ bool muster_params_former_job_stops(struct muster_params_registration *registrat
         alive_refuse(registration);
     else
         is_stopped = false;
-    if (lost == NULL)
+    if (lost == NULL || !is_stopped)
         lost_end(registration);
     muster_mem_free(server->env->mem, map);
     return is_stopped;

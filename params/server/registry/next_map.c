@@ -102,6 +102,21 @@ static bool is_due(struct muster_params_registration *registration, uint32_t ali
     return registration->server->map != NULL;
 }
 
+static bool is_unused(const struct muster_params_server *server)
+{
+    return !server->wants_tables && server->restore == NULL &&
+           server->region->head->table_count == 0;
+}
+
+/* A job that begins anew waits for as many servers as a new one. */
+static bool begin_waits(struct muster_params_registration *registration,
+                        const struct muster_params_decide_input *input)
+{
+    return muster_params_decide_begins_anew(input) &&
+           (input->alive_count < registration->expected ||
+            muster_params_begin_differs(registration));
+}
+
 /* NULL: nothing changes, or it is not for this server to say. */
 static struct muster_params_map *map_next(struct muster_params_registration *registration,
                                           const struct muster_params_candidate *alive,
@@ -114,6 +129,7 @@ static struct muster_params_map *map_next(struct muster_params_registration *reg
                                                      .shard_count =
                                                          server->region->head->shard_count,
                                                      .copies_wanted = registration->record.replicas,
+                                                     .is_unused = is_unused(server),
                                                      .is_ready = muster_params_follower_is_ready,
                                                      .is_stale = muster_params_follower_is_stale,
                                                      .is_handed = muster_params_handover_is_handed,
@@ -122,7 +138,7 @@ static struct muster_params_map *map_next(struct muster_params_registration *reg
                                                      .moves_max = MOVES_MAX};
     struct muster_params_map *next = NULL;
 
-    if (!is_due(registration, count) || rank == count)
+    if (!is_due(registration, count) || rank == count || begin_waits(registration, &input))
         return NULL;
     if (muster_params_decide(server->env->mem, &input, &next) != MUSTER_OK)
         map_retry(registration);
@@ -141,6 +157,12 @@ static bool gives_shards_away(const struct muster_params_server *server,
             return true;
     }
     return false;
+}
+
+/* A client waits for it. */
+static bool tables_are_news(const struct muster_params_server *server)
+{
+    return server->wants_tables && server->map != NULL && server->map->is_unused;
 }
 
 /* The first of the servers changes the map; the others only for what they alone know (learners that are ready,
@@ -169,7 +191,7 @@ static void on_decide(struct muster_task *task)
     if (next == NULL)
         return;
     if (rank == 0 || registration->is_our_turn || muster_params_followers_have_news(server) ||
-        muster_params_handover_is_ready(server) ||
+        muster_params_handover_is_ready(server) || tables_are_news(server) ||
         (server->map != NULL && gives_shards_away(server, next))) {
         registration->is_our_turn = false;
         map_swap(registration, next);

@@ -44,12 +44,19 @@ static enum muster_rc unready_describe(const struct muster_params_registration *
                             "the registry at %s has not answered yet", registration->endpoints);
 }
 
+/* The map is of servers that have gone, and never had a table: the next one waits for --expect. */
+static bool begins_anew(const struct muster_params_server *server)
+{
+    return server->map->is_unused && server->place == MUSTER_PARAMS_NOWHERE;
+}
+
 enum muster_rc muster_params_server_check(const struct muster_params_server *server,
                                           struct muster_error *ret_error)
 {
     const struct muster_params_registration *registration = server->registration;
 
-    if (registration == NULL || (server->map != NULL && !registration->is_lost))
+    if (registration == NULL ||
+        (server->map != NULL && !registration->is_lost && !begins_anew(server)))
         return MUSTER_OK;
     return unready_describe(registration, ret_error);
 }

@@ -33,6 +33,7 @@ struct world {
     uint32_t replicas, hosts;
     uint64_t seed;
     bool are_learners_ready;
+    bool is_unused; /* no table was made */
 };
 
 static struct muster_incarnation id_of(const struct world *world, uint32_t server)
@@ -171,10 +172,12 @@ static bool world_step(struct world *world)
                                                .alive = alive,
                                                .shard_count = SHARDS,
                                                .copies_wanted = world->replicas,
+                                               .is_unused = world->is_unused,
                                                .is_ready = is_ready,
                                                .data = world,
                                                .moves_max = 4};
     struct muster_params_map *next = NULL, *again = NULL;
+    bool is_first;
 
     for (uint32_t server = 0; server < SERVERS; server++) {
         if (world->is_alive[server])
@@ -187,7 +190,8 @@ static bool world_step(struct world *world)
     assert_int_equal(muster_params_decide(world->test.env.mem, &input, &again), MUSTER_OK);
     assert_memory_equal(next, again, sizeof(*next)); /* the same input gives the same map */
     muster_mem_free(world->test.env.mem, again);
-    for (uint32_t shard = 0; world->map == NULL && shard < SHARDS; shard++) {
+    is_first = world->map == NULL || muster_params_decide_begins_anew(&input);
+    for (uint32_t shard = 0; is_first && shard < SHARDS; shard++) {
         for (uint32_t i = 0; i < next->shards[shard].copy_count; i++)
             world->has[server_of(next, next->shards[shard].copies[i])][shard] = true;
     }
@@ -481,6 +485,59 @@ static void no_course_of_events_loses_a_shard(void **state)
     }
 }
 
+static void world_lose_all(struct world *world)
+{
+    for (uint32_t server = 0; server < SERVERS; server++)
+        world->is_alive[server] = false;
+}
+
+/* Nothing is waited for: there was nothing. */
+static void a_job_without_tables_begins_anew_when_all_its_servers_are_lost(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world, 1, SERVERS);
+    world.is_unused = true;
+    servers_start(&world, 2);
+    world_settle(&world);
+    assert_true(world.map->is_unused);
+    world.is_alive[0] = false;
+    world_settle(&world);
+    assert_true(shards_at(&world, 0) > 0); /* the other one is alive, and may hear of a table */
+
+    world_lose_all(&world);
+    world.is_alive[2] = true;
+    world_settle(&world);
+
+    assert_int_equal(shards_at(&world, 2), SHARDS);
+    assert_true(world.map->is_unused);
+    world_close(&world);
+}
+
+static void a_job_with_a_table_says_so_from_then_on(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world, 1, SERVERS);
+    world.is_unused = true;
+    servers_start(&world, 2);
+    world_settle(&world);
+    world.is_unused = false; /* one server has heard of it */
+    assert_int_equal(world_settle(&world), 1);
+    assert_false(world.map->is_unused);
+    world.is_unused = true; /* another one has not */
+    assert_int_equal(world_settle(&world), 0);
+
+    world_lose_all(&world);
+    world.is_alive[2] = true;
+    world_settle(&world);
+
+    assert_int_equal(shards_at(&world, 2), 0);
+    world_close(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -494,6 +551,8 @@ int main(void)
         cmocka_unit_test(servers_that_all_leave_keep_their_shards),
         cmocka_unit_test(two_copies_are_on_two_hosts_where_there_are_two),
         cmocka_unit_test(no_course_of_events_loses_a_shard),
+        cmocka_unit_test(a_job_without_tables_begins_anew_when_all_its_servers_are_lost),
+        cmocka_unit_test(a_job_with_a_table_says_so_from_then_on),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,6 +33,7 @@ static struct muster_params_map *map_of_three(struct muster_mem *mem)
         snprintf(map->servers[i].host_key, sizeof(map->servers[i].host_key), "host%u", i);
     }
     map->servers[2].is_leaving = true;
+    map->is_unused = true;
     for (uint32_t i = 0; i < 4; i++)
         map->shards[i] = (struct muster_params_map_shard){.since = i,
                                                           .copy_count = 2,
