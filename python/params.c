@@ -71,7 +71,6 @@ static enum muster_rc close_entered(struct muster_py_params *self, uint64_t time
 {
     enum muster_rc rc = MUSTER_OK;
 
-    muster_py_params_pauses_cancel(self);
     if (self->params != NULL && !self->is_closing) {
         muster_py_runtime_expect(&self->runtime);
         muster_params_close(self->params, muster_py_runtime_deadline(&self->runtime, timeout_ns),
@@ -198,7 +197,6 @@ static PyObject *params_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     if (self == NULL)
         return NULL;
     muster_list_init(&self->requests);
-    muster_list_init(&self->pauses);
     self->clock_sources = opening.options.clock_sources;
     if (!muster_py_runtime_open(&self->runtime) ||
         !muster_py_runtime_enter(&self->runtime, false)) {

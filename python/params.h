@@ -7,7 +7,6 @@
 #include <muster/params.h>
 
 struct muster_py_params_request;
-struct muster_py_params_cutting;
 
 struct muster_py_params {
     /* clang-format off */
@@ -19,7 +18,6 @@ struct muster_py_params {
     uint64_t clock; /* of the last tick */
     bool is_closing;
     struct muster_list requests;              /* that the library holds; with the GIL */
-    struct muster_list pauses;                /* of cuts that were started; in the seat */
     struct muster_py_params_request *awaited; /* by the call that runs; NULL: none */
 };
 
@@ -54,23 +52,8 @@ bool muster_py_add_params_request(PyObject *module);
 
 /* --- params_cut.c --- */
 
-/** A cut for a request, whose op is borrowed; NULL: raised. Free it when that has ended. */
-struct muster_py_params_cutting *muster_py_params_cutting_new(struct muster_py_params *owner,
-                                                              struct muster_params_op *op,
-                                                              const char *folder);
-void muster_py_params_cutting_free(struct muster_py_params_cutting *cutting);
-/** Within a call. done is that of each attempt: it asks muster_py_params_cutting_goes_on. */
-enum muster_rc muster_py_params_cutting_start(struct muster_py_params_cutting *cutting,
-                                              uint64_t clock, uint64_t deadline_ns,
-                                              muster_params_op_fn *done);
-/** Whether this is not its end: it begins again after a pause. NULL: it is. */
-bool muster_py_params_cutting_goes_on(struct muster_py_params_cutting *cutting, enum muster_rc rc);
-/** Within a call: end it with CANCELLED, if it pauses. Returns whether it did. */
-bool muster_py_params_cutting_cancel(struct muster_py_params_cutting *cutting);
-/** Within a call: the same for all cuts of a client. */
-void muster_py_params_pauses_cancel(struct muster_py_params *owner);
-/** The contents, as a dict. */
-PyObject *muster_py_params_cutting_result(const struct muster_py_params_cutting *cutting);
+/** The contents of a cut. */
+PyObject *muster_py_params_cut_dict(const struct muster_params_cut *cut);
 
 /* --- Others --- */
 

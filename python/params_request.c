@@ -14,7 +14,8 @@ struct muster_py_params_request {
     struct muster_list node;            /* in the owner's requests until it is let go */
     struct muster_params_op op;
     struct muster_py_tensors tensors;
-    struct muster_py_params_cutting *cutting; /* NULL: it is none */
+    bool is_cut;
+    struct muster_params_cut cut;
     const char *kind;
     enum muster_rc rc; /* written before has_ended */
     /* Set by the loop's thread, with release, as the last thing that it does here; read with acquire. */
@@ -61,8 +62,6 @@ void muster_py_params_on_request_done(struct muster_params_op *op, enum muster_r
     struct muster_py_params_request *self =
         MUSTER_CONTAINER_OF(op, struct muster_py_params_request, op);
 
-    if (muster_py_params_cutting_goes_on(self->cutting, rc))
-        return;
     self->rc = rc;
     if (self->owner->awaited == self)
         muster_py_runtime_tell(&self->owner->runtime, rc);
@@ -118,7 +117,6 @@ static void request_dealloc(PyObject *self)
     struct muster_py_params_request *ours = request_of(self);
 
     muster_py_tensors_close(&ours->tensors);
-    muster_py_params_cutting_free(ours->cutting);
     Py_XDECREF((PyObject *)ours->owner);
     ((freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
@@ -168,8 +166,9 @@ static enum muster_rc start_entered(struct muster_py_params_request *self,
     enum muster_rc rc;
 
     if (call->is_cut)
-        return muster_py_params_cutting_start(self->cutting, call->clock, deadline_ns,
-                                              muster_py_params_on_request_done);
+        return muster_params_cut_at_start(&self->op, owner->params, call->folder, call->clock,
+                                          &self->cut, deadline_ns,
+                                          muster_py_params_on_request_done);
     rc = muster_params_tick_weighted_start(&self->op, owner->params, call->clock, call->weight,
                                            deadline_ns, muster_py_params_on_request_done);
     if (rc == MUSTER_OK)
@@ -183,11 +182,7 @@ static PyObject *request_start(struct muster_py_params_request *self,
     struct muster_py_params *owner = self->owner;
     enum muster_rc rc;
 
-    if (call->is_cut) {
-        self->cutting = muster_py_params_cutting_new(owner, &self->op, call->folder);
-        if (self->cutting == NULL)
-            return NULL;
-    }
+    self->is_cut = call->is_cut;
     if (!muster_py_runtime_enter(&owner->runtime, true))
         return NULL;
     rc = start_entered(self, call);
@@ -226,8 +221,7 @@ static void cancel_request(void *data)
 {
     struct muster_py_params_request *self = data;
 
-    if (!muster_py_params_cutting_cancel(self->cutting))
-        muster_params_op_cancel(&self->op);
+    muster_params_op_cancel(&self->op);
 }
 
 /* Within a call. */
@@ -258,9 +252,9 @@ static PyObject *request_wait(PyObject *self, PyObject *unused)
     Py_INCREF(self);
     muster_py_params_requests_release(ours->owner);
     result = muster_py_params_result(&ours->op, ours->rc);
-    if (result != NULL && ours->cutting != NULL) {
+    if (result != NULL && ours->is_cut) {
         Py_DECREF(result);
-        result = muster_py_params_cutting_result(ours->cutting);
+        result = muster_py_params_cut_dict(&ours->cut);
     }
     Py_DECREF(self);
     return result;

@@ -373,11 +373,12 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_cut_start(
 /**
  * The same at a clock: of each source that ticks all pushes of the steps before `clock`, and none of later
  * steps; of the others all pushes up to some one of them. The cut waits until all have come to the clock, and
- * sources that are there already push nothing more until then. Where muster_params_cut_start would end UNAVAILABLE, it
- * is begun again until the deadline, and the sources go on waiting. 0: the same as muster_params_cut_start.
+ * sources that are there already push nothing more until then. 0: now. Where muster_params_cut_start would end
+ * UNAVAILABLE, it is begun again until the deadline, and the sources go on waiting.
  *
- * Errors:  those of muster_params_cut_start; returned INVALID_ARGUMENT (UINT64_MAX); by done OUT_OF_RANGE (a
- *          source has gone on after this clock: name a later one), FAILED_PRECONDITION (no source ticks).
+ * Errors:  those of muster_params_cut_start, but UNAVAILABLE: DEADLINE_EXCEEDED names the reason of the last attempt;
+ *          returned INVALID_ARGUMENT (UINT64_MAX); by done OUT_OF_RANGE (a source has gone on after this clock: name
+ *          a later one), FAILED_PRECONDITION (no source ticks).
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_cut_at_start(
     struct muster_params_op *op, struct muster_params *params, const char *folder, uint64_t clock,
@@ -441,15 +442,13 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_pull_after(
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_tensor(
     struct muster_params_table *table, const struct muster_params_range *range,
     enum muster_params_direction direction, uint64_t timeout_ns, struct muster_error *ret_error);
-/** muster_params_cut_start, and wait; where it ended UNAVAILABLE, again until the time is over. Errors: those
- * of muster_params_cut_start. */
+/** muster_params_cut_at_start at clock 0, and wait. Errors: those of muster_params_cut_at_start. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_cut(struct muster_params *params,
                                                               const char *folder,
                                                               struct muster_params_cut *ret_cut,
                                                               uint64_t timeout_ns,
                                                               struct muster_error *ret_error);
-/** muster_params_cut_at_start, and wait, as muster_params_cut does. Errors: those of
- * muster_params_cut_at_start. */
+/** muster_params_cut_at_start, and wait. Errors: those of muster_params_cut_at_start. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_cut_at(struct muster_params *params,
                                                                  const char *folder, uint64_t clock,
                                                                  struct muster_params_cut *ret_cut,

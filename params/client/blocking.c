@@ -2,8 +2,6 @@
  * deadline of its own, so that the waiting has none. */
 #include "params/client/client_internal.h"
 
-#define AGAIN_PAUSE_NS (20 * MUSTER_NS_PER_MS)
-
 struct muster_params_outcome {
     bool is_known;
     enum muster_rc rc;
@@ -261,42 +259,17 @@ enum muster_rc muster_params_cut(struct muster_params *params, const char *folde
     return muster_params_cut_at(params, folder, 0, ret_cut, timeout_ns, ret_error);
 }
 
-/* In the seat. A cut is refused at once while no server leads a shard. */
-static void pause_wait(const struct muster_params *params)
-{
-    struct muster_loop *loop = params->env->loop;
-    enum muster_rc rc = muster_runtime_wait(params->runtime, NULL, NULL,
-                                            muster_loop_after_ns(loop, AGAIN_PAUSE_NS));
-
-    MUSTER_ASSERT(rc == MUSTER_DEADLINE_EXCEEDED);
-}
-
-/* The reasons of UNAVAILABLE pass soon: a server has died, a client has come. */
 enum muster_rc muster_params_cut_at(struct muster_params *params, const char *folder,
                                     uint64_t clock, struct muster_params_cut *ret_cut,
                                     uint64_t timeout_ns, struct muster_error *ret_error)
 {
-    uint64_t deadline_ns = deadline_after(params->env, timeout_ns);
-    bool is_again = false;
-    enum muster_rc rc;
+    struct muster_params_outcome outcome = {.is_known = false};
+    struct muster_params_op op = {.data = &outcome};
+    enum muster_rc rc = params_enter(params, "muster_params_cut", ret_error);
 
-    do {
-        struct muster_params_outcome outcome = {.is_known = false};
-        struct muster_params_op op = {.data = &outcome};
-
-        rc = params_enter(params, "muster_params_cut", ret_error);
-        if (rc != MUSTER_OK)
-            return rc;
-        if (is_again)
-            pause_wait(params);
-        rc = muster_params_cut_at_start(&op, params, folder, clock, ret_cut, deadline_ns, on_done);
-        if (is_again && rc == MUSTER_INVALID_ARGUMENT) { /* the deadline has passed */
-            muster_runtime_leave(params->runtime);
-            return MUSTER_UNAVAILABLE;
-        }
-        is_again = true;
-        rc = op_wait(&op, params->runtime, rc, ret_error);
-    } while (rc == MUSTER_UNAVAILABLE &&
-             deadline_ns > muster_loop_after_ns(params->env->loop, AGAIN_PAUSE_NS));
-    return rc;
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = muster_params_cut_at_start(&op, params, folder, clock, ret_cut,
+                                    deadline_after(params->env, timeout_ns), on_done);
+    return op_wait(&op, params->runtime, rc, ret_error);
 }

@@ -71,7 +71,7 @@ bool muster_params_mark_receive(struct muster_params *params, const void *payloa
 
 /* --- Cuts --- */
 
-/* A cut at a clock that cannot be made now is begun again after this, while sources wait at the clock. */
+/* A cut that cannot be made now is begun again after this; sources wait at its clock meanwhile. */
 #define AGAIN_NS (20 * MUSTER_NS_PER_MS)
 
 /* A cut that the program has asked for. */
@@ -80,7 +80,10 @@ struct muster_params_cutting {
     struct muster_params_op *op;
     struct muster_params_cut *ret_cut;
     uint64_t number;
+    uint64_t *numbers; /* of all attempts */
+    size_t number_count;
     uint64_t clock;   /* all sources are at it; 0: wherever they are */
+    bool is_repeated; /* where it cannot be made now it is begun again, until the deadline */
     bool is_holding;  /* servers are asked to hold back what comes after it */
     uint64_t map;     /* of the first server that has answered; all must have saved by the same */
     uint64_t sources; /* that had marked there; as with the map */
@@ -101,6 +104,7 @@ static void cutting_free(struct muster_params_cutting *cutting)
     muster_timer_stop(&cutting->again);
     if (cutting->has_manifest)
         muster_params_snapshot_manifest_fini(&cutting->manifest);
+    muster_mem_free(params->env->mem, cutting->numbers);
     muster_mem_free(params->env->mem, cutting);
 }
 
@@ -206,7 +210,33 @@ static struct muster_params_snapshot snapshot_of(const struct muster_params *par
     return (struct muster_params_snapshot){.files = params->env->files,
                                            .mem = params->env->mem,
                                            .folder = folder,
-                                           .sync_folder = muster_folder_sync};
+                                           .sync_folder = muster_folder_sync,
+                                           .file_bytes = muster_file_bytes};
+}
+
+/* Files that servers have written for attempts that came to nothing. */
+static void files_sweep(const struct muster_params_cutting *cutting)
+{
+    const struct muster_params_snapshot snapshot = snapshot_of(cutting->params, cutting->folder);
+
+    muster_params_snapshot_sweep(&snapshot, cutting->numbers, cutting->number_count);
+}
+
+/* A server names files of earlier cuts again, and another client may have removed them meanwhile. */
+static enum muster_rc files_check(const struct muster_params_cutting *cutting,
+                                  const struct muster_params_snapshot *snapshot,
+                                  struct muster_error *ret_error)
+{
+    for (uint32_t i = 0; i < cutting->manifest.shard_count; i++) {
+        const struct muster_params_snapshot_shard *shard = &cutting->manifest.shards[i];
+
+        if (shard->cut != cutting->number && !muster_params_snapshot_has(snapshot, i, shard))
+            return muster_error_set(ret_error, MUSTER_UNAVAILABLE,
+                                    "the file of shard %u that cut %" PRIu64
+                                    " has saved is gone: another cut has removed it",
+                                    i, shard->cut);
+    }
+    return MUSTER_OK;
 }
 
 /* All servers have saved the shards that they lead: the manifest makes their files a cut. Another job may have
@@ -232,6 +262,8 @@ static enum muster_rc manifest_save(struct muster_params_cutting *cutting,
         cut.shards_saved += cutting->manifest.shards[i].cut == cut.number;
     }
     rc = muster_params_snapshot_check_job(&snapshot, params->hello.job, ret_error);
+    if (rc == MUSTER_OK)
+        rc = files_check(cutting, &snapshot, ret_error);
     if (rc == MUSTER_OK)
         rc = muster_params_snapshot_save_manifest(&snapshot, &cutting->manifest, ret_error);
     if (rc == MUSTER_OK)
@@ -327,18 +359,20 @@ void muster_params_cutting_abandon(struct muster_params *params, const struct mu
     cutting->op = NULL;
     if (cutting->clock > 0)
         holds_end(cutting);
-    if (muster_timer_is_started(&cutting->again)) /* no server is to answer */
+    if (muster_timer_is_started(&cutting->again)) { /* no server is to answer */
+        files_sweep(cutting);
         cutting_free(cutting);
+    }
 }
 
-/* Servers that have not saved go on holding back what comes after the clock: sources that went on now could not be cut
- * there any more. */
+/* The reasons of UNAVAILABLE pass soon: a server has died, a client has come. Servers that have not saved go on holding
+ * back what comes after the clock: sources that went on now could not be cut there any more. */
 static bool cutting_try_again(struct muster_params_cutting *cutting)
 {
     struct muster_params *params = cutting->params;
     struct muster_loop *loop = params->env->loop;
 
-    if (cutting->clock == 0 || cutting->op == NULL || cutting->error.rc != MUSTER_UNAVAILABLE)
+    if (!cutting->is_repeated || cutting->op == NULL || cutting->error.rc != MUSTER_UNAVAILABLE)
         return false;
     MUSTER_LOG(params->env, DEBUG, "params_cut_again", "cut", cutting->number, "reason",
                cutting->error.text);
@@ -346,7 +380,7 @@ static bool cutting_try_again(struct muster_params_cutting *cutting)
         muster_params_snapshot_manifest_fini(&cutting->manifest);
     cutting->has_manifest = false;
     memset(cutting->has, 0, sizeof(cutting->has));
-    cutting->is_holding = true;
+    cutting->is_holding = cutting->clock > 0;
     muster_timer_start(&cutting->again, loop, muster_loop_after_ns(loop, AGAIN_NS));
     return true;
 }
@@ -371,6 +405,8 @@ static void cutting_check(struct muster_params_cutting *cutting)
     error = cutting->error;
     if (cutting->clock > 0)
         holds_end(cutting);
+    if (error.rc != MUSTER_OK || op == NULL || cutting->number_count > 1)
+        files_sweep(cutting);
     cutting_free(cutting);
     if (op != NULL)
         muster_params_op_release(op, error.rc, &error);
@@ -403,20 +439,32 @@ void muster_params_cut_answer(struct muster_params_request *request, const void 
     cutting_check(cutting);
 }
 
-static uint64_t number_draw(const struct muster_params *params)
+/* False: no memory to know its files by it. */
+static bool number_draw(struct muster_params_cutting *cutting)
 {
+    const struct muster_params *params = cutting->params;
     uint64_t number = muster_host_wall_ns(params->env->host) / 1000;
+    uint64_t *numbers = muster_mem_realloc(params->env->mem, cutting->numbers,
+                                           (cutting->number_count + 1) * sizeof(*numbers));
 
-    return number > params->mark_wanted ? number : params->mark_wanted + 1;
+    if (numbers == NULL)
+        return false;
+    cutting->number = number > params->mark_wanted ? number : params->mark_wanted + 1;
+    cutting->numbers = numbers;
+    numbers[cutting->number_count++] = cutting->number;
+    return true;
 }
 
 static void on_again(struct muster_timer *timer)
 {
     struct muster_params_cutting *cutting = timer->data;
 
-    cutting->number = number_draw(cutting->params);
+    cutting->asked = cutting->answered = 0;
     cutting->error.rc = MUSTER_OK;
-    servers_ask(cutting);
+    if (number_draw(cutting))
+        servers_ask(cutting);
+    else
+        muster_error_set(&cutting->error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a cut");
     if (cutting->asked == 0)
         cutting_check(cutting);
 }
@@ -442,7 +490,10 @@ static struct muster_params_cutting *cutting_new(struct muster_params *params, c
     if (cutting == NULL)
         return NULL;
     cutting->params = params;
-    cutting->number = number_draw(params);
+    if (!number_draw(cutting)) {
+        muster_mem_free(params->env->mem, cutting);
+        return NULL;
+    }
     muster_timer_init(&cutting->again, on_again, cutting);
     memcpy(cutting->folder, folder, bytes);
     return cutting;
@@ -474,17 +525,10 @@ static enum muster_rc cut_permit(struct muster_params *params, const char *folde
     return muster_params_snapshot_check_job(&snapshot, params->hello.job, ret_error);
 }
 
-enum muster_rc muster_params_cut_start(struct muster_params_op *op, struct muster_params *params,
-                                       const char *folder, struct muster_params_cut *ret_cut,
-                                       uint64_t deadline_ns, muster_params_op_fn *done)
-{
-    return muster_params_cut_at_start(op, params, folder, 0, ret_cut, deadline_ns, done);
-}
-
-enum muster_rc muster_params_cut_at_start(struct muster_params_op *op, struct muster_params *params,
-                                          const char *folder, uint64_t clock,
-                                          struct muster_params_cut *ret_cut, uint64_t deadline_ns,
-                                          muster_params_op_fn *done)
+static enum muster_rc cutting_start(struct muster_params_op *op, struct muster_params *params,
+                                    const char *folder, uint64_t clock,
+                                    struct muster_params_cut *ret_cut, uint64_t deadline_ns,
+                                    muster_params_op_fn *done)
 {
     struct muster_params_cutting *cutting;
     enum muster_rc rc;
@@ -497,6 +541,7 @@ enum muster_rc muster_params_cut_at_start(struct muster_params_op *op, struct mu
         return MUSTER_RESOURCE_EXHAUSTED;
     rc = muster_params_op_begin(op, params, deadline_ns, done);
     if (rc != MUSTER_OK) {
+        muster_mem_free(params->env->mem, cutting->numbers);
         muster_mem_free(params->env->mem, cutting);
         return rc;
     }
@@ -505,11 +550,43 @@ enum muster_rc muster_params_cut_at_start(struct muster_params_op *op, struct mu
     cutting->ret_cut = ret_cut;
     cutting->clock = clock;
     cutting->is_holding = clock > 0;
+    return MUSTER_OK;
+}
+
+static void cutting_ask(struct muster_params_cutting *cutting)
+{
+    struct muster_params_op *op = cutting->op;
+
     servers_ask(cutting);
-    if (cutting->asked == 0) { /* as if an answer had come, in a turn of its own */
-        muster_params_op_note(op, cutting->error.rc, &cutting->error);
-        cutting_free(cutting);
-        muster_params_op_cancel(op);
-    }
+    if (cutting->asked > 0 || cutting_try_again(cutting))
+        return;
+    muster_params_op_note(op, cutting->error.rc,
+                          &cutting->error); /* it ends in a turn of its own */
+    cutting_free(cutting);
+    muster_params_op_cancel(op);
+}
+
+enum muster_rc muster_params_cut_start(struct muster_params_op *op, struct muster_params *params,
+                                       const char *folder, struct muster_params_cut *ret_cut,
+                                       uint64_t deadline_ns, muster_params_op_fn *done)
+{
+    enum muster_rc rc = cutting_start(op, params, folder, 0, ret_cut, deadline_ns, done);
+
+    if (rc == MUSTER_OK)
+        cutting_ask(params->cutting);
+    return rc;
+}
+
+enum muster_rc muster_params_cut_at_start(struct muster_params_op *op, struct muster_params *params,
+                                          const char *folder, uint64_t clock,
+                                          struct muster_params_cut *ret_cut, uint64_t deadline_ns,
+                                          muster_params_op_fn *done)
+{
+    enum muster_rc rc = cutting_start(op, params, folder, clock, ret_cut, deadline_ns, done);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    params->cutting->is_repeated = true;
+    cutting_ask(params->cutting);
     return MUSTER_OK;
 }

@@ -42,6 +42,9 @@ enum muster_rc muster_params_snapshot_unwritten(enum muster_rc rc, int sys, cons
 /** Whether the folder has the file of an earlier cut, by its size: a later cut may name it again. */
 bool muster_params_snapshot_has(const struct muster_params_snapshot *snapshot, uint32_t shard,
                                 const struct muster_params_snapshot_shard *entry);
+/** Delete the files of these cuts, which rise, that no manifest of the folder names; where one cannot be read, none. */
+void muster_params_snapshot_sweep(const struct muster_params_snapshot *snapshot,
+                                  const uint64_t *cuts, size_t count);
 /** Make the names of the written files last; due before anybody is told of them. Errors: those of
  * sync_folder. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_sync(

@@ -9,8 +9,11 @@
 #include "assertion_count.h"
 #include "params_puppet_calls.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SERVERS 2u
 #define FOLDER  "/tmp/params_client_cut.none" /* nothing is written there */
@@ -28,14 +31,24 @@ static void cut_begin(struct params_puppets *puppets, struct cut_call *cut)
                      MUSTER_OK);
 }
 
+/* The same, begun again where it ends UNAVAILABLE. */
+static void cut_begin_again(struct params_puppets *puppets, struct cut_call *cut,
+                            const char *folder)
+{
+    *cut = (struct cut_call){.call = {.op = {.data = &cut->call}}};
+    assert_int_equal(muster_params_cut_at_start(&cut->call.op, puppets->params, folder, 0,
+                                                &cut->cut, puppet_deadline(puppets),
+                                                params_on_call),
+                     MUSTER_OK);
+}
+
 /* Returns the request of a server, whose number of the cut goes to *ret_number. */
 static struct params_puppet_frame cut_expect(struct params_puppet *puppet, uint64_t *ret_number)
 {
     struct params_puppet_frame frame = params_puppet_expect(puppet, MUSTER_PARAMS_CUT);
 
-    assert_int_equal(frame.header.payload_bytes, sizeof(*ret_number) + strlen(FOLDER));
+    assert_true(frame.header.payload_bytes > sizeof(*ret_number));
     memcpy(ret_number, frame.payload, sizeof(*ret_number));
-    assert_memory_equal(frame.payload + sizeof(*ret_number), FOLDER, strlen(FOLDER));
     return frame;
 }
 
@@ -113,6 +126,7 @@ static void answers_that_do_not_fit_make_no_cut(void **state)
                 .map = 1, .table_count = 1, .entry_count = PARAMS_PUPPETS_SHARDS / SERVERS};
             struct params_puppet_frame frame = cut_expect(&puppets.list[server], &saved.number);
 
+            assert_memory_equal(frame.payload + sizeof(saved.number), FOLDER, strlen(FOLDER));
             if (server == 1) {
                 uint64_t number = saved.number + rows[i].number;
 
@@ -154,11 +168,96 @@ static void a_table_without_a_name_makes_no_cut(void **state)
     puppet_scene_close(&puppets);
 }
 
+/* --- Attempts --- */
+
+static void servers_refuse(struct params_puppets *puppets, enum muster_rc rc)
+{
+    for (uint32_t server = 0; server < SERVERS; server++) {
+        uint64_t number;
+        struct params_puppet_frame frame = cut_expect(&puppets->list[server], &number);
+
+        params_puppet_refuse(&puppets->list[server], &frame, rc, "the case refuses it");
+    }
+}
+
+/* The first one pauses between two attempts. */
+static void a_cut_that_is_begun_again_is_not_ended_by_another_one(void **state)
+{
+    struct params_puppets puppets;
+    struct muster_params_cut other;
+    struct params_call second = {.is_done = false};
+    struct cut_call cut;
+
+    (void)state;
+    puppet_scene_init(&puppets, SERVERS);
+    cut_begin_again(&puppets, &cut, FOLDER);
+    for (uint32_t attempt = 0; attempt < 3; attempt++) {
+        servers_refuse(&puppets, MUSTER_UNAVAILABLE);
+        test_env_turn(puppets.env, 20);
+        assert_int_equal(muster_params_cut_start(&second.op, puppets.params, "/nowhere", &other,
+                                                 UINT64_MAX, params_on_call),
+                         MUSTER_FAILED_PRECONDITION);
+        assert_string_equal(second.op.error.text, "this client makes another cut already");
+    }
+    servers_refuse(&puppets, MUSTER_PERMISSION_DENIED);
+
+    assert_int_equal(puppet_call_await(&puppets, &cut.call), MUSTER_PERMISSION_DENIED);
+    puppet_scene_close(&puppets);
+}
+
+/* --- Files --- */
+
+static void file_make(const char *folder, uint64_t cut, char path[256])
+{
+    FILE *file;
+
+    snprintf(path, 256, "%s/cut-%" PRIu64 "-shard-0000", folder, cut);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fclose(file);
+}
+
+/* Each attempt has left a file of the first server. */
+static void files_of_a_cut_that_fails_are_removed(void **state)
+{
+    char folder[] = "/tmp/muster-cut-XXXXXX", paths[3][256];
+    struct params_puppets puppets;
+    struct cut_call cut;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    file_make(folder, 1, paths[2]); /* of somebody else */
+    puppet_scene_init(&puppets, SERVERS);
+    cut_begin_again(&puppets, &cut, folder);
+    for (uint32_t attempt = 0; attempt < 2; attempt++) {
+        for (uint32_t server = 0; server < SERVERS; server++) {
+            uint64_t number;
+            struct params_puppet_frame frame = cut_expect(&puppets.list[server], &number);
+
+            if (server == 0)
+                file_make(folder, number, paths[attempt]);
+            params_puppet_refuse(&puppets.list[server], &frame,
+                                 attempt == 0 ? MUSTER_UNAVAILABLE : MUSTER_INTERNAL, "no");
+        }
+        if (attempt == 0) /* the next attempt may name it */
+            assert_int_equal(access(paths[0], F_OK), 0);
+    }
+
+    assert_int_equal(puppet_call_await(&puppets, &cut.call), MUSTER_INTERNAL);
+    assert_int_not_equal(access(paths[0], F_OK), 0);
+    assert_int_not_equal(access(paths[1], F_OK), 0);
+    assert_int_equal(unlink(paths[2]), 0);
+    assert_int_equal(rmdir(folder), 0);
+    puppet_scene_close(&puppets);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_that_do_not_fit_make_no_cut),
         cmocka_unit_test(a_table_without_a_name_makes_no_cut),
+        cmocka_unit_test(a_cut_that_is_begun_again_is_not_ended_by_another_one),
+        cmocka_unit_test(files_of_a_cut_that_fails_are_removed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -441,6 +442,66 @@ static void a_full_disk_leaves_the_earlier_cut(void **state)
     stand_close(&stand);
 }
 
+static bool has_file(const struct stand *stand, uint64_t cut)
+{
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/cut-%" PRIu64 "-shard-0001", stand->folder, cut);
+    return access(path, F_OK) == 0;
+}
+
+static void shard_save(const struct stand *stand, uint64_t cut)
+{
+    struct muster_params_snapshot_shard shard;
+    struct muster_error error;
+
+    assert_int_equal(muster_params_snapshot_save_shard(&stand->snapshot, &stand->source.region, 1,
+                                                       cut, NULL, NULL, &shard, &error),
+                     MUSTER_OK);
+}
+
+/* Cut 3 is whole. Cuts 2, 4 and 5 are not, and cut 4 is of somebody else. */
+static void files_that_no_manifest_names_are_swept(void **state)
+{
+    static const uint64_t cuts[] = {2, 3, 5};
+    struct muster_error error;
+    struct stand stand;
+
+    (void)state;
+    stand_open(&stand);
+    assert_int_equal(cut_save(&stand, 3, &error), MUSTER_OK);
+    for (uint64_t cut = 2; cut <= 5; cut++)
+        shard_save(&stand, cut);
+    muster_params_snapshot_sweep(&stand.snapshot, cuts, 3);
+
+    assert_false(has_file(&stand, 2));
+    assert_true(has_file(&stand, 3));
+    assert_true(has_file(&stand, 4));
+    assert_false(has_file(&stand, 5));
+    stand_close(&stand);
+}
+
+/* Its files may be what it names. */
+static void nothing_is_swept_beside_a_manifest_that_cannot_be_read(void **state)
+{
+    static const uint64_t cuts[] = {5};
+    char path[256];
+    struct stand stand;
+    FILE *file;
+
+    (void)state;
+    stand_open(&stand);
+    shard_save(&stand, 5);
+    snprintf(path, sizeof(path), "%s/manifest-7", stand.folder);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fclose(file);
+    muster_params_snapshot_sweep(&stand.snapshot, cuts, 1);
+
+    assert_true(has_file(&stand, 5));
+    stand_close(&stand);
+}
+
 static void a_shard_packed_by_and_by_is_as_it_was_at_the_freeze(void **state)
 {
     struct muster_params_snapshot_packing whole = {.mem = careful_mem()};
@@ -491,6 +552,8 @@ int main(void)
         cmocka_unit_test(the_power_fails_and_the_folder_has_one_cut_whole),
         cmocka_unit_test(restored_sources_have_a_name_where_they_had_one),
         cmocka_unit_test(a_full_disk_leaves_the_earlier_cut),
+        cmocka_unit_test(files_that_no_manifest_names_are_swept),
+        cmocka_unit_test(nothing_is_swept_beside_a_manifest_that_cannot_be_read),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
