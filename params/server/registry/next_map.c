@@ -11,6 +11,8 @@
 /* Not all servers try the next map at once: each waits so long for every one before it. */
 #define TURN_NS   (200 * MUSTER_NS_PER_MS)
 #define MOVES_MAX 32u
+/* Servers whose keys are deleted together with a change of the map. */
+#define BURIED_MAX 8u
 
 static int candidate_compare(const void *a, const void *b)
 {
@@ -66,30 +68,92 @@ static void on_swapped(struct muster_registry_op *op, enum muster_rc rc)
     muster_params_decide_post(registration);
 }
 
+/* A new map, and with it the deletion of the keys of servers that are gone. */
+struct map_change {
+    struct muster_registry_compare compares[1 + BURIED_MAX];
+    struct muster_registry_step steps[1 + BURIED_MAX];
+    char keys[1 + BURIED_MAX][160];
+    size_t count;
+};
+
+static void change_begin(struct map_change *change,
+                         const struct muster_params_registration *registration,
+                         struct muster_bytes value)
+{
+    struct muster_bytes key;
+
+    snprintf(change->keys[0], sizeof(change->keys[0]), "%smap", registration->prefix);
+    key = muster_params_text_bytes(change->keys[0]);
+    change->compares[0] = (struct muster_registry_compare){.target = MUSTER_REGISTRY_MOD_REVISION,
+                                                           .relation = MUSTER_REGISTRY_EQUAL,
+                                                           .key = key,
+                                                           .number = registration->map_revision};
+    change->steps[0] =
+        (struct muster_registry_step){.kind = MUSTER_REGISTRY_PUT, .key = key, .value = value};
+    change->count = 1;
+}
+
+/* Only the key of the process that has died: its successor may have put its own. Another server may have deleted it. */
+static void change_bury(struct map_change *change,
+                        const struct muster_params_registration *registration,
+                        const struct muster_params_peer *peer)
+{
+    char *name = change->keys[change->count];
+    struct muster_bytes key;
+
+    muster_params_server_key_format(registration, &peer->record.server.id, name,
+                                    sizeof(change->keys[0]));
+    key = muster_params_text_bytes(name);
+    change->compares[change->count] =
+        (struct muster_registry_compare){.target = MUSTER_REGISTRY_MOD_REVISION,
+                                         .relation = MUSTER_REGISTRY_LESS,
+                                         .key = key,
+                                         .number = peer->mod_revision + 1};
+    change->steps[change->count++] = (struct muster_registry_step){
+        .kind = MUSTER_REGISTRY_DELETE, .reach = MUSTER_REGISTRY_KEY, .key = key};
+}
+
+static bool change_start(struct map_change *change, struct muster_params_registration *registration,
+                         struct muster_bytes value)
+{
+    struct muster_registry_txn txn;
+
+    change_begin(change, registration, value);
+    MUSTER_LIST_EACH (&registration->peers, peer, struct muster_params_peer, node) {
+        if (peer->is_gone && change->count <= BURIED_MAX)
+            change_bury(change, registration, peer);
+    }
+    txn = (struct muster_registry_txn){.compares = change->compares,
+                                       .compare_count = change->count,
+                                       .success = change->steps,
+                                       .success_count = change->count};
+    return muster_registry_txn_start(&registration->swap, registration->registry, &txn,
+                                     muster_params_registry_deadline_ns(registration),
+                                     on_swapped) == MUSTER_OK;
+}
+
 static void map_swap(struct muster_params_registration *registration,
                      const struct muster_params_map *next)
 {
     struct muster_params_server *server = registration->server;
+    struct map_change *change = muster_mem_alloc_zero(server->env->mem, 1, sizeof(*change));
     struct muster_bytes value;
     void *bytes = NULL;
-    char key[160];
 
-    snprintf(key, sizeof(key), "%smap", registration->prefix);
-    if (muster_params_map_pack(next, server->env->mem, &bytes, &value.size) != MUSTER_OK) {
+    if (change == NULL ||
+        muster_params_map_pack(next, server->env->mem, &bytes, &value.size) != MUSTER_OK) {
+        muster_mem_free(server->env->mem, change);
         map_retry(registration);
         return;
     }
     value.data = bytes;
     registration->swap.data = registration;
     server->region->head->swapping = 1; /* the next process of this memory sees it (fence.c) */
-    registration->is_swapping =
-        muster_registry_swap_start(&registration->swap, registration->registry,
-                                   muster_params_text_bytes(key), registration->map_revision, value,
-                                   0, muster_params_registry_deadline_ns(registration),
-                                   on_swapped) == MUSTER_OK;
+    registration->is_swapping = change_start(change, registration, value);
     if (!registration->is_swapping)
         map_retry(registration);
     muster_mem_free(server->env->mem, bytes);
+    muster_mem_free(server->env->mem, change);
 }
 
 static bool is_due(struct muster_params_registration *registration, uint32_t alive_count)
@@ -165,6 +229,14 @@ static bool tables_are_news(const struct muster_params_server *server)
     return server->wants_tables && server->map != NULL && server->map->is_unused;
 }
 
+static void turn_await(struct muster_params_registration *registration, uint32_t rank)
+{
+    struct muster_loop *loop = registration->server->env->loop;
+
+    if (!muster_timer_is_started(&registration->turn))
+        muster_timer_start(&registration->turn, loop, muster_loop_after_ns(loop, rank * TURN_NS));
+}
+
 /* The first of the servers changes the map; the others only for what they alone know (learners that are ready,
  * copies that are stale, shards that they may give away), or when it has not come in time. */
 static void on_decide(struct muster_task *task)
@@ -188,16 +260,18 @@ static void on_decide(struct muster_task *task)
     count = candidates_collect(registration, alive, &rank);
     next = map_next(registration, alive, count, rank);
     muster_mem_free(server->env->mem, alive);
-    if (next == NULL)
+    if (next == NULL) {
+        muster_params_peers_bury(registration);
         return;
+    }
     if (rank == 0 || registration->is_our_turn || muster_params_followers_have_news(server) ||
         muster_params_handover_is_ready(server) || tables_are_news(server) ||
         (server->map != NULL && gives_shards_away(server, next))) {
         registration->is_our_turn = false;
         map_swap(registration, next);
-    } else if (!muster_timer_is_started(&registration->turn)) {
-        muster_timer_start(&registration->turn, server->env->loop,
-                           muster_loop_after_ns(registration->server->env->loop, rank * TURN_NS));
+    } else {
+        muster_params_peers_bury(registration); /* whose turn it is may be on another host */
+        turn_await(registration, rank);
     }
     muster_mem_free(server->env->mem, next);
 }

@@ -39,8 +39,8 @@ static void on_deleted(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct muster_params_peer *peer = op->data;
 
-    (void)rc;
     peer->is_deleting = false;
+    peer->is_buried = rc == MUSTER_OK;
     if (peer->registration == NULL)
         muster_mem_free(peer->mem, peer);
 }
@@ -66,14 +66,23 @@ static void peer_delete_key(struct muster_params_peer *peer)
                                                   on_deleted) == MUSTER_OK;
 }
 
-/* The next map is on its way together with the deletion: clients that wait need it. */
+/* The server that makes the next map deletes the key in one step with it (next_map.c): whoever saw the map before the
+ * deletion would take the dead server for one that has just come. */
 static void peer_bury(struct muster_params_peer *peer)
 {
     peer->is_gone = true;
-    if (!peer->is_deleting)
-        peer_delete_key(peer);
     if (!peer->registration->is_closing)
         muster_params_decide_post(peer->registration);
+    else if (!peer->is_deleting)
+        peer_delete_key(peer);
+}
+
+void muster_params_peers_bury(struct muster_params_registration *registration)
+{
+    MUSTER_LIST_EACH (&registration->peers, peer, struct muster_params_peer, node) {
+        if (peer->is_gone && !peer->is_deleting && !peer->is_buried)
+            peer_delete_key(peer);
+    }
 }
 
 static void on_process_exit(struct muster_process_watch *watch)
@@ -139,7 +148,7 @@ void muster_params_peer_put(struct muster_params_registration *registration,
     muster_params_departure_note(&registration->departures, &record.server);
     peer->record = record;
     peer->mod_revision = kv->mod_revision;
-    peer->is_gone = false;
+    peer->is_gone = peer->is_buried = false;
     peer_watch(peer);
 }
 

@@ -27,7 +27,8 @@ struct muster_params_peer {
     bool is_watched;
     struct muster_mem *mem;
     bool is_gone; /* its process has died: maps leave it out, though its key may still be there */
-    bool is_deleting; /* its key is being deleted */
+    bool is_deleting; /* its key is being deleted, … */
+    bool is_buried;   /* … or has been, as far as this server knows */
     struct muster_registry_op op;
     /* This server's farewell to it (farewell.c). */
     struct muster_peer_link *farewell; /* NULL: none is under way */
@@ -158,6 +159,8 @@ struct muster_params_peer *muster_params_peer_find(
 /** The key is there, or has another value. Without memory registration->is_short is set. */
 void muster_params_peer_put(struct muster_params_registration *registration,
                             const struct muster_registry_kv *kv);
+/** The keys of servers that are gone are deleted without a new map. */
+void muster_params_peers_bury(struct muster_params_registration *registration);
 /** Its key is gone. Frees peer. */
 void muster_params_peer_lost(struct muster_params_peer *peer);
 void muster_params_peers_free(struct muster_params_registration *registration);

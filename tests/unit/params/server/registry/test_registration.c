@@ -20,6 +20,7 @@
 #include "params/wire/server_record.h"
 
 #define SERVERS_PREFIX "/muster/test/params/servers/"
+#define MAP_KEY        "/muster/test/params/map"
 
 static void job_open(struct params_job *job)
 {
@@ -139,6 +140,60 @@ static void the_map_after_a_death_leaves_with_the_deletion_of_the_key(void **sta
     assert_int_equal(registration->peer_count, 2);
     map_await(job, 1);
     registry_pair_wait_for_keys(&job->registry, SERVERS_PREFIX, 1);
+}
+
+/* The revisions of the newest map, and of the deletion of a server's key. */
+struct sights {
+    uint64_t map, deletion;
+};
+
+static void on_sights(struct muster_registry_watch *watch,
+                      const struct muster_registry_change *changes, size_t count)
+{
+    struct sights *sights = watch->data;
+
+    for (size_t i = 0; i < count; i++) {
+        if (changes[i].is_delete)
+            sights->deletion = changes[i].kv.mod_revision;
+        else if (changes[i].kv.key.size == strlen(MAP_KEY))
+            sights->map = changes[i].kv.mod_revision;
+    }
+}
+
+static void on_sights_end(struct muster_registry_watch *watch, enum muster_rc rc)
+{
+    (void)watch;
+    (void)rc;
+}
+
+static bool is_deleted(void *data)
+{
+    return ((const struct sights *)data)->deletion != 0;
+}
+
+/* Whoever saw the map first would take the dead server for one that comes. */
+static void the_map_after_a_death_and_the_deletion_of_the_key_are_one_change(void **state)
+{
+    struct params_job *job = *state;
+    struct sights sights = {.map = 0};
+    struct muster_registry_watch watch = {.data = &sights};
+    pid_t pid = child_start();
+
+    server_put(job, 200, pid, muster_host_key(job->env->host));
+    map_await(job, 2);
+    while (is_swapping(job))
+        test_env_turn(job->env, 1);
+    assert_int_equal(muster_registry_watch_start(&watch, job->registry.registry,
+                                                 registry_pair_bytes_of("/muster/test/params/"),
+                                                 MUSTER_REGISTRY_PREFIX, job->registry.revision + 1,
+                                                 on_sights, on_sights_end),
+                     MUSTER_OK);
+    child_kill(pid);
+    map_await(job, 1);
+    test_env_run_until(job->env, is_deleted, &sights);
+
+    assert_int_equal(sights.map, sights.deletion);
+    muster_registry_watch_stop(&watch);
 }
 
 static void a_server_whose_process_is_gone_already_is_forgotten(void **state)
@@ -289,6 +344,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(a_server_whose_process_dies_is_forgotten),
         CASE(the_map_after_a_death_leaves_with_the_deletion_of_the_key),
+        CASE(the_map_after_a_death_and_the_deletion_of_the_key_are_one_change),
         CASE(a_server_whose_process_is_gone_already_is_forgotten),
         CASE(a_server_of_another_host_is_left_to_its_lease),
         CASE(a_server_with_another_number_of_shards_gets_none),
