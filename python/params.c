@@ -147,7 +147,7 @@ static bool read_options(PyObject *args, PyObject *keywords, struct opening *ret
             &ret_opening->security.has_tls, &tls->ca_file, &tls->cert_file, &tls->key_file) ||
         !muster_py_read_number(clock_sources, 0, UINT32_MAX, &sources) ||
         !muster_py_read_number(queue, 0, UINT64_MAX, &options->queue_max_bytes) ||
-        !muster_py_read_timeout(timeout, &ret_opening->timeout_ns))
+        !muster_py_read_patience(timeout, &ret_opening->timeout_ns))
         return false;
     options->clock_sources = (uint32_t)sources;
     options->no_host_memory = has_host_memory == 0;
@@ -230,7 +230,7 @@ static PyObject *params_tick(PyObject *self, PyObject *const *args, Py_ssize_t c
 
     if (!muster_py_read_arguments("tick", names, 1, args, count, keywords, values) ||
         !muster_py_read_number(values[0], 0, UINT64_MAX, &clock) ||
-        !muster_py_read_timeout(values[2], &timeout_ns))
+        !muster_py_read_patience(values[2], &timeout_ns))
         return NULL;
     if (values[1] != NULL && values[1] != Py_None)
         weight = PyFloat_AsDouble(values[1]);

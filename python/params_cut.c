@@ -44,7 +44,7 @@ PyObject *muster_py_params_cut(PyObject *self, PyObject *const *args, Py_ssize_t
     if (!muster_py_read_arguments("cut", names, 1, args, count, keywords, values) ||
         !muster_py_read_text(values[0], &folder) ||
         !muster_py_read_number(values[1], 0, UINT64_MAX, &clock) ||
-        !muster_py_read_timeout(values[2], &timeout_ns))
+        !muster_py_read_patience(values[2], &timeout_ns))
         return NULL;
     if (folder == NULL)
         return muster_py_raise(PyExc_TypeError, "a folder must be a string, got None");

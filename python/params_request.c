@@ -141,7 +141,7 @@ static bool read_start(PyObject *const *values, struct client_call *call)
     if (!muster_py_read_text(values[KIND], &kind) ||
         !muster_py_read_text(values[FOLDER], &call->folder) ||
         !muster_py_read_number(values[CLOCK], 0, UINT64_MAX, &call->clock) ||
-        !muster_py_read_timeout(values[TIMEOUT], &call->timeout_ns))
+        !muster_py_read_patience(values[TIMEOUT], &call->timeout_ns))
         return false;
     call->weight = 1;
     if (values[WEIGHT] != NULL && values[WEIGHT] != Py_None)

@@ -101,7 +101,7 @@ bool muster_py_read_schema(PyObject *args, PyObject *keywords, struct muster_par
         !muster_py_read_number(words.ttl_clocks, 0, UINT64_MAX, &schema->ttl_clocks) ||
         !muster_py_read_number(words.rows_max, 0, UINT64_MAX, &schema->rows_max) ||
         !muster_py_read_number(words.elements, 0, UINT64_MAX, &schema->tensor_elements) ||
-        !muster_py_read_timeout(words.timeout, ret_timeout_ns))
+        !muster_py_read_patience(words.timeout, ret_timeout_ns))
         return false;
     schema->row_elements = (uint32_t)row_elements;
     schema->round_quorum = (uint32_t)quorum;

@@ -145,7 +145,7 @@ static PyObject *table_push(PyObject *self, PyObject *const *args, Py_ssize_t co
     struct muster_py_tensors tensors;
 
     if (!muster_py_read_arguments("push", names, 2, args, count, keywords, values) ||
-        !muster_py_read_timeout(values[2], &call.timeout_ns) ||
+        !muster_py_read_patience(values[2], &call.timeout_ns) ||
         !open_rows(self, values[0], values[1], NULL, &tensors, &call))
         return NULL;
     return table_run(self, &call, &tensors);
@@ -170,7 +170,7 @@ static PyObject *table_pull(PyObject *self, PyObject *const *args, Py_ssize_t co
 
     if (!muster_py_read_arguments("pull", names, 2, args, count, keywords, values) ||
         !muster_py_read_number(values[2], 0, UINT64_MAX, &call.min_clock) ||
-        !muster_py_read_timeout(values[3], &call.timeout_ns) ||
+        !muster_py_read_patience(values[3], &call.timeout_ns) ||
         !open_rows(self, values[0], values[1], values[1], &tensors, &call))
         return NULL;
     return table_run(self, &call, &tensors);
@@ -192,7 +192,7 @@ static PyObject *table_push_pull(PyObject *self, PyObject *const *args, Py_ssize
     struct muster_py_tensors tensors;
 
     if (!muster_py_read_arguments("push_pull", names, 3, args, count, keywords, values) ||
-        !muster_py_read_timeout(values[3], &call.timeout_ns) ||
+        !muster_py_read_patience(values[3], &call.timeout_ns) ||
         !open_rows(self, values[0], values[1], values[2], &tensors, &call))
         return NULL;
     return table_run(self, &call, &tensors);
@@ -264,7 +264,7 @@ static PyObject *run_range(PyObject *self, PyObject *values, PyObject *offset, P
     struct muster_py_tensors tensors;
 
     if (!muster_py_read_number(offset, 0, MUSTER_PARAMS_TENSOR_ELEMENTS_MAX, &call->range.offset) ||
-        !muster_py_read_timeout(timeout, &call->timeout_ns) ||
+        !muster_py_read_patience(timeout, &call->timeout_ns) ||
         !open_range(self, values, &tensors, call))
         return NULL;
     return table_run(self, call, &tensors);
@@ -336,7 +336,7 @@ static bool read_start(PyObject *self, const struct kind *kind, PyObject *const 
     if (!muster_py_read_number(values[OFFSET], 0, MUSTER_PARAMS_TENSOR_ELEMENTS_MAX,
                                &call->range.offset) ||
         !muster_py_read_number(values[MIN_CLOCK], 0, UINT64_MAX, &call->min_clock) ||
-        !muster_py_read_timeout(values[TIMEOUT], &call->timeout_ns))
+        !muster_py_read_patience(values[TIMEOUT], &call->timeout_ns))
         return false;
     call->range.min_clock = call->min_clock;
     if (kind->is_range)

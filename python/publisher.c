@@ -15,18 +15,27 @@ static struct publisher_object *publisher_of(PyObject *self)
     return (struct publisher_object *)self;
 }
 
-bool muster_py_read_listen(const char *text, struct muster_address *address,
-                           const struct muster_address **ret_listen)
+bool muster_py_read_publication_end(PyObject *args, PyObject *keywords,
+                                    const struct muster_py_publication_words *words,
+                                    struct muster_py_publication_end *end)
 {
+    const char *const names[] = {"name",          "registry",      "job", "listen", "reach",
+                                 words->names[0], words->names[1], "tls", "tls_ca", "tls_cert",
+                                 "tls_key",       "authorization", NULL};
+    struct muster_tls_options *tls = &end->security.tls;
     struct muster_error error;
 
-    *ret_listen = NULL;
-    if (text == NULL)
-        return true;
-    if (muster_address_parse(text, address, &error) != MUSTER_OK)
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, words->format, (char **)(uintptr_t)names,
+                                     &end->name, &end->registry, &end->job, &end->listen,
+                                     &end->reach, words->values[0], words->values[1],
+                                     &end->security.has_tls, &tls->ca_file, &tls->cert_file,
+                                     &tls->key_file, &end->security.authorization))
+        return false;
+    if (end->listen != NULL &&
+        muster_address_parse(end->listen, &end->address, &error) != MUSTER_OK)
         return muster_py_raise_error(&error, NULL) != NULL;
-    *ret_listen = address;
-    return true;
+    tls->is_peer_required = tls->ca_file != NULL;
+    return muster_py_security_check(&end->security, end->listen != NULL);
 }
 
 /* --- Close --- */
@@ -100,50 +109,48 @@ static void on_opened(struct muster_publication *publication, enum muster_rc rc)
 
 /** The arguments of a publisher. */
 struct opening {
-    struct muster_publication_options options;
-    struct muster_address address;
-    struct muster_py_security security;
+    struct muster_py_publication_end end;
+    uint32_t history;
     uint64_t timeout_ns;
 };
 
 static bool read_options(PyObject *args, PyObject *keywords, struct opening *opening)
 {
-    static const char *const names[] = {"name",    "registry",      "job", "listen", "reach",
-                                        "history", "timeout",       "tls", "tls_ca", "tls_cert",
-                                        "tls_key", "authorization", NULL};
-    struct muster_publication_options *options = &opening->options;
-    struct muster_tls_options *tls = &opening->security.tls;
-    const char *listen = "127.0.0.1:0";
     PyObject *history = NULL, *timeout = NULL;
+    const struct muster_py_publication_words words = {.format = "ss|$zszOOpzzzz:Publisher",
+                                                      .names = {"history", "timeout"},
+                                                      .values = {&history, &timeout}};
     uint64_t count;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "ss|$zszOOpzzzz:Publisher",
-                                     (char **)(uintptr_t)names, &options->name, &options->registry,
-                                     &options->job, &listen, &options->reach, &history, &timeout,
-                                     &opening->security.has_tls, &tls->ca_file, &tls->cert_file,
-                                     &tls->key_file, &opening->security.authorization) ||
+    opening->end.listen = "127.0.0.1:0";
+    if (!muster_py_read_publication_end(args, keywords, &words, &opening->end) ||
         !muster_py_read_number(history, 0, UINT32_MAX, &count) ||
-        !muster_py_read_listen(listen, &opening->address, &options->listen) ||
-        !muster_py_read_timeout(timeout, &opening->timeout_ns))
+        !muster_py_read_patience(timeout, &opening->timeout_ns))
         return false;
-    options->history = (uint32_t)count;
-    tls->is_peer_required = tls->ca_file != NULL;
-    return muster_py_security_check(&opening->security, true);
+    opening->history = (uint32_t)count;
+    return true;
 }
 
 static bool open_entered(struct publisher_object *self, struct opening *opening,
                          struct muster_error *ret_error)
 {
-    struct muster_publication_options *options = &opening->options;
+    const struct muster_py_publication_end *end = &opening->end;
+    struct muster_publication_options options = {
+        .name = end->name,
+        .job = end->job,
+        .registry = end->registry,
+        .listen = muster_py_publication_listen(end),
+        .reach = end->reach,
+        .history = opening->history,
+        .deadline_ns = muster_py_runtime_deadline(&self->runtime, opening->timeout_ns),
+        .data = self};
     enum muster_rc rc;
 
-    options->deadline_ns = muster_py_runtime_deadline(&self->runtime, opening->timeout_ns);
-    options->data = self;
     muster_py_runtime_expect(&self->runtime);
-    rc = muster_py_runtime_secure(&self->runtime, &opening->security, ret_error);
-    options->authorization = self->runtime.authorization;
+    rc = muster_py_runtime_secure(&self->runtime, &end->security, ret_error);
+    options.authorization = self->runtime.authorization;
     if (rc == MUSTER_OK)
-        rc = muster_publication_open(self->runtime.env, options, on_opened, &self->publication,
+        rc = muster_publication_open(self->runtime.env, &options, on_opened, &self->publication,
                                      ret_error);
     if (rc == MUSTER_OK) {
         rc = muster_py_runtime_wait(&self->runtime, cancel_all, self);
@@ -284,7 +291,7 @@ static PyObject *publisher_put(PyObject *self, PyObject *const *args, Py_ssize_t
 
     if (!muster_py_read_arguments("put", names, 1, args, count, keywords, values) ||
         !muster_py_read_number(values[1], 0, UINT32_MAX, &readers) ||
-        !muster_py_read_timeout(values[2], &timeout_ns) || !put_open(&call, values[0]))
+        !muster_py_read_patience(values[2], &timeout_ns) || !put_open(&call, values[0]))
         return NULL;
     if (muster_py_runtime_enter(&ours->runtime, false))
         result = put_entered(ours,

@@ -194,39 +194,47 @@ static PyObject *version_get_bytes(PyObject *self, void *unused)
 
 /** The arguments of a reader. */
 struct opening {
-    struct muster_reader_options options;
-    struct muster_address address;
-    struct muster_py_security security;
+    struct muster_py_publication_end end;
+    const char *host_key;
+    uint64_t min_version;
 };
 
 static bool read_options(PyObject *args, PyObject *keywords, struct opening *opening)
 {
-    static const char *const names[] = {"name",     "registry",      "job", "listen", "reach",
-                                        "host_key", "min_version",   "tls", "tls_ca", "tls_cert",
-                                        "tls_key",  "authorization", NULL};
-    struct muster_reader_options *options = &opening->options;
-    struct muster_tls_options *tls = &opening->security.tls;
-    const char *listen = NULL;
     PyObject *min_version = NULL;
+    const struct muster_py_publication_words words = {.format = "ss|$zzzzOpzzzz:Reader",
+                                                      .names = {"host_key", "min_version"},
+                                                      .values = {&opening->host_key, &min_version}};
 
-    if (!PyArg_ParseTupleAndKeywords(
-            args, keywords, "ss|$zzzzOpzzzz:Reader", (char **)(uintptr_t)names, &options->name,
-            &options->registry, &options->job, &listen, &options->reach, &options->host_key,
-            &min_version, &opening->security.has_tls, &tls->ca_file, &tls->cert_file,
-            &tls->key_file, &opening->security.authorization) ||
-        !muster_py_read_number(min_version, 0, UINT64_MAX, &options->min_version) ||
-        !muster_py_read_listen(listen, &opening->address, &options->listen))
-        return false;
-    tls->is_peer_required = tls->ca_file != NULL;
-    return muster_py_security_check(&opening->security, listen != NULL);
+    return muster_py_read_publication_end(args, keywords, &words, &opening->end) &&
+           muster_py_read_number(min_version, 0, UINT64_MAX, &opening->min_version);
+}
+
+/* Within a call. */
+static enum muster_rc open_entered(struct reader_object *self, const struct opening *opening,
+                                   struct muster_error *ret_error)
+{
+    const struct muster_py_publication_end *end = &opening->end;
+    struct muster_reader_options options = {.name = end->name,
+                                            .job = end->job,
+                                            .registry = end->registry,
+                                            .listen = muster_py_publication_listen(end),
+                                            .reach = end->reach,
+                                            .host_key = opening->host_key,
+                                            .min_version = opening->min_version};
+    enum muster_rc rc = muster_py_runtime_secure(&self->runtime, &end->security, ret_error);
+
+    options.authorization = self->runtime.authorization;
+    return rc == MUSTER_OK
+               ? muster_reader_connect(self->runtime.runtime, &options, &self->reader, ret_error)
+               : rc;
 }
 
 static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    struct opening opening = {.security = {.has_tls = 0}};
+    struct opening opening = {.host_key = NULL};
     struct muster_error error;
     struct reader_object *self;
-    enum muster_rc rc;
 
     if (!read_options(args, keywords, &opening))
         return NULL;
@@ -239,11 +247,7 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *keywor
         return NULL;
     }
     self->runtime.look_too = on_look;
-    rc = muster_py_runtime_secure(&self->runtime, &opening.security, &error);
-    opening.options.authorization = self->runtime.authorization;
-    if (rc == MUSTER_OK)
-        rc = muster_reader_connect(self->runtime.runtime, &opening.options, &self->reader, &error);
-    if (rc == MUSTER_OK) {
+    if (open_entered(self, &opening, &error) == MUSTER_OK) {
         muster_py_runtime_leave(&self->runtime);
         return (PyObject *)self;
     }

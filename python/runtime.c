@@ -180,6 +180,15 @@ bool muster_py_read_timeout(PyObject *value, uint64_t *ret_ns)
     return true;
 }
 
+bool muster_py_read_patience(PyObject *value, uint64_t *ret_ns)
+{
+    if (!muster_py_read_timeout(value, ret_ns))
+        return false;
+    return *ret_ns > 0 ||
+           muster_py_raise(PyExc_ValueError, "timeout must be more than 0 s, got 0: it is the time "
+                                             "that the call may take") != NULL;
+}
+
 uint64_t muster_py_runtime_deadline(const struct muster_py_runtime *self, uint64_t timeout_ns)
 {
     uint64_t now_ns = muster_loop_now_ns(self->env->loop);

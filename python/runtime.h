@@ -50,6 +50,8 @@ void muster_py_runtime_resume(struct muster_py_runtime *self);
 
 /** 30 s for NULL and None. */
 bool muster_py_read_timeout(PyObject *value, uint64_t *ret_ns);
+/** The same, and ValueError for 0: of calls that wait for an answer. */
+bool muster_py_read_patience(PyObject *value, uint64_t *ret_ns);
 /** Within a call: loop time, absolute. */
 uint64_t muster_py_runtime_deadline(const struct muster_py_runtime *self, uint64_t timeout_ns);
 /** Before an operation is started. */
