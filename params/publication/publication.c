@@ -168,12 +168,19 @@ static void missing_name(struct muster_publication *publication, struct muster_e
 {
     uint64_t version = publication->put.op->version;
     size_t room = sizeof(ret_error->text), used;
-    uint32_t lacking;
+    uint32_t lacking, wanted = publication->put.wait_readers;
     uint32_t count = readers_count(publication, version, &lacking);
 
+    if (wanted == MUSTER_PUBLICATION_WAIT_FOR_ALL)
+        wanted = count + lacking;
     muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
-                     "version %" PRIu64 " is there, but only %u readers have it", version, count);
+                     "version %" PRIu64 " is made, but %u of %u readers (wait_readers) have it",
+                     version, count, wanted);
     used = strlen(ret_error->text);
+    if (count + lacking < wanted)
+        used +=
+            (size_t)snprintf(ret_error->text + used, room - used,
+                             "; %u are connected: start more, or wait for fewer", count + lacking);
     MUSTER_LIST_EACH (muster_publication_door_clients(publication->door), client,
                       struct muster_publication_client, node) {
         char id[MUSTER_INCARNATION_TEXT_BYTES];

@@ -292,6 +292,11 @@ static inline void muster_params_watches_note(struct muster_params_server *serve
         muster_task_post(&server->watch_tell, server->env->loop);
 }
 
+/** The text of ABORTED for a source whose name a younger process has. */
+#define MUSTER_PARAMS_YOUNGER                                                                      \
+    "a younger process has opened this source, and one process of a name may push: end this one, " \
+    "or give it a name of its own"
+
 /** Handle one message. False: the client must be closed. */
 typedef bool muster_params_handle_fn(struct muster_params_client *client,
                                      const struct muster_frame_header *header,

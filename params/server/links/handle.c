@@ -576,7 +576,7 @@ bool muster_params_handle_tick(struct muster_params_client *client,
      * source's present steps. The client need not know the present map: a tick is sent when all
      * earlier pushes are acknowledged, so all copies have these, whichever server leads now. */
     if (rc == MUSTER_OK && source->generation != client->generation)
-        rc = muster_error_set(&error, MUSTER_ABORTED, "a younger process has opened this source");
+        rc = muster_error_set(&error, MUSTER_ABORTED, MUSTER_PARAMS_YOUNGER);
     if (rc != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
     /* A server that takes over counts the source in the round, also when its client is dead by then. */

@@ -65,8 +65,7 @@ enum muster_rc muster_params_call_source_find(const struct muster_params_server 
             "the server does not know this source, or has lost its memory of it: "
             "open it again");
     if (source->generation != named->generation)
-        return muster_error_set(ret_error, MUSTER_ABORTED,
-                                "a younger process has opened this source");
+        return muster_error_set(ret_error, MUSTER_ABORTED, MUSTER_PARAMS_YOUNGER);
     *ret_source = source;
     return MUSTER_OK;
 }

@@ -25,7 +25,7 @@ static enum muster_rc source_refuse(const struct muster_params_server *server, e
 {
     switch (rc) {
     case MUSTER_ABORTED:
-        return muster_error_set(ret_error, rc, "a younger process has opened this source");
+        return muster_error_set(ret_error, rc, MUSTER_PARAMS_YOUNGER);
     case MUSTER_FAILED_PRECONDITION:
         return muster_error_set(ret_error, rc,
                                 "the server does not know this source any more: it has lost its "
@@ -131,8 +131,7 @@ enum muster_rc muster_params_push_check(const struct muster_params_source *sourc
                                         struct muster_error *ret_error)
 {
     if (source->generation != generation)
-        return muster_error_set(ret_error, MUSTER_ABORTED,
-                                "a younger process has opened this source");
+        return muster_error_set(ret_error, MUSTER_ABORTED, MUSTER_PARAMS_YOUNGER);
     if (sequence == 0 || sequence > MUSTER_PARAMS_SEQUENCE_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the sequence number of a push must be from 1 to 2^47 - 1, got "

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "params/client/client_internal.h"
+#include "params/server/core/server_internal.h"
 
 #define SHARDS PARAMS_CLIENT_SCENE_SHARDS
 
@@ -333,7 +334,7 @@ static void an_older_process_of_a_source_is_refused(void **state)
 
     assert_int_equal(params_stand_push(&stand, tables[0], &(uint64_t){1}, &one, 1, &error),
                      MUSTER_ABORTED);
-    assert_string_equal(error.text, "a younger process has opened this source");
+    assert_string_equal(error.text, MUSTER_PARAMS_YOUNGER);
     assert_int_equal(params_stand_push(&stand, tables[1], &(uint64_t){1}, &one, 1, NULL),
                      MUSTER_OK);
     assert_int_equal(params_stand_pull(&stand, tables[0], &(uint64_t){1}, &found, 1, NULL),

@@ -158,9 +158,24 @@ static void deadline_names_the_reader_that_is_missing(void **state)
 
     assert_int_equal(op.version, 3);
     assert_non_null(
+        strstr(op.error.text, "version 3 is made, but 0 of 1 readers (wait_readers) have it; "));
+    assert_non_null(
         strstr(op.error.text, muster_address_format(muster_reader_address(reader), address)));
     assert_non_null(strstr(op.error.text, "has 2"));
     muster_reader_release(reader, first);
+}
+
+static void deadline_says_that_too_few_readers_are_connected(void **state)
+{
+    struct publication_stand *stand = *state;
+    struct muster_publication *publication = publication_stand_publish(stand);
+    struct muster_publication_op op;
+
+    assert_int_equal(publication_stand_put(stand, publication, 3, 2, SOON_NS, &op),
+                     MUSTER_DEADLINE_EXCEEDED);
+
+    assert_string_equal(op.error.text, "version 1 is made, but 0 of 2 readers (wait_readers) have "
+                                       "it; 0 are connected: start more, or wait for fewer");
 }
 
 static void reader_shows_no_version_before_its_least(void **state)
@@ -643,6 +658,7 @@ int main(void)
         CASE(second_publisher_fences_the_first),
         CASE(version_in_use_stays_as_it_is),
         CASE(deadline_names_the_reader_that_is_missing),
+        CASE(deadline_says_that_too_few_readers_are_connected),
         CASE(reader_shows_no_version_before_its_least),
         CASE(readers_survive_the_publisher),
         CASE(changes_of_a_chunk_are_sent_instead_of_it),

@@ -228,7 +228,7 @@ static void a_tick_of_an_older_process_is_refused(void **state)
 
     muster_params_tick_pack(&(struct muster_params_tick){.clock = 4, .source_count = 1}, tick);
     message_send(&scene, MUSTER_PARAMS_TICK, 3, tick, sizeof(tick));
-    check_refusal(&scene, 3, MUSTER_ABORTED, "a younger process has opened this source");
+    check_refusal(&scene, 3, MUSTER_ABORTED, MUSTER_PARAMS_YOUNGER);
     assert_int_equal(scene.stand.server->clocks.low, 3);
     params_peer_close(&younger);
     scene_close(&scene);
