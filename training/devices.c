@@ -5,6 +5,7 @@
 
 #include "training/device_list.h"
 #include "training/strategy_memory.h"
+#include "training/variables.h"
 
 /* --- Choice --- */
 
@@ -108,6 +109,11 @@ enum muster_rc muster_devices_open(struct muster_strategy *strategy, struct must
 {
     enum muster_rc rc = MUSTER_OK;
 
+    if (strategy->device_timeout_ns == 0)
+        rc = muster_training_read_device_timeout(strategy->env, &strategy->device_timeout_ns,
+                                                 ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
     for (uint32_t i = 0; i < strategy->devices.count && rc == MUSTER_OK; i++)
         if (strategy->devices.is_asked_for)
             rc = muster_strategy_memory_open(strategy, "devices", strategy->devices.list[i].gpu,

@@ -57,7 +57,14 @@ void muster_replicas_pin(struct muster_strategy *strategy, enum muster_replicas_
 void muster_replicas_memory_free(struct muster_strategy *strategy)
 {
     for (int i = 0; i < MUSTER_REPLICAS_ROOM_COUNT; i++) {
-        room_unpin(&strategy->replica_rooms[i]);
+        struct muster_replicas_room *room = &strategy->replica_rooms[i];
+
+        if (room->pinned_by != NULL && muster_strategy_memory_hangs(strategy)) {
+            muster_strategy_memory_abandon(strategy, &room->tensor);
+            room->pinned_by = NULL;
+            continue;
+        }
+        room_unpin(room);
         muster_tensor_free(strategy->env, &strategy->replica_rooms[i].tensor);
     }
 }

@@ -215,6 +215,7 @@ enum muster_rc muster_strategy_open(const struct muster_strategy_options *option
     if (rc != MUSTER_OK)
         return rc;
     strategy->op_timeout_ns = options->op_timeout_ns != 0 ? options->op_timeout_ns : OP_TIMEOUT_NS;
+    strategy->device_timeout_ns = options->device_timeout_ns;
     strategy->communication = options->communication;
     strategy->is_reproducible = options->is_reproducible;
     strategy->is_fixed_size = options->is_fixed_size;

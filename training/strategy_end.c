@@ -5,7 +5,6 @@
 
 #include <muster/stream.h>
 
-#include "collective/gpu/device_transfer.h"
 #include "collective/group/group.h"
 #include "training/strategy_device.h"
 #include "training/strategy_memory.h"
@@ -100,12 +99,12 @@ static void close_node(struct muster_strategy *strategy)
 
     MUSTER_ASSERT(strategy->leave != MUSTER_STRATEGY_STAYS);
     /* Deferred requests begin, for the group to end them. */
-    muster_strategy_memory_drain(strategy);
+    muster_strategy_await_transfers(strategy);
     muster_strategy_wait_until(strategy, strategy_has_left, strategy);
     muster_node_close(strategy->node, on_gone, &is_closed);
     muster_strategy_wait_until(strategy, muster_strategy_is_true, &is_closed);
     strategy->node = NULL;
-    muster_strategy_memory_drain(strategy);                   /* of what has been delivered */
+    muster_strategy_await_transfers(strategy);                /* of what has been delivered */
     MUSTER_ASSERT(muster_list_is_empty(&strategy->requests)); /* the group has ended them */
 }
 
@@ -276,10 +275,23 @@ static enum muster_rc leave_in_order(struct muster_strategy *strategy,
     return rc;
 }
 
+/* The work that the program's streams hold is part of its result. */
+static enum muster_rc await_devices(struct muster_strategy *strategy,
+                                    struct muster_error *ret_error)
+{
+    muster_strategy_await_streams(strategy, "close");
+    if (strategy->state == MUSTER_STRATEGY_FAILED ||
+        muster_strategy_memory_check(strategy) == MUSTER_OK)
+        return MUSTER_OK;
+    return muster_error_set(ret_error, strategy->error.rc, "%s", strategy->error.text);
+}
+
 static enum muster_rc leave_node(struct muster_strategy *strategy, struct muster_error *ret_error)
 {
     enum muster_rc rc = MUSTER_OK;
 
+    if (muster_strategy_is_member(strategy) && !is_in_work(strategy))
+        rc = await_devices(strategy, ret_error);
     if (muster_strategy_is_member(strategy) && is_in_work(strategy))
         abandon_in_step(strategy);
     else if (muster_strategy_is_member(strategy))

@@ -184,7 +184,8 @@ struct muster_strategy {
     struct muster_huge_memory
         piece_room; /* strategy_memory.c: pieces of them in the host's memory */
     struct muster_strategy_room rooms[MUSTER_STRATEGY_ROOMS];
-    uint64_t unpinned_bytes; /* of the smallest room that could not be pinned; 0: none */
+    uint64_t device_timeout_ns; /* of a wait for a device; 0: the default */
+    uint64_t unpinned_bytes;    /* of the smallest room that could not be pinned; 0: none */
     struct muster_strategy_blobs blobs;
 
     uint64_t step;           /* the one begun last */

@@ -5,7 +5,7 @@
 
 #include <muster/gpu.h>
 
-#include "collective/gpu/device_transfer.h"
+#include "collective/board/kept.h"
 
 static uint64_t bytes_of(const struct muster_tensor *tensor)
 {
@@ -46,6 +46,8 @@ enum muster_rc muster_strategy_memory_open(struct muster_strategy *strategy, con
         found = &strategy->memories[strategy->memory_count];
         if (muster_device_memory_open(strategy->env, gpu, &found->memory, &why) != MUSTER_OK)
             return refuse_device(strategy, name, gpu, &why);
+        if (strategy->device_timeout_ns > 0)
+            muster_device_memory_set_timeout(found->memory, strategy->device_timeout_ns);
         strategy->memory_count++;
     }
     if (ret_memory != NULL)
@@ -134,28 +136,22 @@ void *muster_strategy_stream_of(const struct muster_strategy *strategy,
                                                                                   : NULL;
 }
 
-static void memory_streams_wait(const struct muster_strategy *strategy,
+static void memory_streams_wait(const struct muster_strategy *strategy, const char *name,
                                 struct muster_device_memory *memory)
 {
     int gpu = muster_device_memory_ordinal(memory);
     void *first = muster_strategy_stream_of(strategy, memory);
 
-    (void)!muster_device_memory_wait(memory, first);
+    (void)!muster_device_memory_wait(memory, first, name);
     for (uint32_t i = 0; i < strategy->devices.count; i++)
         if (strategy->devices.list[i].gpu == gpu && strategy->devices.list[i].stream != first)
-            (void)!muster_device_memory_wait(memory, strategy->devices.list[i].stream);
+            (void)!muster_device_memory_wait(memory, strategy->devices.list[i].stream, name);
 }
 
-void muster_strategy_streams_wait(const struct muster_strategy *strategy)
+void muster_strategy_streams_wait(const struct muster_strategy *strategy, const char *name)
 {
     for (size_t i = 0; i < strategy->memory_count; i++)
-        memory_streams_wait(strategy, strategy->memories[i].memory);
-}
-
-void muster_strategy_memory_drain(struct muster_strategy *strategy)
-{
-    for (size_t i = 0; i < strategy->memory_count; i++)
-        muster_device_transfers_drain(strategy->memories[i].memory);
+        memory_streams_wait(strategy, name, strategy->memories[i].memory);
 }
 
 /* --- Failures --- */
@@ -164,7 +160,25 @@ void muster_strategy_memory_settle(struct muster_strategy *strategy, const char 
 {
     if (strategy->memory_count == 0 || muster_strategy_check(strategy, name) != MUSTER_OK)
         return;
-    muster_strategy_streams_wait(strategy);
+    muster_strategy_streams_wait(strategy, name);
+}
+
+bool muster_strategy_memory_hangs(const struct muster_strategy *strategy)
+{
+    for (size_t i = 0; i < strategy->memory_count; i++)
+        if (muster_device_memory_hangs(strategy->memories[i].memory))
+            return true;
+    return false;
+}
+
+void muster_strategy_memory_abandon(const struct muster_strategy *strategy,
+                                    struct muster_tensor *tensor)
+{
+    void *start;
+    size_t bytes;
+
+    muster_tensor_keep(strategy->env, tensor, &start, &bytes);
+    *tensor = (struct muster_tensor){.data = NULL};
 }
 
 enum muster_rc muster_strategy_memory_explain(const struct muster_strategy *strategy,

@@ -34,10 +34,23 @@ void muster_strategy_memory_close(struct muster_strategy *strategy);
 /** The program's stream on a device: that of the first replica there. */
 void *muster_strategy_stream_of(const struct muster_strategy *strategy,
                                 const struct muster_device_memory *memory);
-/** Wait for all of the program's streams on all open devices. What fails is kept by the memory. Any thread. */
-void muster_strategy_streams_wait(const struct muster_strategy *strategy);
-/** Wait for the copies of all open devices. On the loop. */
-void muster_strategy_memory_drain(struct muster_strategy *strategy);
+/** Wait for all of the program's streams on all open devices. What fails is kept by the memory. Any thread, not in the
+ * seat. */
+void muster_strategy_streams_wait(const struct muster_strategy *strategy, const char *name);
+/** Whether a wait for one of the devices has taken too long: it may yet write to memory of the host … */
+bool muster_strategy_memory_hangs(const struct muster_strategy *strategy);
+/** … such as this, which stays where it is until the process ends. */
+void muster_strategy_memory_abandon(const struct muster_strategy *strategy,
+                                    struct muster_tensor *tensor);
+
+/* strategy_idle.c: in the seat. The loop is turned meanwhile, so that this member answers the others. */
+/** Wait until the program's stream on a device has done what it holds now. What fails is kept by the memory. */
+void muster_strategy_await_stream(struct muster_strategy *strategy, const char *name,
+                                  struct muster_device_memory *memory);
+/** The same of all of the program's streams on all open devices. */
+void muster_strategy_await_streams(struct muster_strategy *strategy, const char *name);
+/** Wait for the end of the transfers of all open devices. */
+void muster_strategy_await_transfers(struct muster_strategy *strategy);
 
 /** The memory of a piece of the state; NULL: the host's. */
 struct muster_far_memory *muster_strategy_memory_at(const struct muster_strategy *strategy,

@@ -122,7 +122,7 @@ void muster_strategy_state_digest(const struct muster_strategy *strategy,
     struct muster_hash_stream hash;
     uint64_t digest;
 
-    muster_strategy_streams_wait(strategy);
+    muster_strategy_streams_wait(strategy, "the digest");
     muster_hash_stream_init(&hash);
     for (size_t i = 0; i < strategy->tensor_count; i++)
         hash_tensor(&hash, &strategy->tensors[i]);

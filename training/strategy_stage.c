@@ -108,6 +108,11 @@ static struct muster_strategy_room *room_find(struct muster_strategy *strategy, 
 
 static void room_empty(struct muster_strategy *strategy, struct muster_strategy_room *room)
 {
+    if (room->pinned_by != NULL && muster_strategy_memory_hangs(strategy)) {
+        muster_strategy_memory_abandon(strategy, &room->tensor);
+        room->pinned_by = NULL;
+        return;
+    }
     if (room->pinned_by != NULL)
         muster_device_unpin(room->pinned_by, room->tensor.data);
     room->pinned_by = NULL;
@@ -266,14 +271,13 @@ static bool room_pin(struct muster_strategy *strategy, struct muster_device_memo
 }
 
 /* A request goes on beside the stream. Where that cannot be, the stream is waited for, as by a blocking call. */
-static bool has_begun_to_fill(struct muster_stage *stage)
+static bool has_begun_to_fill(struct muster_stage *stage, const char *name)
 {
     struct muster_strategy *strategy = stage->strategy;
 
     if (room_pin(strategy, stage->memory, stage->room) && transfer_start(stage, true) == MUSTER_OK)
         return true;
-    (void)!muster_device_memory_wait(stage->memory,
-                                     muster_strategy_stream_of(strategy, stage->memory));
+    muster_strategy_await_stream(strategy, name, stage->memory);
     return false;
 }
 
@@ -309,7 +313,7 @@ enum muster_rc muster_stage_open(struct muster_strategy *strategy,
     if (rc != MUSTER_OK)
         rc = muster_error_set(&strategy->error, rc,
                               "%s: no memory for copies of the tensors on the device", call->name);
-    if (rc == MUSTER_OK && (call->request == NULL || !has_begun_to_fill(stage)))
+    if (rc == MUSTER_OK && (call->request == NULL || !has_begun_to_fill(stage, call->name)))
         rc = stage_fill(stage);
     if (rc != MUSTER_OK) {
         muster_stage_close(stage);

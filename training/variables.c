@@ -45,19 +45,19 @@ static enum muster_rc read_number(struct muster_env *env, const char *name, uint
     return MUSTER_OK;
 }
 
-/* MUSTER_EVICT_AFTER_S: seconds, also fractions. */
-static enum muster_rc read_evict_after(struct muster_env *env, uint64_t *ret_ns,
-                                       struct muster_error *ret_error)
+/* Seconds, also fractions; *ret_ns is 0 when the variable is not set. */
+static enum muster_rc read_seconds(struct muster_env *env, const char *name, uint64_t *ret_ns,
+                                   struct muster_error *ret_error)
 {
-    const char *text = muster_vars_get(env->vars, "MUSTER_EVICT_AFTER_S");
+    const char *text = muster_vars_get(env->vars, name);
     char *end = NULL;
     double seconds = text == NULL || *text == '\0' ? 0 : strtod(text, &end);
     double ns = seconds * (double)MUSTER_NS_PER_S;
 
     if (end != NULL && (*end != '\0' || !(ns >= 1 && seconds <= SECONDS_MAX)))
-        return muster_error_set(
-            ret_error, MUSTER_INVALID_ARGUMENT,
-            "MUSTER_EVICT_AFTER_S must be seconds from 0.000000001 to 1000000000, got %s", text);
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "%s must be seconds from 0.000000001 to 1000000000, got %s", name,
+                                text);
     *ret_ns = (uint64_t)ns;
     return MUSTER_OK;
 }
@@ -132,6 +132,12 @@ enum muster_rc muster_training_read_log(struct muster_env *env, enum muster_log_
     return MUSTER_OK;
 }
 
+enum muster_rc muster_training_read_device_timeout(struct muster_env *env, uint64_t *ret_ns,
+                                                   struct muster_error *ret_error)
+{
+    return read_seconds(env, "MUSTER_DEVICE_TIMEOUT_S", ret_ns, ret_error);
+}
+
 enum muster_rc muster_training_read_trace(struct muster_env *env,
                                           enum muster_training_trace *ret_trace,
                                           struct muster_error *ret_error)
@@ -173,7 +179,7 @@ enum muster_rc muster_training_read_variables(struct muster_env *env,
     if (rc == MUSTER_OK)
         rc = read_number(env, "MUSTER_REPLICAS", MUSTER_REPLICAS_MAX, &replicas, ret_error);
     if (rc == MUSTER_OK)
-        rc = read_evict_after(env, &node->evict_after_ns, ret_error);
+        rc = read_seconds(env, "MUSTER_EVICT_AFTER_S", &node->evict_after_ns, ret_error);
     if (rc == MUSTER_OK)
         rc = read_host_key(env, &node->host_key, ret_error);
     if (rc == MUSTER_OK)
@@ -241,6 +247,7 @@ enum muster_rc muster_strategy_check_variables(struct muster_env *env,
     enum muster_log_level level;
     enum muster_training_trace trace;
     struct muster_training_notices notices;
+    uint64_t device_timeout_ns;
     bool is_json;
     enum muster_rc rc = muster_training_read_log(env, &level, &is_json, ret_error);
 
@@ -250,6 +257,8 @@ enum muster_rc muster_strategy_check_variables(struct muster_env *env,
         rc = muster_training_read_notices(env, &notices, ret_error);
     if (rc == MUSTER_OK)
         rc = muster_device_list_check(env, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_training_read_device_timeout(env, &device_timeout_ns, ret_error);
     return rc != MUSTER_OK ? rc : muster_training_read_variables(env, &node, ret_error);
 }
 

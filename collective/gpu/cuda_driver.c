@@ -302,6 +302,11 @@ void muster_cuda_close(struct muster_cuda *cuda)
     if (cuda == NULL)
         return;
     (void)cuda->context_release(cuda->device_handle);
+    muster_cuda_abandon(cuda);
+}
+
+void muster_cuda_abandon(struct muster_cuda *cuda)
+{
     muster_mem_free(cuda->mem, cuda);
 }
 

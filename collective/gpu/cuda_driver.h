@@ -31,6 +31,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_cuda_count(const char *library, int *ret
                                                    struct muster_error *ret_error);
 /** The library stays loaded: its threads may live on. NULL is accepted. */
 void muster_cuda_close(struct muster_cuda *cuda);
+/** Without a call of the driver, which would wait for a device that hangs: the context stays. */
+void muster_cuda_abandon(struct muster_cuda *cuda);
 const struct muster_cuda_device *muster_cuda_device(const struct muster_cuda *cuda);
 
 /** Make the device's context current in this thread; returns what was, for leave. */

@@ -24,7 +24,7 @@ void muster_device_batch_close(struct muster_device_batch *batch)
 {
     void *before;
 
-    if (batch->memory == NULL)
+    if (batch->memory == NULL || muster_device_memory_hangs(batch->memory))
         return;
     before = muster_cuda_enter(batch->memory->cuda);
     muster_cuda_event_free(batch->memory->cuda, batch->event);
@@ -74,12 +74,5 @@ enum muster_rc muster_device_batch_start(struct muster_device_batch *batch,
 
 enum muster_rc muster_device_batch_wait(struct muster_device_batch *batch)
 {
-    struct muster_error error = {.rc = MUSTER_OK};
-    void *before = muster_cuda_enter(batch->memory->cuda);
-    enum muster_rc rc = muster_cuda_stream_synchronise(batch->memory->cuda, batch->stream, &error);
-
-    muster_cuda_leave(batch->memory->cuda, before);
-    if (rc != MUSTER_OK)
-        rc = muster_device_memory_fail(batch->memory, &error);
-    return muster_device_memory_has_failed(batch->memory, &error) ? MUSTER_UNAVAILABLE : rc;
+    return muster_device_memory_wait(batch->memory, batch->stream, "a call of the replicas");
 }

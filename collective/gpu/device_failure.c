@@ -28,3 +28,8 @@ bool muster_device_memory_has_failed(struct muster_device_memory *memory,
     muster_error_set(ret_error, MUSTER_UNAVAILABLE, "%s", memory->error.text);
     return true;
 }
+
+bool muster_device_memory_hangs(const struct muster_device_memory *memory)
+{
+    return atomic_load(&memory->hangs);
+}

@@ -4,6 +4,8 @@
 
 #include <sched.h>
 
+#include "collective/gpu/device_fence.h"
+
 #define PIECE_BYTES  ((size_t)1 << 20)
 #define ZEROES_BYTES ((size_t)64 << 10)
 
@@ -26,16 +28,19 @@ static void lane_give_back(struct muster_device_lane *lane)
     atomic_flag_clear_explicit(&lane->is_taken, memory_order_release);
 }
 
-static enum muster_rc piece_copy(const struct muster_device_memory *memory,
+/* The memory keeps the error. */
+static enum muster_rc piece_copy(struct muster_device_memory *memory,
                                  const struct muster_device_lane *lane, void *device, size_t bytes,
-                                 bool is_out, struct muster_error *error)
+                                 bool is_out)
 {
+    struct muster_error error = {.rc = MUSTER_OK};
     enum muster_rc rc =
         is_out
-            ? muster_cuda_copy_out(memory->cuda, lane->pinned, device, bytes, lane->stream, error)
-            : muster_cuda_copy_in(memory->cuda, device, lane->pinned, bytes, lane->stream, error);
+            ? muster_cuda_copy_out(memory->cuda, lane->pinned, device, bytes, lane->stream, &error)
+            : muster_cuda_copy_in(memory->cuda, device, lane->pinned, bytes, lane->stream, &error);
 
-    return rc == MUSTER_OK ? muster_cuda_stream_synchronise(memory->cuda, lane->stream, error) : rc;
+    return rc == MUSTER_OK ? muster_device_memory_wait(memory, lane->stream, "a copy")
+                           : muster_device_memory_fail(memory, &error);
 }
 
 static enum muster_rc memory_copy(struct muster_device_memory *memory, uint8_t *host,
@@ -55,13 +60,13 @@ static enum muster_rc memory_copy(struct muster_device_memory *memory, uint8_t *
 
         if (!is_out)
             memcpy(lane->pinned, host + at, count);
-        rc = piece_copy(memory, lane, device + at, count, is_out, &error);
+        rc = piece_copy(memory, lane, device + at, count, is_out);
         if (is_out && rc == MUSTER_OK)
             memcpy(host + at, lane->pinned, count);
     }
     muster_cuda_leave(memory->cuda, before);
     lane_give_back(lane);
-    return rc == MUSTER_OK ? rc : muster_device_memory_fail(memory, &error);
+    return rc;
 }
 
 static enum muster_rc memory_read(struct muster_far_memory *far, void *to, const void *from,
@@ -81,20 +86,6 @@ static enum muster_rc memory_write(struct muster_far_memory *far, void *to, cons
 struct muster_far_memory *muster_device_memory_far(struct muster_device_memory *memory)
 {
     return memory != NULL ? &memory->far : NULL;
-}
-
-enum muster_rc muster_device_memory_wait(struct muster_device_memory *memory, void *stream)
-{
-    struct muster_error error = {.rc = MUSTER_OK};
-    enum muster_rc rc;
-    void *before;
-
-    if (muster_device_memory_has_failed(memory, &error))
-        return MUSTER_UNAVAILABLE;
-    before = muster_cuda_enter(memory->cuda);
-    rc = muster_cuda_stream_synchronise(memory->cuda, stream, &error);
-    muster_cuda_leave(memory->cuda, before);
-    return rc == MUSTER_OK ? rc : muster_device_memory_fail(memory, &error);
 }
 
 enum muster_rc muster_device_memory_order(struct muster_device_memory *memory, void *first,
@@ -127,8 +118,11 @@ void muster_device_memory_leave(const struct muster_device_memory *memory, void 
 
 void muster_device_memory_free(struct muster_device_memory *memory, void *address)
 {
-    void *before = muster_cuda_enter(memory->cuda);
+    void *before;
 
+    if (muster_device_memory_hangs(memory)) /* the call would wait for it */
+        return;
+    before = muster_cuda_enter(memory->cuda);
     muster_cuda_free(memory->cuda, address);
     muster_cuda_leave(memory->cuda, before);
 }
@@ -226,6 +220,7 @@ enum muster_rc muster_device_memory_open(struct muster_env *env, int ordinal,
     if (memory == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
     memory->env = env;
+    memory->timeout_ns = MUSTER_DEVICE_TIMEOUT_NS;
     muster_list_init(&memory->transfers);
     memory->far.read = memory_read;
     memory->far.write = memory_write;
@@ -241,9 +236,23 @@ enum muster_rc muster_device_memory_open(struct muster_env *env, int ordinal,
     return rc;
 }
 
+void muster_device_memory_set_timeout(struct muster_device_memory *memory, uint64_t timeout_ns)
+{
+    memory->timeout_ns = timeout_ns;
+}
+
 int muster_device_memory_ordinal(const struct muster_device_memory *memory)
 {
     return muster_cuda_device(memory->cuda)->ordinal;
+}
+
+/* Each of these calls may wait for what the device does, and what it may yet write to is its own. */
+static void lanes_close(struct muster_device_memory *memory)
+{
+    for (unsigned i = 0; i < MUSTER_DEVICE_LANES; i++) {
+        muster_cuda_stream_free(memory->cuda, memory->lanes[i].stream);
+        muster_cuda_host_free(memory->cuda, memory->lanes[i].pinned);
+    }
 }
 
 void muster_device_memory_close(struct muster_device_memory *memory)
@@ -255,12 +264,13 @@ void muster_device_memory_close(struct muster_device_memory *memory)
     if (memory->cuda != NULL) {
         before = muster_cuda_enter(memory->cuda);
         muster_device_transfers_close(memory);
-        for (unsigned i = 0; i < MUSTER_DEVICE_LANES; i++) {
-            muster_cuda_stream_free(memory->cuda, memory->lanes[i].stream);
-            muster_cuda_host_free(memory->cuda, memory->lanes[i].pinned);
-        }
+        if (!muster_device_memory_hangs(memory))
+            lanes_close(memory);
         muster_cuda_leave(memory->cuda, before);
     }
-    muster_cuda_close(memory->cuda);
+    if (muster_device_memory_hangs(memory))
+        muster_cuda_abandon(memory->cuda);
+    else
+        muster_cuda_close(memory->cuda);
     muster_mem_free(memory->env->mem, memory);
 }

@@ -32,7 +32,12 @@ MUSTER_MUST_CHECK enum muster_rc muster_device_count(const struct muster_env *en
 MUSTER_MUST_CHECK enum muster_rc muster_device_memory_open(struct muster_env *env, int ordinal,
                                                            struct muster_device_memory **ret_memory,
                                                            struct muster_error *ret_error);
-/** When no copy is under way. NULL is accepted. */
+/** How long a wait for the device may take, after which it has failed; 10 min at first. Before the first copy. */
+void muster_device_memory_set_timeout(struct muster_device_memory *memory, uint64_t timeout_ns);
+/** Whether the device has failed because a wait took too long: calls that free its memory, or unpin the host's, would
+ * wait, too. Any thread. */
+bool muster_device_memory_hangs(const struct muster_device_memory *memory);
+/** When no copy is under way. Of a device that hangs what it may write to stays. NULL is accepted. */
 void muster_device_memory_close(struct muster_device_memory *memory);
 
 int muster_device_memory_ordinal(const struct muster_device_memory *memory);
@@ -43,13 +48,14 @@ void muster_device_memory_leave(const struct muster_device_memory *memory, void 
 MUSTER_MUST_CHECK enum muster_rc muster_device_memory_new(struct muster_device_memory *memory,
                                                           size_t bytes, void **ret_address,
                                                           struct muster_error *ret_error);
-/** NULL is accepted. */
+/** NULL is accepted. Of a device that hangs it stays. */
 void muster_device_memory_free(struct muster_device_memory *memory, void *address);
 /** Its copies. Borrowed until close. NULL gives NULL: the host's. */
 struct muster_far_memory *muster_device_memory_far(struct muster_device_memory *memory);
-/** Wait until `stream` (a CUstream, NULL: the default stream) has done all that it holds now. Errors: as of a copy. */
+/** Wait until `stream` (a CUstream, NULL: the default stream) has done all that it holds now. `operation` is for texts.
+ * Any thread. Errors: as of a copy. */
 MUSTER_MUST_CHECK enum muster_rc muster_device_memory_wait(struct muster_device_memory *memory,
-                                                           void *stream);
+                                                           void *stream, const char *operation);
 /** Let work that `stream` is given from now on wait for all that `first` holds now; the host does not wait. Errors:
  * those of the driver, which refuses the stream; copies go on. */
 MUSTER_MUST_CHECK enum muster_rc muster_device_memory_order(struct muster_device_memory *memory,

@@ -1,4 +1,4 @@
-/* The parts of a device's memory: shared by device_memory.c and device_transfer.c only. */
+/* The parts of a device's memory: shared by device_*.c only. */
 #ifndef MUSTER_COLLECTIVE_DEVICE_MEMORY_INTERNAL_H
 #define MUSTER_COLLECTIVE_DEVICE_MEMORY_INTERNAL_H
 
@@ -19,6 +19,9 @@ struct muster_device_lane {
     struct muster_cuda_stream *stream;
 };
 
+/** As long as a collective of PyTorch may take by default. */
+#define MUSTER_DEVICE_TIMEOUT_NS (600 * MUSTER_NS_PER_S)
+
 struct muster_device_memory {
     struct muster_far_memory far;
     struct muster_env *env;
@@ -29,6 +32,9 @@ struct muster_device_memory {
      * it (acquire). */
     atomic_int failure;
     struct muster_error error;
+    /* Set before the failure, by the thread that has waited too long; it stays true. */
+    atomic_bool hangs;
+    uint64_t timeout_ns; /* of every wait */
     /* transfers: device_transfer.c; on the loop */
     struct muster_list transfers;        /* under way */
     struct muster_cuda_stream *out, *in; /* theirs; NULL: there was none yet */

@@ -7,6 +7,8 @@
 
 #define SLOW_NS (20 * MUSTER_NS_PER_MS)
 
+static const char give_up_text[] = "a request that cannot start";
+
 bool muster_device_pin(struct muster_device_memory *memory, void *host, size_t bytes)
 {
     struct muster_error error;
@@ -97,25 +99,35 @@ static void start_slow(struct muster_device_memory *memory)
                            muster_loop_after_ns(memory->env->loop, SLOW_NS));
 }
 
-/* One whose callback is lost ends by its event. After an error nothing ends any more. */
+static enum muster_rc transfer_look(struct muster_device_transfer *transfer,
+                                    struct muster_device_memory *memory, bool *ret_is_done)
+{
+    struct muster_error error;
+    enum muster_rc rc = event_look(memory, transfer->event, ret_is_done, &error);
+
+    if (rc != MUSTER_OK)
+        return muster_device_memory_fail(memory, &error);
+    return *ret_is_done ? MUSTER_OK : muster_device_stall_look(&transfer->stall, memory);
+}
+
+/* One whose callback is lost ends by its event. After an error nothing ends any more, and none can start. */
 static void on_slow(struct muster_timer *timer)
 {
     struct muster_device_memory *memory = timer->data;
     struct muster_device_transfer *lost = NULL;
     enum muster_rc rc = MUSTER_OK;
-    struct muster_error error;
 
     MUSTER_LIST_EACH (&memory->transfers, transfer, struct muster_device_transfer, node) {
         bool is_done = false;
 
-        rc = event_look(memory, transfer->event, &is_done, &error);
+        rc = transfer_look(transfer, memory, &is_done);
         if (rc != MUSTER_OK)
             break;
         if (is_done && lost == NULL && !muster_gpu_slot_has_fired(transfer->slot))
             lost = transfer;
     }
-    if (rc != MUSTER_OK) { /* and none can start from now on */
-        end_all(memory, muster_device_memory_fail(memory, &error));
+    if (rc != MUSTER_OK) {
+        end_all(memory, rc);
         return;
     }
     if (lost != NULL)
@@ -201,17 +213,16 @@ static enum muster_rc transfer_issue(struct muster_device_transfer *transfer,
     return rc;
 }
 
-/* Copies that were issued before a failure may still write to the memory: they are waited for. */
+/* Copies that were issued before a failure may still write to the memory: they are waited for, before the device counts
+ * as failed, after which nothing is waited for. */
 static enum muster_rc transfer_give_up(struct muster_device_transfer *transfer,
                                        struct muster_device_memory *memory, enum muster_rc rc,
                                        const struct muster_error *error)
 {
-    struct muster_error ignored;
-
     if (memory->out != NULL)
-        (void)!muster_cuda_stream_synchronise(memory->cuda, memory->out, &ignored);
+        (void)!muster_device_memory_wait(memory, memory->out, give_up_text);
     if (memory->in != NULL)
-        (void)!muster_cuda_stream_synchronise(memory->cuda, memory->in, &ignored);
+        (void)!muster_device_memory_wait(memory, memory->in, give_up_text);
     muster_cuda_event_free(memory->cuda, transfer->event);
     transfer->event = NULL;
     return rc == MUSTER_RESOURCE_EXHAUSTED ? rc : muster_device_memory_fail(memory, error);
@@ -238,38 +249,25 @@ enum muster_rc muster_device_transfer_start(struct muster_device_transfer *trans
     muster_cuda_leave(memory->cuda, before);
     if (rc != MUSTER_OK)
         return rc;
+    muster_device_stall_begin(&transfer->stall, memory, "a request");
     muster_list_append(&memory->transfers, &transfer->node);
     start_slow(memory);
     return MUSTER_OK;
 }
 
-/* --- Waits --- */
-
-static enum muster_rc stream_drain(struct muster_device_memory *memory, bool is_out)
-{
-    struct muster_error error;
-    void *before = muster_cuda_enter(memory->cuda);
-    enum muster_rc rc =
-        muster_cuda_stream_synchronise(memory->cuda, is_out ? memory->out : memory->in, &error);
-
-    muster_cuda_leave(memory->cuda, before);
-    return rc == MUSTER_OK ? rc : muster_device_memory_fail(memory, &error);
-}
+/* --- Ends of all --- */
 
 void muster_device_transfer_stop(struct muster_device_transfer *transfer,
                                  struct muster_device_memory *memory)
 {
-    (void)stream_drain(memory, transfer->is_out);
+    (void)!muster_device_memory_wait(memory, transfer->is_out ? memory->out : memory->in,
+                                     "a request that ends");
     transfer_release(transfer, memory);
 }
 
-void muster_device_transfers_drain(struct muster_device_memory *memory)
+bool muster_device_transfers_are_over(const struct muster_device_memory *memory)
 {
-    while (memory != NULL && !muster_list_is_empty(&memory->transfers)) {
-        struct muster_device_transfer *transfer = first_of(&memory->transfers);
-
-        transfer_end(transfer, memory, stream_drain(memory, transfer->is_out));
-    }
+    return muster_list_is_empty(&memory->transfers);
 }
 
 void muster_device_transfers_close(struct muster_device_memory *memory)
@@ -279,6 +277,8 @@ void muster_device_transfers_close(struct muster_device_memory *memory)
         return;
     muster_timer_stop(&memory->slow);
     muster_wake_close(memory->wake);
+    if (muster_device_memory_hangs(memory))
+        return;
     muster_cuda_stream_free(memory->cuda, memory->out);
     muster_cuda_stream_free(memory->cuda, memory->in);
 }

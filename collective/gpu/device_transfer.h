@@ -2,7 +2,7 @@
 #ifndef MUSTER_COLLECTIVE_DEVICE_TRANSFER_H
 #define MUSTER_COLLECTIVE_DEVICE_TRANSFER_H
 
-#include "collective/gpu/device_memory.h"
+#include "collective/gpu/device_fence.h"
 
 struct muster_device_transfer;
 /** On the loop. UNAVAILABLE: the device has failed (muster_device_memory_has_failed). */
@@ -16,6 +16,7 @@ struct muster_device_transfer {
     muster_device_transfer_fn *done;
     struct muster_cuda_event *event; /* after its copies */
     struct muster_gpu_slot *slot;
+    struct muster_device_stall stall;
     bool is_out;
 };
 
@@ -39,10 +40,10 @@ MUSTER_MUST_CHECK enum muster_rc muster_device_transfer_start(
     struct muster_device_transfer *transfer, struct muster_device_memory *memory,
     const struct muster_device_copy *copies, size_t count, bool is_out, void *stream,
     muster_device_transfer_fn *done);
-/** Wait for its end. done is not called. */
+/** Wait for its end, or that of its device. done is not called. */
 void muster_device_transfer_stop(struct muster_device_transfer *transfer,
                                  struct muster_device_memory *memory);
-/** Wait for the end of all, and call done of each. NULL is accepted. */
-void muster_device_transfers_drain(struct muster_device_memory *memory);
+/** None is under way: done of each has been called. */
+bool muster_device_transfers_are_over(const struct muster_device_memory *memory);
 
 #endif

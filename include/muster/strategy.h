@@ -45,6 +45,10 @@ struct muster_strategy_options {
      * If that is unset, too: "all" in local mode (muster_strategy_is_local), if there are GPUs, no number of replicas
      * is given and communication is not NCCL; otherwise "cpu". docs/gpu.md, "Several devices in one process". */
     const char *devices;
+    /* How long a call may wait for what a GPU has yet to do. Then the GPU counts as failed: this member ends with
+     * UNAVAILABLE, which names the GPU and the call, and the others go on. The log tells of long waits before
+     * (`waits_for_device`). 0: MUSTER_DEVICE_TIMEOUT_S; if that is unset, 10 min. */
+    uint64_t device_timeout_ns;
 };
 
 /**
@@ -293,6 +297,8 @@ MUSTER_API void muster_strategy_report_result(struct muster_strategy *strategy, 
  *
  * After begin, without any operation since (a loop that leaves when begin says a step beyond its last),
  * the exit code says whether the work is done: 0, or the launcher starts it again.
+ *
+ * With state on a device, close waits for what the program's streams hold, for device_timeout_ns at most.
  *
  * In the middle of a step (an operation was called since begin, and no commit), or after an operation
  * that failed, it is a failure, as muster_strategy_abandon: a program that closes on its way out of an

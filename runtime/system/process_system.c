@@ -114,6 +114,13 @@ void muster_process_await(const atomic_bool *flag, uint64_t for_ns)
         nanosleep(&step, NULL);
 }
 
+void muster_process_nap(uint64_t for_ns)
+{
+    const struct timespec step = {.tv_nsec = (long)for_ns};
+
+    nanosleep(&step, NULL);
+}
+
 void muster_exit_hook_add(struct muster_exit_hook *hook)
 {
     MUSTER_ASSERT(hook->on_exit != NULL && !hook->is_added);

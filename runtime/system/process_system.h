@@ -25,6 +25,8 @@ bool muster_process_shows_end(void);
 
 /** Until *flag, which another thread sets, or for_ns have passed. Sleeps 1 ms at a time. */
 void muster_process_await(const atomic_bool *flag, uint64_t for_ns);
+/** Let others have the processor for about so long, less than a second. */
+void muster_process_nap(uint64_t for_ns);
 
 /** Runs at exit, or at the return of main, in the thread that ends the process; not at _exit, not at a
  * signal, not in a child of fork. Caller's memory, all zero before add. */

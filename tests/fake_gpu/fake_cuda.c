@@ -54,6 +54,7 @@ static struct knob knobs[KNOBS_MAX] = {
 struct fake_event {
     uint64_t recorded, completed;
     unsigned references;
+    struct fake_stream *asks; /* the default stream, if it was recorded there last; those live on */
 };
 
 enum item_kind { ITEM_WORK, ITEM_RECORD, ITEM_WAIT };
@@ -71,6 +72,7 @@ struct fake_stream {
     int device;
     struct item *first, **last;
     bool is_busy, is_destroyed;
+    bool is_asked; /* an event on it was queried, and it has not come so far as it goes */
     unsigned waiters;
 };
 
@@ -149,12 +151,12 @@ static void run_item(struct item *item)
         event_unref(item->event);
 }
 
-/* Lazy: what a program has on the default stream is done only when somebody waits for it. */
+/* Lazy: what a program has on the default stream is done only when somebody waits for it, or asks for an event. */
 static bool stands_still(const struct fake_stream *stream)
 {
     return knob_get("hold") != 0 ||
            (knob_get("lazy") != 0 && stream == default_streams[stream->device] &&
-            stream->waiters == 0);
+            stream->waiters == 0 && !stream->is_asked);
 }
 
 static void *run_stream(void *data)
@@ -178,6 +180,7 @@ static void *run_stream(void *data)
         run_item(item);
         free(item);
         stream->is_busy = false;
+        stream->is_asked = stream->is_asked && stream->first != NULL;
         pthread_cond_broadcast(&changed);
     }
     knob_add("streams", -1);
@@ -575,6 +578,7 @@ FAKE_API int cuEventRecord(struct fake_event *event, struct fake_stream *stream)
         return LAUNCH_FAILED;
     pthread_mutex_lock(&mutex);
     event->recorded++;
+    event->asks = stream == NULL ? stream_of(NULL) : NULL;
     stream_enqueue(stream,
                    &(struct item){.kind = ITEM_RECORD, .event = event, .mark = event->recorded});
     pthread_mutex_unlock(&mutex);
@@ -588,6 +592,10 @@ FAKE_API int cuEventQuery(struct fake_event *event)
     NEED_CONTEXT();
     pthread_mutex_lock(&mutex);
     result = event->completed >= event->recorded ? SUCCESS : NOT_READY;
+    if (result == NOT_READY && event->asks != NULL) {
+        event->asks->is_asked = true;
+        pthread_cond_broadcast(&changed);
+    }
     pthread_mutex_unlock(&mutex);
     return result;
 }

@@ -16,8 +16,8 @@ typedef long fake_knob_get_fn(const char *name);
  * device), pinned_fails, guarded (device memory from now on is not the host's, too), ordinal (of the
  * device that all memory is said to be on; -1: that under whose context it was made), broken (the
  * device that gives no context; -1: none), failed (the device whose copies fail; -1: none), lazy
- * (the default stream stands still unless somebody waits for it); counts misuse (calls outside of
- * the context, or under that of another device), contexts (retained), streams, events, pinned
+ * (the default stream stands still unless somebody waits for it, or for an event there); counts
+ * misuse (calls outside of the context, or under that of another device), contexts (retained), streams, events, pinned
  * (blocks), copied (bytes, in and out). */
 FAKE_API void fake_cuda_set(const char *name, long value);
 FAKE_API long fake_cuda_get(const char *name);

@@ -193,9 +193,11 @@ struct muster_far_memory *muster_device_memory_far(struct muster_device_memory *
     return memory != NULL ? &far_memory : NULL;
 }
 
-enum muster_rc muster_device_memory_wait(struct muster_device_memory *memory, void *stream)
+enum muster_rc muster_device_memory_wait(struct muster_device_memory *memory, void *stream,
+                                         const char *operation)
 {
     assert_ptr_equal(memory, &device);
+    (void)operation;
     played_note("wait for %s\n", stream == &device ? "the stream" : "the default stream");
     return device.failure.rc;
 }
@@ -263,9 +265,41 @@ void muster_device_transfer_stop(struct muster_device_transfer *transfer,
     fail();
 }
 
-void muster_device_transfers_drain(struct muster_device_memory *memory)
+bool muster_device_transfers_are_over(const struct muster_device_memory *memory)
 {
     (void)memory;
+    return true;
+}
+
+void muster_device_fence_set(struct muster_device_fence *fence, struct muster_device_memory *memory,
+                             void *stream, const char *operation)
+{
+    fence->memory = memory;
+    (void)!muster_device_memory_wait(memory, stream, operation);
+}
+
+bool muster_device_fence_is_reached(struct muster_device_fence *fence)
+{
+    assert_ptr_equal(fence->memory, &device);
+    return true;
+}
+
+void muster_device_fence_clear(struct muster_device_fence *fence)
+{
+    assert_ptr_equal(fence->memory, &device);
+}
+
+void muster_device_memory_set_timeout(struct muster_device_memory *memory, uint64_t timeout_ns)
+{
+    (void)memory;
+    (void)timeout_ns;
+    fail();
+}
+
+bool muster_device_memory_hangs(const struct muster_device_memory *memory)
+{
+    assert_ptr_equal(memory, &device);
+    return false;
 }
 
 /* --- the stage --- */

@@ -128,6 +128,26 @@ static void numbers_are_read_whole_or_refused_by_name(void **state)
     }
 }
 
+static void a_bound_of_waits_for_devices_is_read_or_refused_by_name(void **state)
+{
+    struct test_var list[] = {{"MUSTER_DEVICE_TIMEOUT_S", "90.5"}, {NULL, NULL}};
+    struct test_env test;
+    struct test_vars vars;
+    struct muster_error error = {.rc = MUSTER_OK};
+    uint64_t ns = 0;
+
+    (void)state;
+    test_env_open(&test);
+    test_vars_init(&vars, list);
+    test.env.vars = &vars.vars;
+    assert_int_equal(muster_training_read_device_timeout(&test.env, &ns, &error), MUSTER_OK);
+    assert_int_equal(ns, 90 * S + S / 2);
+    list[0].value = "10m";
+    assert_int_equal(muster_strategy_check_variables(&test.env, &error), MUSTER_INVALID_ARGUMENT);
+    assert_ptr_equal(strstr(error.text, "MUSTER_DEVICE_TIMEOUT_S must be seconds"), error.text);
+    test_env_close(&test);
+}
+
 static void an_incarnation_is_all_of_it(void **state)
 {
     static const char *const bad[] = {"0123", INCARNATION "0", "g123456789abcdef0123456789abcdef"};
@@ -273,6 +293,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_read_whole_or_refused_by_name),
+        cmocka_unit_test(a_bound_of_waits_for_devices_is_read_or_refused_by_name),
         cmocka_unit_test(an_incarnation_is_all_of_it),
         cmocka_unit_test(a_host_key_has_room),
         cmocka_unit_test(a_table_of_plans_that_is_not_there_is_named),

@@ -123,7 +123,7 @@ static void a_stream_waits_for_another_one(void **state)
     muster_cuda_leave(stand.cuda, NULL);
     assert_int_equal(muster_device_memory_order(memory, first, NULL, &error), MUSTER_OK);
     assert_int_equal(sem_post(&gate), 0);
-    assert_int_equal(muster_device_memory_wait(memory, NULL), MUSTER_OK);
+    assert_int_equal(muster_device_memory_wait(memory, NULL, "a case"), MUSTER_OK);
     assert_int_equal(
         muster_far_memory_read(muster_device_memory_far(memory), stand.back, stand.memory, BYTES),
         MUSTER_OK);
@@ -158,7 +158,7 @@ static void the_first_failure_is_kept(void **state)
     assert_string_equal(error.text, "copy from the device: CUDA error 719: fake error");
     assert_int_equal(muster_far_memory_write(far, stand.memory, stand.bytes, 1),
                      MUSTER_UNAVAILABLE);
-    assert_int_equal(muster_device_memory_wait(memory, NULL), MUSTER_UNAVAILABLE);
+    assert_int_equal(muster_device_memory_wait(memory, NULL, "a case"), MUSTER_UNAVAILABLE);
     muster_device_memory_close(memory);
 }
 
@@ -177,7 +177,7 @@ static void wait_waits_for_the_programs_stream(void **state)
         muster_far_memory_read(muster_device_memory_far(memory), stand.back, stand.memory, BYTES),
         MUSTER_OK);
     assert_int_equal(stand.back[1], 0);
-    assert_int_equal(muster_device_memory_wait(memory, NULL), MUSTER_OK);
+    assert_int_equal(muster_device_memory_wait(memory, NULL, "a case"), MUSTER_OK);
     assert_int_equal(
         muster_far_memory_read(muster_device_memory_far(memory), stand.back, stand.memory, BYTES),
         MUSTER_OK);
