@@ -8,7 +8,6 @@
 #include <muster/strategy_blob.h>
 #include <muster/stream.h>
 
-#include "cluster/node/state_manifest.h"
 #include "collective/group/group.h"
 #include "runtime/system/process_system.h"
 #include "runtime/value/array.h"
@@ -263,29 +262,8 @@ fail:
     return rc;
 }
 
-/* The tensor that was added last is taken out again if a joiner could not be told of a state that large. */
-static enum muster_rc check_bounds(struct muster_strategy *strategy, const char *name,
-                                   bool has_blobs)
+static enum muster_rc check_register(struct muster_strategy *strategy, const char *name)
 {
-    struct muster_error why = {.rc = MUSTER_OK};
-    enum muster_rc rc = muster_state_check_bounds(strategy->tensors, strategy->tensor_count,
-                                                  has_blobs ? MUSTER_BLOBS_BYTES_MAX : 0, &why);
-
-    if (rc == MUSTER_OK)
-        return rc;
-    muster_mem_free(strategy->env->mem,
-                    (char *)(uintptr_t)strategy->tensors[--strategy->tensor_count].name);
-    return muster_error_set(&strategy->error, rc, "register %.80s: %s", name, why.text);
-}
-
-/* Names must differ, because members compare their states by name before the first step. */
-enum muster_rc muster_strategy_register_place(struct muster_strategy *strategy, const char *name,
-                                              const struct muster_tensor *tensor, bool has_blobs)
-{
-    struct muster_mem *mem = strategy->env->mem;
-    struct muster_node_tensor *tensors;
-    struct muster_far_memory *memory;
-    char *copy;
     enum muster_rc rc = muster_strategy_check(strategy, "register");
 
     if (rc != MUSTER_OK)
@@ -295,24 +273,58 @@ enum muster_rc muster_strategy_register_place(struct muster_strategy *strategy, 
     if (strategy->state != MUSTER_STRATEGY_OPEN)
         return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
                                 "register %s: tensors are registered before the first begin", name);
-    for (size_t i = 0; i < strategy->tensor_count; i++)
-        if (strcmp(strategy->tensors[i].name, name) == 0)
-            return muster_error_set(&strategy->error, MUSTER_ALREADY_EXISTS,
-                                    "register %s: the name is taken", name);
-    rc = muster_strategy_memory_find(strategy, name, tensor, &memory);
+    if (muster_tensor_names_have(&strategy->names, strategy->tensors, name))
+        return muster_error_set(&strategy->error, MUSTER_ALREADY_EXISTS,
+                                "register %s: the name is taken", name);
+    return MUSTER_OK;
+}
+
+/* A tensor with a copy of the name. */
+static enum muster_rc add_place(struct muster_strategy *strategy, struct muster_node_tensor *place)
+{
+    struct muster_mem *mem = strategy->env->mem;
+    struct muster_node_tensor *tensors = muster_array_reserve(
+        mem, strategy->tensors, strategy->tensor_count, &strategy->tensor_capacity, sizeof(*place));
+    char *copy;
+
+    if (tensors != NULL)
+        strategy->tensors = tensors;
+    copy = tensors != NULL ? muster_mem_strdup(mem, place->name) : NULL;
+    if (copy == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    place->name = copy;
+    tensors[strategy->tensor_count] = *place;
+    if (muster_tensor_names_add(&strategy->names, mem, tensors, strategy->tensor_count) !=
+        MUSTER_OK) {
+        muster_mem_free(mem, copy);
+        return MUSTER_RESOURCE_EXHAUSTED;
+    }
+    strategy->tensor_count++;
+    return MUSTER_OK;
+}
+
+/* Names must differ, because members compare their states by name before the first step. A state of which a
+ * joiner could not be told is refused. */
+enum muster_rc muster_strategy_register_place(struct muster_strategy *strategy, const char *name,
+                                              const struct muster_tensor *tensor, bool has_blobs)
+{
+    struct muster_node_tensor place = {.name = name, .tensor = *tensor};
+    struct muster_state_size size = strategy->state_size;
+    struct muster_error why = {.rc = MUSTER_OK};
+    enum muster_rc rc = check_register(strategy, name);
+
+    if (rc == MUSTER_OK)
+        rc = muster_strategy_memory_find(strategy, name, tensor, &place.memory);
     if (rc != MUSTER_OK)
         return rc;
-    tensors = muster_array_reserve(mem, strategy->tensors, strategy->tensor_count,
-                                   &strategy->tensor_capacity, sizeof(*tensors));
-    if (tensors == NULL)
+    muster_state_size_add(&size, &place);
+    rc = muster_state_size_check(&size, has_blobs ? MUSTER_BLOBS_BYTES_MAX : 0, &why);
+    if (rc != MUSTER_OK)
+        return muster_error_set(&strategy->error, rc, "register %.80s: %s", name, why.text);
+    if (add_place(strategy, &place) != MUSTER_OK)
         return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
-    strategy->tensors = tensors;
-    copy = muster_mem_strdup(mem, name);
-    if (copy == NULL)
-        return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
-    strategy->tensors[strategy->tensor_count++] =
-        (struct muster_node_tensor){.name = copy, .tensor = *tensor, .memory = memory};
-    return check_bounds(strategy, name, has_blobs);
+    strategy->state_size = size;
+    return MUSTER_OK;
 }
 
 enum muster_rc muster_strategy_register(struct muster_strategy *strategy, const char *name,

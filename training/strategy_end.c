@@ -326,6 +326,7 @@ static void strategy_free(struct muster_strategy *strategy)
     muster_mem_free(env->mem, strategy->replica_batches);
     for (size_t i = 0; i < strategy->tensor_count; i++)
         muster_mem_free(env->mem, (char *)(uintptr_t)strategy->tensors[i].name);
+    muster_tensor_names_fini(&strategy->names, env->mem);
     muster_mem_free(env->mem, strategy->tensors);
     muster_view_unref(strategy->view);
     muster_view_unref(strategy->view_before);

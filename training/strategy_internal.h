@@ -13,6 +13,7 @@
 #include <muster/strategy_blob.h>
 
 #include "cluster/node/member.h"
+#include "cluster/node/state_manifest.h"
 #include "collective/gpu/device_batch.h"
 #include "collective/group/group.h"
 #include "runtime/system/huge_memory.h"
@@ -26,6 +27,7 @@
 #include "training/strategy_checkpoint.h"
 #include "training/strategy_preempt.h"
 #include "training/strategy_saving.h"
+#include "training/tensor_names.h"
 
 #define MUSTER_STRATEGY_OPS_MAX 64 /* operations in flight for one call */
 
@@ -179,6 +181,8 @@ struct muster_strategy {
     struct muster_node_tensor *tensors;
     size_t tensor_count;
     size_t tensor_capacity;
+    struct muster_tensor_names names;    /* theirs */
+    struct muster_state_size state_size; /* of all of them */
     struct muster_strategy_device_memory memories[MUSTER_STRATEGY_MEMORIES_MAX];
     atomic_size_t memory_count; /* devices that are open; grows in the program's thread alone */
     struct muster_huge_memory

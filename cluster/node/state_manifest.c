@@ -22,40 +22,36 @@ static bool is_far(const struct muster_node_tensor *tensors, size_t count)
     return false;
 }
 
-/* Chunks never span tensors. UINT64_MAX: as many as there cannot be. */
-static uint64_t count_chunks(const struct muster_node_tensor *tensors, size_t count)
+/* Chunks never span tensors. */
+void muster_state_size_add(struct muster_state_size *size, const struct muster_node_tensor *tensor)
 {
-    uint64_t chunks = 0;
+    size_t element = muster_dtype_bytes(tensor->tensor.dtype);
+    uint64_t per_chunk = element > 0 ? MUSTER_STATE_CHUNK_BYTES / element : 1;
+    uint64_t elements = tensor->tensor.count;
 
-    for (size_t i = 0; i < count; i++) {
-        size_t element = muster_dtype_bytes(tensors[i].tensor.dtype);
-        uint64_t per_chunk = element > 0 ? MUSTER_STATE_CHUNK_BYTES / element : 1;
-        uint64_t elements = tensors[i].tensor.count;
-
-        chunks += elements / per_chunk + (elements % per_chunk != 0);
-        if (chunks >= UINT32_MAX)
-            return UINT64_MAX;
-    }
-    return chunks;
+    size->count++;
+    size->names_bytes += TENSOR_BYTES + strlen(tensor->name);
+    if (size->chunks < UINT32_MAX)
+        size->chunks += elements / per_chunk + (elements % per_chunk != 0);
+    if (size->chunks >= UINT32_MAX)
+        size->chunks = UINT64_MAX;
 }
 
-enum muster_rc muster_state_check_bounds(const struct muster_node_tensor *tensors, size_t count,
-                                         size_t blob_bytes, struct muster_error *ret_error)
+enum muster_rc muster_state_size_check(const struct muster_state_size *size, size_t blob_bytes,
+                                       struct muster_error *ret_error)
 {
-    uint64_t chunks = count_chunks(tensors, count), room = MUSTER_FRAME_PAYLOAD_MAX - blob_bytes;
-    uint64_t request = MANIFEST_BYTES;
+    uint64_t request = MANIFEST_BYTES + size->names_bytes, room;
 
     MUSTER_ASSERT(blob_bytes < MUSTER_FRAME_PAYLOAD_MAX / 2 + 1);
-    for (size_t i = 0; i < count; i++)
-        request += TENSOR_BYTES + strlen(tensors[i].name);
     if (request > MUSTER_STATE_REQUEST_MAX)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                                 "the names of %zu tensors take %" PRIu64
                                 " bytes of the message to a joiner, which has room for %u; "
                                 "register fewer tensors, or shorter names",
-                                count, request, MUSTER_STATE_REQUEST_MAX);
-    room = (room - request - count * PLACE_BYTES) / MUSTER_HASH128_BYTES;
-    if (chunks > room)
+                                size->count, request, MUSTER_STATE_REQUEST_MAX);
+    room = (MUSTER_FRAME_PAYLOAD_MAX - blob_bytes - request - size->count * PLACE_BYTES) /
+           MUSTER_HASH128_BYTES;
+    if (size->chunks > room)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                                 "the state must have at most %" PRIu64
                                 " parts of 256 KiB%s (%" PRIu64

@@ -38,11 +38,19 @@ MUSTER_MUST_CHECK enum muster_rc muster_state_chunks_init(struct muster_state_ch
                                                           size_t count);
 void muster_state_chunks_fini(struct muster_state_chunks *chunks);
 
+/** The size of what a joiner is told of a state: it grows with each tensor, so that a large list is looked at once. All
+ * zero: of no tensors. */
+struct muster_state_size {
+    size_t count;
+    uint64_t names_bytes; /* of the description of the tensors */
+    uint64_t chunks;      /* UINT64_MAX: as many as there cannot be */
+};
+void muster_state_size_add(struct muster_state_size *size, const struct muster_node_tensor *tensor);
 /** Check that a joiner can be told of such a state with up to blob_bytes of blobs: the description of its tensors has a
  * bound (MUSTER_STATE_REQUEST_MAX), and so have the hashes of its chunks (one frame). Errors: RESOURCE_EXHAUSTED. */
-MUSTER_MUST_CHECK enum muster_rc muster_state_check_bounds(const struct muster_node_tensor *tensors,
-                                                           size_t count, size_t blob_bytes,
-                                                           struct muster_error *ret_error);
+MUSTER_MUST_CHECK enum muster_rc muster_state_size_check(const struct muster_state_size *size,
+                                                         size_t blob_bytes,
+                                                         struct muster_error *ret_error);
 
 /** The bytes of all chunks, were all of them whole. */
 static inline uint64_t muster_state_chunks_bytes_max(const struct muster_state_chunks *chunks)

@@ -307,10 +307,13 @@ static void a_manifest_that_is_too_large_is_refused_before_it_is_made(void **sta
         tensors[i] = small;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_error error = {.rc = MUSTER_OK, .text = ""};
+        struct muster_state_size size = {.count = 0};
         enum muster_rc rc;
 
         tensors[0].tensor.count = (rows[i].gib << 30) / sizeof(float);
-        rc = muster_state_check_bounds(tensors, rows[i].tensors, rows[i].blob_bytes, &error);
+        for (size_t k = 0; k < rows[i].tensors; k++)
+            muster_state_size_add(&size, &tensors[k]);
+        rc = muster_state_size_check(&size, rows[i].blob_bytes, &error);
         assert_int_equal(rc, rows[i].text == NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED);
         if (rows[i].text != NULL && strncmp(error.text, rows[i].text, strlen(rows[i].text)) != 0)
             fail_msg("row %zu: %s", i, error.text);
