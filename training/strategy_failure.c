@@ -1,11 +1,17 @@
 /* Failures for good; with a fixed size the loss of a member is one, as in TensorFlow. */
 #include "training/strategy_internal.h"
 
+/* Another life would meet the same arguments, and the same files of a checkpoint. */
+static bool is_for_good(const struct muster_error *error)
+{
+    return error->rc == MUSTER_INVALID_ARGUMENT || error->rc == MUSTER_DATA_LOSS;
+}
+
 /* A member that cannot have the state of the others can do no step: it leaves, and they go on. */
 void muster_strategy_fail(struct muster_strategy *strategy)
 {
     muster_strategy_move(strategy, MUSTER_STRATEGY_FAILED);
-    if (strategy->error.rc == MUSTER_INVALID_ARGUMENT)
+    if (is_for_good(&strategy->error))
         muster_report_refused(strategy->report, strategy->error.text);
     muster_node_give_up(strategy->node, &strategy->error);
     muster_strategy_dump_trace(strategy, strategy->error.text);

@@ -339,7 +339,8 @@ static enum muster_rc candidate_try(struct restoring *restoring, uint64_t index,
         return rc;
     if (restoring->verdict == VERDICT_ANOTHER)
         return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
-                                "the checkpoint of step %llu in %.80s does not fit: %s",
+                                "the checkpoint of step %llu in %.80s does not fit: %.110s; "
+                                "register what it has, or name an empty folder",
                                 (unsigned long long)restoring->name.step, strategy->restore_folder,
                                 restoring->error.text);
     rc = parts_give(restoring);
@@ -374,11 +375,10 @@ enum muster_rc muster_strategy_restore_values(struct muster_strategy *strategy,
     if (rc != MUSTER_OK)
         return rc;
     if (!is_restored && (restoring.candidates.count > 0 || strategy->is_restore_begun))
-        return muster_error_set(
-            &strategy->error, MUSTER_DATA_LOSS,
-            "no checkpoint in %.80s is whole, so that the job cannot begin: %s; "
-            "to begin anew, name an empty folder",
-            strategy->restore_folder, restoring.error.text);
+        return muster_error_set(&strategy->error, MUSTER_DATA_LOSS,
+                                "no checkpoint in %.80s is whole; to begin anew, "
+                                "name an empty folder: %s",
+                                strategy->restore_folder, restoring.error.text);
     strategy->restored_step = is_restored ? restoring.name.step : 0;
     strategy->is_restore_begun = false;
     if (is_restored)

@@ -48,8 +48,8 @@ class RunCheckpoint(unittest.TestCase):
         self.checkpoints = os.path.join(self.folder.name, "checkpoints")
         self.hurry = os.path.join(self.folder.name, "hurry")
 
-    def start(self, *options, steps=STEPS, **variables):
-        run = subprocess.Popen([MUSTER, "run", "-n", "3", "--json", "-", *options, "--", STEPPER, steps, COUNT],
+    def start(self, *options, steps=STEPS, count=COUNT, **variables):
+        run = subprocess.Popen([MUSTER, "run", "-n", "3", "--json", "-", *options, "--", STEPPER, steps, count],
                                env=dict(CLEAN, **variables), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(run.kill)
         return run
@@ -208,6 +208,26 @@ class RunCheckpoint(unittest.TestCase):
         run = self.run_alone(*full, STEPPER_IGNORES="1")  # muster_strategy_close tells the log alone
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertRegex(run.stderr, "error last_checkpoint_failed step=7 .*cannot write")
+
+    def check_for_good(self, run, reason):
+        """All workers end the same way, and none is started again."""
+        out, errors = run.communicate(timeout=PATIENCE_S)
+        self.assertEqual(run.returncode, 1, errors)
+        summary = json.loads([line for line in out.splitlines() if line.startswith("{")][-1])
+        self.assertEqual(summary["restarts"], 0, errors)
+        self.assertRegex(summary["first_failure"]["reason"], reason)
+        self.assertRegex(errors, rf"  reason     .*{reason}")
+        self.assertNotIn("restart 1 of", errors)
+
+    def test_a_job_that_no_restart_would_mend_ends_at_once_and_says_why(self):
+        self.finish(self.start("--checkpoint-dir", self.checkpoints, steps="3"))
+        run = self.start("--checkpoint-dir", self.checkpoints, steps="5", count="1000")
+        self.check_for_good(run, r"the checkpoint of step 3 in .* does not fit: its tensor total is f64 x 300000, "
+                                 r"this program's f64 x 1000; register what it has, or name an empty folder")
+        for shard in pathlib.Path(self.checkpoints).glob("*.shard-*"):
+            shard.write_bytes(shard.read_bytes()[:5000])
+        run = self.start("--checkpoint-dir", self.checkpoints, steps="5")
+        self.check_for_good(run, r"no checkpoint in .* is whole; to begin anew, name an empty folder: ")
 
     def test_options_that_make_no_sense_are_refused(self):
         for words, text in ((["--checkpoint-every", "5"], "--checkpoint-every needs --checkpoint-dir"),

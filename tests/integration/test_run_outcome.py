@@ -126,6 +126,13 @@ class Ended(unittest.TestCase):
                 self.assertEqual(done.stderr.count("worker:1 ended with exit code 0 in step 50, which it had begun"), where == "begin:50", done.stderr)
                 self.assertEqual(result["tasks"][1]["left_in_step" if where == "begin:50" else "left_after_step"], 50)
 
+    def test_who_closes_before_the_others_has_left(self):
+        done = run("-n", "3", script="[ $RANK = 1 ] && exec $STEPPER 50; exec $STEPPER 400")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(re.findall(r"worker:1 closed after step 50 and has left, view \d+ with 2 members goes on", done.stderr)), 1,
+                         done.stderr)
+        self.assertEqual(done.stderr.count(" has left"), 1, done.stderr)  # the others are done
+
     def test_who_ends_by_underscore_exit_is_named_too(self):
         done = run("-n", "3", "--json", "-", script="exec $STEPPER 400", STEPPER_QUITS="begin:50", STEPPER_QUITS_BY="_exit")
         result = json.loads(done.stdout.splitlines()[-1])

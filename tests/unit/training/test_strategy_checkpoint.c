@@ -163,7 +163,7 @@ static void the_newest_whole_one_is_taken_and_damage_ends_a_job_that_has_no_othe
             assert_int_equal(one.step, rows[i].step);
             trainee_check(&one, rows[i].step - 1);
         } else {
-            trainee_text_check(&one, "is whole, so that the job cannot begin: ");
+            trainee_text_check(&one, "is whole; to begin anew, name an empty folder: ");
             trainee_text_check(&one, "is damaged in chunk 0 of 5");
         }
         trainee_close(&one);
@@ -211,7 +211,8 @@ static void a_program_with_other_tensors_is_told_which(void **state)
     assert_int_equal(muster_strategy_begin(one.strategy, &step, NULL), MUSTER_INVALID_ARGUMENT);
 
     trainee_text_check(
-        &one, "does not fit: its tensor values is i64 x 600000, this program's i64 x 599999");
+        &one, "does not fit: its tensor values is i64 x 600000, this program's i64 x 599999; "
+              "register what it has, or name an empty folder");
     trainee_close(&one);
     job_stage_close(&stage);
 }

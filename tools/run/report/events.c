@@ -103,14 +103,18 @@ bool run_events_are_expected(const struct run_task *task)
 }
 
 /* The last member of this launcher has died, so no further report on the deaths before it will
- * come. */
+ * come. Whether one that was called wrongly is started again is known when the others had time to end the same way. */
 static void deaths_hurry(struct run *run)
 {
     struct muster_loop *loop = run->env->loop;
 
-    for (uint32_t i = 0; i < run->task_count; i++)
-        if (run->tasks[i].is_death_untold)
-            muster_timer_start(&run->tasks[i].death_timer, loop, muster_loop_after_ns(loop, 0));
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        struct run_task *task = &run->tasks[i];
+        uint64_t wait_ns = task->misuse_code != 0 ? RUN_MISUSE_WAIT_NS : 0;
+
+        if (task->is_death_untold)
+            muster_timer_start(&task->death_timer, loop, task->ended_ns + wait_ns);
+    }
 }
 
 /* Told in a later turn, when the decision about it is known. */
@@ -374,6 +378,32 @@ void run_events_on_joined(struct run_task *task, const struct muster_json *repor
     task->joined_ns = muster_loop_clock_ns(task->run->env->loop);
     task->catch_up_ms = catch_up_ms;
     tell_join(task);
+}
+
+static void tell_close(struct run_task *task)
+{
+    struct run *run = task->run;
+    const struct run_progress *progress = &run->progress;
+
+    task->is_close_told = true;
+    run_log(run, MUSTER_LOG_INFO, "left",
+            RUN_FIELDS(MUSTER_FIELD("tasks", task->name), MUSTER_FIELD("how", "closed"),
+                       MUSTER_FIELD("step", task->steps), MUSTER_FIELD("view", progress->epoch),
+                       MUSTER_FIELD("members", progress->members),
+                       MUSTER_FIELD("recovery_ms", 0.0)),
+            "%s closed after step %llu and has left, view %llu with %llu member%s goes on",
+            task->name, (unsigned long long)task->steps, (unsigned long long)progress->epoch,
+            (unsigned long long)progress->members, progress->members == 1 ? "" : "s");
+}
+
+void run_events_on_step(struct run *run)
+{
+    for (uint32_t i = 0; run->has_results && i < run->task_count; i++) {
+        struct run_task *task = &run->tasks[i];
+
+        if (task->has_result && !task->is_close_told && task->steps < run->progress.step)
+            tell_close(task);
+    }
 }
 
 void run_events_open(struct run *run)

@@ -14,6 +14,8 @@ bool run_events_are_expected(const struct run_task *task);
 void run_events_on_view(struct run_task *task, const struct muster_json *report);
 /** The task has caught up with the members' state. */
 void run_events_on_joined(struct run_task *task, const struct muster_json *report);
+/** The members have gone on to another step: those who have closed before it have left the job. */
+void run_events_on_step(struct run *run);
 /** Tell the change if all is known. */
 void run_events_look(struct run_epoch *epoch);
 /** Tell what still waits to be told. */

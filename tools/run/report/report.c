@@ -76,13 +76,14 @@ static void on_progress(struct run_task *task, const struct muster_json *report)
     progress->is_changed = true;
     read_values(&progress->values, muster_json_member(report, "values"));
     run_progress_on_report(task->run);
+    run_events_on_step(task->run);
 }
 
 static void on_result(struct run_task *task, const struct muster_json *report)
 {
     const char *digest = muster_json_text(muster_json_member(report, "digest"));
 
-    task->has_result = true;
+    task->has_result = task->run->has_results = true;
     task->steps = number_of(report, "steps");
     task->took_part = task->took_part || task->steps > 0;
     if (task->steps > task->step)

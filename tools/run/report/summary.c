@@ -147,6 +147,20 @@ static void tell_training(struct run *run, const struct run_outcome *outcome)
         tell_weights(run, outcome);
 }
 
+/* Beyond how it ended; NULL: nothing is known. */
+static const char *failure_reason(const struct run *run)
+{
+    if (run->is_misuse)
+        return "it ended so at once, before it reported anything, as programs do that were called "
+               "wrongly: not started again";
+    if (run->failed->is_refused)
+        return run->failed->refusal;
+    if (run_outcome_is_foreign(run))
+        return "no worker has opened a strategy before its end, see the output; only if these "
+               "programs do not use muster, give --restart all";
+    return NULL;
+}
+
 /* The report gives what a person needs to find the fault without the other logs: the place, the
  * end, the last output. */
 static void print_failure(struct run *run)
@@ -180,17 +194,8 @@ static void print_failure(struct run *run)
             task->name, task->rank, host, task->worker_pid, how, run->exit_code, when,
             (unsigned long long)(run->settings.is_gang ? run->gang_restarts : task->restarts),
             (unsigned long long)run->settings.restarts_max);
-    if (run->is_misuse)
-        fprintf(report.file,
-                "  reason     it ended so at once, before it reported anything, as programs do "
-                "that were called wrongly: not started again\n");
-    if (task->is_refused)
-        fprintf(report.file, "  reason     %s\n", task->refusal);
-    else if (run_outcome_is_foreign(run))
-        fprintf(
-            report.file,
-            "  reason     no worker has opened a strategy before its end, see the output; only if "
-            "these programs do not use muster, give --restart all\n");
+    if (failure_reason(run) != NULL)
+        fprintf(report.file, "  reason     %s\n", failure_reason(run));
     if (task->trace_file != NULL)
         fprintf(report.file, "  flight recorder: %s; look at it with `muster trace %s`\n",
                 task->trace_file, task->trace_file);
@@ -414,6 +419,7 @@ static struct muster_json *failure_of(const struct run *run)
         !muster_json_set(
             failure, "how",
             muster_json_text_new(run_task_death(run->failed->wait_status, how, sizeof(how)))) ||
+        !muster_json_set(failure, "reason", muster_json_text_new(failure_reason(run))) ||
         !muster_json_set(failure, "trace", muster_json_text_new(run->failed->trace_file))) {
         muster_json_free(failure);
         return NULL;

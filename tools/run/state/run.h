@@ -84,6 +84,7 @@ struct run {
     /* the job, as its members report it */
     uint64_t started_ns, began_wall_ns;
     struct run_progress progress;
+    bool has_results; /* a worker has reported one, in any life */
     uint64_t epoch_first, epoch_last, epoch_told;
     uint64_t members_max;           /* with whom a worker of this launcher has committed a step */
     uint64_t epoch_anew;            /* the view with which the job last began anew; 0: it has not */

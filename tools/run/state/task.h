@@ -13,6 +13,9 @@
 #define RUN_VALUES_MAX       16
 #define RUN_VALUE_NAME_BYTES 40
 
+/** A worker that was called wrongly waits so long for its restart: the others may say the same of their start. */
+#define RUN_MISUSE_WAIT_NS (250 * MUSTER_NS_PER_MS)
+
 struct run;
 struct run_task_output;
 
@@ -91,6 +94,7 @@ struct run_task {
     int misuse_code; /* by which each of its lives so far said that it was called wrongly; or 0 */
     uint64_t step;
     bool has_result;
+    bool is_close_told; /* the others have gone on beyond its result */
     uint64_t steps, steps_lost;
     char digest[RUN_DIGEST_BYTES];
     struct run_values results;

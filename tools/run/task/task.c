@@ -27,8 +27,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#define MISUSE_WAIT_NS (250 * MUSTER_NS_PER_MS) /* the others may say the same of their start */
-
 /* The whole run ends when no worker is running or to be started. */
 static void run_check_done(struct run *run)
 {
@@ -93,7 +91,7 @@ static void task_start(struct run_task *task)
     task->lives++;
     muster_rng_fill(run->env->rng, task->incarnation.bytes, sizeof(task->incarnation.bytes));
     task->started_ns = muster_loop_now_ns(run->env->loop);
-    task->has_result = false;
+    task->has_result = task->is_close_told = false;
     task->has_reported = false;
     task->has_committed = false;
     task->is_loss_told = task->is_loss_owed = false;
@@ -370,7 +368,7 @@ static uint64_t restart_delay_ns(const struct run_task *task)
 {
     uint64_t delay_ns = run_restart_delay_ns(task->fruitless_lives);
 
-    return task->misuse_code != 0 && delay_ns < MISUSE_WAIT_NS ? MISUSE_WAIT_NS : delay_ns;
+    return task->misuse_code != 0 && delay_ns < RUN_MISUSE_WAIT_NS ? RUN_MISUSE_WAIT_NS : delay_ns;
 }
 
 /* The restart waits until the members have agreed on the loss, at most for a while: a process that

@@ -1,0 +1,224 @@
+/* Deaths and leaves of workers, in words: told once, when it is known what follows from them. */
+#include "tools/run/report/epoch.c"
+#include "tools/run/report/events.c"
+#include "tools/run/report/names.c"
+
+#include "test_env.h"
+
+#include <sys/wait.h>
+
+enum { TASKS = 3 };
+
+static char told[2048];
+
+static struct {
+    struct test_env test;
+    struct run run;
+    struct run_task tasks[TASKS];
+} scene;
+
+/* --- The launcher's other parts */
+
+void run_log(struct run *run, enum muster_log_level level, const char *event,
+             const struct muster_field *fields, size_t count, const char *fmt, ...)
+{
+    size_t length = strlen(told);
+    va_list args;
+
+    (void)run;
+    (void)level;
+    (void)fields;
+    (void)count;
+    length += (size_t)snprintf(told + length, sizeof(told) - length, "%s: ", event);
+    va_start(args, fmt);
+    vsnprintf(told + length, sizeof(told) - length, fmt, args);
+    va_end(args);
+    strcat(told, "\n");
+}
+
+void run_history_on_rejoin(struct run_task *task)
+{
+    (void)task;
+}
+
+void run_history_on_view(struct run *run, const struct run_epoch *epoch, bool is_recovery,
+                         const char *who)
+{
+    (void)run;
+    (void)epoch;
+    (void)is_recovery;
+    (void)who;
+}
+
+bool run_roll_add(struct run_roll *roll, const char *name)
+{
+    (void)roll;
+    (void)name;
+    return false;
+}
+
+void run_recovery_settle(struct run_epoch *epoch)
+{
+    (void)epoch;
+}
+
+void run_recovery_note(struct run_epoch *epoch, const struct muster_json *report)
+{
+    (void)epoch;
+    (void)report;
+}
+
+bool run_recovery_is_known(const struct run_epoch *epoch)
+{
+    (void)epoch;
+    return true;
+}
+
+bool run_anew_is_news(const struct run *run, uint64_t epoch)
+{
+    (void)run;
+    (void)epoch;
+    return false;
+}
+
+void run_anew_on_view(struct run *run, uint64_t epoch, uint64_t members)
+{
+    (void)run;
+    (void)epoch;
+    (void)members;
+    fail();
+}
+
+struct run_task *run_task_find(const struct run *run, const char *name)
+{
+    for (uint32_t i = 0; i < run->task_count; i++)
+        if (strcmp(run->tasks[i].name, name) == 0)
+            return &run->tasks[i];
+    return NULL;
+}
+
+const char *run_task_death(int wait_status, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "exited with code %d", WEXITSTATUS(wait_status));
+    return text;
+}
+
+/* --- A run whose workers run */
+
+static int set_up(void **state)
+{
+    (void)state;
+    memset(&scene, 0, sizeof(scene));
+    told[0] = '\0';
+    test_env_open(&scene.test);
+    scene.run = (struct run){.env = &scene.test.env, .tasks = scene.tasks, .task_count = TASKS};
+    scene.run.settings.restarts_max = 3;
+    for (uint32_t i = 0; i < TASKS; i++) {
+        scene.tasks[i] = (struct run_task){.run = &scene.run, .rank = i, .lives = 1};
+        scene.tasks[i].state = RUN_TASK_RUNNING;
+        snprintf(scene.tasks[i].name, sizeof(scene.tasks[i].name), "worker:%u", i);
+    }
+    run_events_open(&scene.run);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    run_events_close(&scene.run);
+    for (uint32_t i = 0; i < TASKS; i++)
+        muster_timer_stop(&scene.tasks[i].death_timer);
+    test_env_close(&scene.test);
+    return 0;
+}
+
+/* It ends with 2 before it has reported anything, and would be started again. */
+static void end_at_once(uint32_t i, int misuse_code)
+{
+    struct run_task *task = &scene.tasks[i];
+
+    task->wait_status = W_EXITCODE(2, 0);
+    task->misuse_code = misuse_code;
+    task->ended_ns = muster_loop_now_ns(scene.test.env.loop);
+    run_events_on_death(task);
+    task->state = RUN_TASK_WAITING;
+    task->restarts++;
+}
+
+static void a_death_without_members_is_told_in_the_next_turn(void **state)
+{
+    (void)state;
+    end_at_once(0, 0);
+    assert_string_equal(told, "");
+    test_env_turn(&scene.test.env, 2);
+    assert_string_equal(told, "died: worker:0 exited with code 2, restart 1 of 3\n");
+}
+
+static void a_restart_is_not_said_and_taken_back_when_all_were_called_wrongly(void **state)
+{
+    (void)state;
+    end_at_once(0, 2);
+    test_env_turn(&scene.test.env, 2);
+    end_at_once(1, 2);
+    test_env_turn(&scene.test.env, 2);
+    assert_string_equal(told, "");
+
+    scene.run.is_misuse = true; /* as the third one ends so, too */
+    run_events_flush(&scene.run);
+
+    assert_string_equal(told, "died: worker:0 exited with code 2, not started again\n"
+                              "died: worker:1 exited with code 2, not started again\n");
+}
+
+static bool is_told(void *data)
+{
+    (void)data;
+    return told[0] != '\0';
+}
+
+static void one_that_alone_was_called_wrongly_is_told_when_it_starts_again(void **state)
+{
+    (void)state;
+    end_at_once(0, 2);
+    test_env_run_until(&scene.test.env, is_told, NULL);
+    assert_string_equal(told, "died: worker:0 exited with code 2, restart 1 of 3\n");
+}
+
+static void close_behind(uint32_t i, uint64_t steps)
+{
+    scene.tasks[i].has_result = scene.run.has_results = true;
+    scene.tasks[i].steps = steps;
+}
+
+static void one_that_closes_has_left_when_the_others_go_on(void **state)
+{
+    (void)state;
+    scene.run.progress = (struct run_progress){.step = 50, .epoch = 2, .members = 2};
+    run_events_on_step(&scene.run);
+    close_behind(1, 50);
+    run_events_on_step(&scene.run);
+    assert_string_equal(told, "");
+
+    scene.run.progress.step = 51;
+    run_events_on_step(&scene.run);
+    run_events_on_step(&scene.run);
+
+    assert_string_equal(told, "left: worker:1 closed after step 50 and has left, view 2 with 2 "
+                              "members goes on\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_death_without_members_is_told_in_the_next_turn, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(
+            a_restart_is_not_said_and_taken_back_when_all_were_called_wrongly, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            one_that_alone_was_called_wrongly_is_told_when_it_starts_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_that_closes_has_left_when_the_others_go_on, set_up,
+                                        tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
