@@ -3,6 +3,8 @@
  * then, and the rest is kept until there is room, or until the end. */
 #include "training/report.h"
 
+#include "runtime/system/host_place.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -18,6 +20,7 @@
 
 struct muster_report {
     struct muster_mem *mem;
+    struct muster_host_place *place; /* of this worker in its launcher's memory, or NULL */
     int fd;           /* -1: nobody listens */
     uint64_t dropped; /* lines that nobody will read */
     size_t kept_bytes;
@@ -224,6 +227,7 @@ enum muster_rc muster_report_open(struct muster_env *env, struct muster_report *
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
     report->mem = env->mem;
     report->fd = (int)fd;
+    report->place = muster_host_place_open(muster_vars_get(env->vars, "MUSTER_STEP_PLACE"));
     *ret_report = report;
     return MUSTER_OK;
 }
@@ -240,7 +244,16 @@ void muster_report_close(struct muster_report *report)
     muster_report_drain(report);
     if (report->fd >= 0)
         close(report->fd);
+    muster_host_place_close(report->place);
     muster_mem_free(report->mem, report);
+}
+
+void muster_report_place(struct muster_report *report, uint64_t begun_step, uint64_t committed_step)
+{
+    if (report->place == NULL)
+        return;
+    atomic_store_explicit(&report->place->begun_step, begun_step, memory_order_relaxed);
+    atomic_store_explicit(&report->place->committed_step, committed_step, memory_order_relaxed);
 }
 
 void muster_report_progress(struct muster_report *report, uint64_t step, uint64_t epoch,

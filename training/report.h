@@ -58,6 +58,9 @@ void muster_report_drain(struct muster_report *report);
 /** The descriptor, as long as there is a report; -1 when nobody listens (any more). */
 const int *muster_report_descriptor(const struct muster_report *report);
 
+/** Where this process is, for a launcher that looks when the process has ended. Two stores. */
+void muster_report_place(struct muster_report *report, uint64_t begun_step,
+                         uint64_t committed_step);
 void muster_report_progress(struct muster_report *report, uint64_t step, uint64_t epoch,
                             uint32_t member_count, const struct muster_report_values *values);
 void muster_report_view(struct muster_report *report, const struct muster_report_view *view);

@@ -449,6 +449,7 @@ static enum muster_rc enter_step(struct muster_strategy *strategy)
     strategy->step = strategy->next_step;
     muster_strategy_move(strategy, MUSTER_STRATEGY_STEP);
     muster_node_begin_step(strategy->node, strategy->step);
+    muster_report_place(strategy->report, strategy->step, strategy->committed_step);
     muster_strategy_snapshot(strategy);
     return MUSTER_OK;
 }
@@ -539,6 +540,7 @@ static enum muster_rc commit_in_seat(struct muster_strategy *strategy)
     strategy->has_come_back = false;
     muster_strategy_blobs_commit(strategy);
     muster_node_commit_step(strategy->node, strategy->step);
+    muster_report_place(strategy->report, strategy->step, strategy->committed_step);
     muster_trace_emit_at(strategy->env, now_ns, "step_committed", NULL, strategy->step,
                          strategy->epoch, 0);
     if (now_ns - strategy->progress_reported_ns >= PROGRESS_INTERVAL_NS ||

@@ -134,12 +134,14 @@ class Ended(unittest.TestCase):
         self.assertEqual(done.stderr.count(" has left"), 1, done.stderr)  # the others are done
 
     def test_who_ends_by_underscore_exit_is_named_too(self):
-        done = run("-n", "3", "--json", "-", script="exec $STEPPER 400", STEPPER_QUITS="begin:50", STEPPER_QUITS_BY="_exit")
-        result = json.loads(done.stdout.splitlines()[-1])
-        self.assertEqual((done.returncode, result["steps"], result["restarts"]), (0, 400, 0), done.stderr)
-        self.assertRegex(done.stderr, r"worker:1 ended with exit code 0 and without close, by _exit, after step \d+ as last reported")
-        self.assertRegex(done.stderr, r"worker:1 left after step \d+ with exit code 0 as last reported, by _exit and without close")
-        self.assertLess(result["tasks"][1]["left_after_step"], 50)
+        for where, place, key in (("begin:50", "in", "left_in_step"), ("commit:50", "after", "left_after_step")):
+            with self.subTest(where=where):
+                done = run("-n", "3", "--json", "-", script="exec $STEPPER 400", STEPPER_QUITS=where, STEPPER_QUITS_BY="_exit")
+                result = json.loads(done.stdout.splitlines()[-1])
+                self.assertEqual((done.returncode, result["steps"], result["restarts"]), (0, 400, 0), done.stderr)
+                self.assertIn(f"worker:1 ended with exit code 0 and without close, by _exit, {place} step 50: it has left", done.stderr)
+                self.assertIn(f"worker:1 left {place} step 50 with exit code 0, by _exit and without close", done.stderr)
+                self.assertEqual(result["tasks"][1][key], 50)
 
     def test_a_job_that_all_workers_leave_in_their_work_is_no_success(self):
         for where, way in (("begin:50", {}), ("begin:50", {"STEPPER_QUITS_BY": "_exit"}), ("commit:50", {"STEPPER_QUITS_BY": "_exit"})):

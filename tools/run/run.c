@@ -35,6 +35,7 @@
 #include "run/task/child.h"
 #include "run/task/descendants.h"
 #include "run/task/guard.h"
+#include "run/task/places.h"
 #include "run/task/preempt.h"
 #include "run/task/preload.h"
 #include "run/task/ports.h"
@@ -300,7 +301,9 @@ static void run_with_signals(struct run *run)
     }
     run_events_open(run);
     run_publish_open(run);
+    run_places_open(run);
     run_open_loop(run);
+    run_places_close(run);
     run_publish_close(run);
     run_events_close(run);
     run_signals_close(run);

@@ -261,9 +261,10 @@ static void tell_unclosed(struct run *run, const struct run_outcome *outcome)
                 RUN_FIELDS(MUSTER_FIELD("task", task->name), MUSTER_FIELD("step", task->left_step)),
                 "%s left %s step %llu with exit code 0%s", task->name,
                 task->is_in_step ? "in" : "after", (unsigned long long)task->left_step,
-                task->is_in_step  ? ", without commit or close"
-                : task->is_silent ? " as last reported, by _exit and without close"
-                                  : ", before the job's end");
+                task->is_silent && task->is_place_known ? ", by _exit and without close"
+                : task->is_silent  ? " as last reported, by _exit and without close"
+                : task->is_in_step ? ", without commit or close"
+                                   : ", before the job's end");
     }
 }
 

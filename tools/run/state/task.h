@@ -75,7 +75,8 @@ struct run_task {
     bool is_in_step;      /* … and with a step begun, … */
     uint64_t left_step;   /* … this one, else after this one */
     bool
-        is_silent; /* it ended with 0 and without a word, by _exit: its place is not known exactly */
+        is_silent; /* it ended with 0 and without a word, by _exit: its place is as last reported, … */
+    bool is_place_known;  /* … or known from this launcher's memory */
     uint64_t born_epoch;  /* the last one known when it was started */
     uint64_t dying_ns;    /* it has said that it kills itself now; 0: it has not */
     uint64_t died_ns;     /* its last life, as far as is known; 0: none has ended */

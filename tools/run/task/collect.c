@@ -12,6 +12,7 @@
 #include "run/state/outcome.h"
 #include "run/task/guard.h"
 #include "run/task/keeper.h"
+#include "run/task/places.h"
 #include "run/task/restart.h"
 
 #include <muster/strategy_preemption.h>
@@ -58,6 +59,21 @@ static bool find_wait_status(struct run_task *task)
     return is_known;
 }
 
+/* Reports are up to 50 ms old; the memory that the worker has written to is exact. */
+static void note_place(struct run_task *task)
+{
+    struct run_last_step place = {.begun_step = 0};
+
+    task->is_place_known = run_places_read(task, &place);
+    if (task->is_place_known && place.committed_step > task->step)
+        task->step = place.committed_step;
+    if (!run_outcome_is_silent(task))
+        return;
+    task->is_unclosed = task->is_silent = true;
+    task->is_in_step = task->is_place_known && place.begun_step > place.committed_step;
+    task->left_step = task->is_in_step ? place.begun_step : task->step;
+}
+
 void run_task_collect(struct run_task *task)
 {
     bool is_swept = find_wait_status(task);
@@ -70,10 +86,7 @@ void run_task_collect(struct run_task *task)
         task->wait_status = W_EXITCODE(1, 0);
     if (task->is_preempted && task->wait_status == 0) /* and the same */
         task->wait_status = W_EXITCODE(MUSTER_EXIT_PREEMPTED, 0);
-    if (run_outcome_is_silent(task)) {
-        task->is_unclosed = task->is_silent = true;
-        task->left_step = task->step;
-    }
+    note_place(task);
     task_confirm_death(task, task->wait_status);
     if (task->pid > 0 && !is_swept)
         kill(-task->pid, SIGKILL);

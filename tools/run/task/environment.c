@@ -10,6 +10,7 @@
 #include "run/registry/registry.h"
 #include "run/registry/tls.h"
 #include "run/state/worker_fds.h"
+#include "run/task/places.h"
 
 #include <limits.h>
 #include <stdarg.h>
@@ -154,7 +155,7 @@ static bool watches_metadata(void)
 static void add_muster(struct builder *builder, const struct run_task *task)
 {
     const struct run_settings *settings = &task->run->settings;
-    char incarnation[MUSTER_INCARNATION_TEXT_BYTES];
+    char incarnation[MUSTER_INCARNATION_TEXT_BYTES], place[RUN_PLACE_BYTES];
     uint64_t restarts = task->lives > 0 ? task->lives - 1 : 0;
 
     add_variable(builder, "MUSTER_REGISTRY", "%s", run_registry_endpoint(task->run));
@@ -169,6 +170,8 @@ static void add_muster(struct builder *builder, const struct run_task *task)
                      task->run->epoch_first > 0);
     add_variable(builder, "MUSTER_NODE_RANK", "%llu", (unsigned long long)settings->node_rank);
     add_variable(builder, "MUSTER_REPORT_FD", "%d", RUN_REPORT_FD);
+    if (run_places_name(task, place))
+        add_variable(builder, "MUSTER_STEP_PLACE", "%s", place);
     if (settings->log_level != NULL)
         add_variable(builder, "MUSTER_LOG_LEVEL", "%s", settings->log_level);
     add_variable(builder, "MUSTER_LOG_FORMAT", "%s", settings->log_format);
@@ -206,8 +209,8 @@ static void add_muster(struct builder *builder, const struct run_task *task)
 static bool is_replaced(const struct builder *builder, const char *entry)
 {
     static const char *const never[] = {
-        "MUSTER_KILL=",     "MUSTER_REPORT_FD=",    "MUSTER_INCARNATION=",
-        "MUSTER_RESOLVER=", "MUSTER_TASK_ADDRESS=", "MUSTER_PREEMPTION="};
+        "MUSTER_KILL=",         "MUSTER_REPORT_FD=",  "MUSTER_INCARNATION=", "MUSTER_RESOLVER=",
+        "MUSTER_TASK_ADDRESS=", "MUSTER_PREEMPTION=", "MUSTER_STEP_PLACE="};
     static const char tls[] = "MUSTER_TLS_";
     size_t name = strcspn(entry, "=");
 

@@ -15,6 +15,7 @@
 #include "run/state/outcome.h"
 #include "run/task/child.h"
 #include "run/task/collect.h"
+#include "run/task/places.h"
 #include "run/task/ports.h"
 #include "run/task/preload.h"
 #include "run/task/restart.h"
@@ -96,7 +97,7 @@ static void task_start(struct run_task *task)
     task->has_committed = false;
     task->is_loss_told = task->is_loss_owed = false;
     task->member_from = task->left_step = 0;
-    task->is_unclosed = task->is_in_step = task->is_silent = false;
+    task->is_unclosed = task->is_in_step = task->is_silent = task->is_place_known = false;
     task->born_epoch = run->epoch_last;
     task->is_too_late = task->is_refused = false;
     task->is_preempted = task->is_saved = false;
@@ -107,6 +108,7 @@ static void task_start(struct run_task *task)
     task->dying_ns = 0;
     task->step = 0;
     run_output_begin_life(task);
+    run_places_clear(task);
     if (!run_output_open_logs(task, false)) {
         run_task_move(task, RUN_TASK_FAILED);
         task->wait_status = W_EXITCODE(EXIT_OTHER, 0);
@@ -450,13 +452,14 @@ static void tell_unclosed(struct run_task *task)
     if (!task->is_unclosed || task->wait_status != 0)
         return;
     if (task->is_silent)
-        run_log(task->run, MUSTER_LOG_WARN, "left_unclosed",
-                RUN_FIELDS(MUSTER_FIELD("task", task->name), MUSTER_FIELD("step", task->left_step)),
-                "%s ended with exit code 0 and without close, by _exit, after step %llu as last "
-                "reported: "
-                "it has left the job, and is not started again",
-                task->name, (unsigned long long)task->left_step);
-    if (!task->is_in_step)
+        run_log(
+            task->run, MUSTER_LOG_WARN, "left_unclosed",
+            RUN_FIELDS(MUSTER_FIELD("task", task->name), MUSTER_FIELD("step", task->left_step)),
+            "%s ended with exit code 0 and without close, by _exit, %s step %llu%s: it has left "
+            "the job, and is not started again",
+            task->name, task->is_in_step ? "in" : "after", (unsigned long long)task->left_step,
+            task->is_place_known ? "" : " as last reported");
+    if (!task->is_in_step || task->is_silent)
         return;
     run_log(task->run, MUSTER_LOG_WARN, "left_in_step",
             RUN_FIELDS(MUSTER_FIELD("task", task->name), MUSTER_FIELD("step", task->left_step)),

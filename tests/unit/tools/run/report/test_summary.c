@@ -226,13 +226,32 @@ static void the_first_failure_is_named(void **state)
         {"exit_code", "3"},
         {"identical", "null"},
         {"first_failure", "{\"task\":\"worker:1\",\"pid\":101,\"exit_code\":3,\"how\":\"ended by "
-                          "3\",\"trace\":null}"},
+                          "3\",\"reason\":null,\"trace\":null}"},
     };
     struct scene *scene = *state;
 
     scene->run.exit_code = scene->run.failed_code = 3;
     scene->run.failed = &scene->tasks[1];
     scene->tasks[1].wait_status = 3;
+
+    assert_true(run_summary_write(&scene->run));
+
+    check_json(rows, sizeof(rows) / sizeof(rows[0]));
+}
+
+static void a_failure_that_no_restart_would_mend_has_its_reason(void **state)
+{
+    static const char *const rows[][2] = {
+        {"first_failure", "{\"task\":\"worker:1\",\"pid\":101,\"exit_code\":3,\"how\":\"ended by "
+                          "3\",\"reason\":\"no checkpoint is whole\",\"trace\":null}"},
+    };
+    struct scene *scene = *state;
+
+    scene->run.exit_code = scene->run.failed_code = 3;
+    scene->run.failed = &scene->tasks[1];
+    scene->tasks[1].wait_status = 3;
+    scene->tasks[1].is_refused = true;
+    strcpy(scene->tasks[1].refusal, "no checkpoint is whole");
 
     assert_true(run_summary_write(&scene->run));
 
@@ -392,6 +411,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(the_summary_has_all_keys),
         CASE(the_first_failure_is_named),
+        CASE(a_failure_that_no_restart_would_mend_has_its_reason),
         CASE(the_first_failure_is_reported_whole),
         CASE(people_are_told_steps_and_seconds),
         CASE(a_run_that_was_stopped_tells_its_steps),

@@ -31,6 +31,16 @@ void run_output_make_dir(const struct run_task *task, char *path, size_t room)
     (void)snprintf(path, room, "/tmp/.");
 }
 
+static const char *place; /* NULL: none */
+
+bool run_places_name(const struct run_task *task, char ret_name[RUN_PLACE_BYTES])
+{
+    (void)task;
+    if (place != NULL)
+        (void)snprintf(ret_name, RUN_PLACE_BYTES, "%s", place);
+    return place != NULL;
+}
+
 /* A worker of a job of 3 in its second life. */
 struct stage {
     struct run run;
@@ -119,6 +129,24 @@ static void with_a_preemption_grace_a_worker_knows_whose_sigterm_ends_it(void **
     check_value(&stage, "MUSTER_PREEMPTION", "launcher:4711,gce");
     stage_drop(&stage);
     assert_int_equal(unsetenv("MUSTER_PREEMPTION"), 0);
+}
+
+static void a_worker_knows_where_to_write_its_step_and_not_that_of_a_launcher_above(void **state)
+{
+    struct stage stage;
+
+    (void)state;
+    stage_open(&stage);
+    assert_int_equal(setenv("MUSTER_STEP_PLACE", "/proc/1/fd/7:0", 1), 0);
+    stage_make(&stage);
+    check_value(&stage, "MUSTER_STEP_PLACE", NULL);
+    stage_drop(&stage);
+    place = "/proc/4711/fd/9:16";
+    stage_make(&stage);
+    check_value(&stage, "MUSTER_STEP_PLACE", "/proc/4711/fd/9:16");
+    stage_drop(&stage);
+    place = NULL;
+    assert_int_equal(unsetenv("MUSTER_STEP_PLACE"), 0);
 }
 
 /* The registry may have the last view of a job of this name that was preempted, or that is done. */
@@ -417,6 +445,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(with_a_preemption_grace_a_worker_knows_whose_sigterm_ends_it),
+        cmocka_unit_test(a_worker_knows_where_to_write_its_step_and_not_that_of_a_launcher_above),
         cmocka_unit_test(a_worker_that_dies_before_the_first_view_does_not_rejoin),
         cmocka_unit_test(a_worker_knows_its_place_in_the_job),
         cmocka_unit_test(settings_become_variables),
