@@ -283,6 +283,11 @@ struct muster_strategy {
     uint64_t epoch;
 };
 
+static inline uint64_t muster_strategy_bytes_of(const struct muster_tensor *tensor)
+{
+    return tensor->count * muster_dtype_bytes(tensor->dtype);
+}
+
 /** The node's events; data is the strategy. */
 extern const struct muster_node_events muster_strategy_node_events;
 

@@ -7,11 +7,6 @@
 
 #include "collective/board/kept.h"
 
-static uint64_t bytes_of(const struct muster_tensor *tensor)
-{
-    return tensor->count * muster_dtype_bytes(tensor->dtype);
-}
-
 /* --- Registered tensors --- */
 
 static struct muster_strategy_device_memory *memory_find(struct muster_strategy *strategy, int gpu)
@@ -115,7 +110,7 @@ struct muster_far_memory *muster_strategy_memory_at(const struct muster_strategy
         uintptr_t begin = (uintptr_t)tensor->tensor.data;
 
         if (tensor->memory != NULL && (uintptr_t)data >= begin &&
-            (uintptr_t)data - begin < bytes_of(&tensor->tensor))
+            (uintptr_t)data - begin < muster_strategy_bytes_of(&tensor->tensor))
             return tensor->memory;
     }
     return NULL;

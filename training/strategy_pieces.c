@@ -1,11 +1,6 @@
 /* Pieces of the training state, which may be in device memory. */
 #include "training/strategy_memory.h"
 
-static uint64_t bytes_of(const struct muster_tensor *tensor)
-{
-    return tensor->count * muster_dtype_bytes(tensor->dtype);
-}
-
 static enum muster_rc explain_failure(struct muster_strategy *strategy, enum muster_rc rc)
 {
     if (rc == MUSTER_OK)
@@ -18,9 +13,9 @@ static enum muster_rc explain_failure(struct muster_strategy *strategy, enum mus
 enum muster_rc muster_strategy_piece_read(struct muster_strategy *strategy,
                                           const struct muster_tensor *piece, void *to)
 {
-    return explain_failure(strategy,
-                           muster_far_memory_read(muster_strategy_memory_at(strategy, piece->data),
-                                                  to, piece->data, (size_t)bytes_of(piece)));
+    return explain_failure(
+        strategy, muster_far_memory_read(muster_strategy_memory_at(strategy, piece->data), to,
+                                         piece->data, (size_t)muster_strategy_bytes_of(piece)));
 }
 
 enum muster_rc muster_strategy_piece_write(struct muster_strategy *strategy,
@@ -28,7 +23,8 @@ enum muster_rc muster_strategy_piece_write(struct muster_strategy *strategy,
 {
     return explain_failure(strategy,
                            muster_far_memory_write(muster_strategy_memory_at(strategy, piece->data),
-                                                   piece->data, from, (size_t)bytes_of(piece)));
+                                                   piece->data, from,
+                                                   (size_t)muster_strategy_bytes_of(piece)));
 }
 
 static enum muster_rc room_find(struct muster_strategy *strategy, size_t index, uint8_t **ret_room)

@@ -61,11 +61,6 @@ static struct muster_root root_at(const struct muster_strategy_sharers *sharers,
 
 /* --- In the thread --- */
 
-static uint64_t bytes_of(const struct muster_tensor *tensor)
-{
-    return tensor->count * muster_dtype_bytes(tensor->dtype);
-}
-
 static const struct muster_tensor *tensor_at(const struct restoring *restoring, size_t i)
 {
     return &restoring->strategy->tensors[restoring->order[i]].tensor;
@@ -81,7 +76,7 @@ static enum muster_rc on_bytes(void *data, uint64_t offset, const void *bytes, s
     for (size_t i = 0; i < restoring->strategy->tensor_count && begin < end && rc == MUSTER_OK;
          i++) {
         const struct muster_node_tensor *place = &restoring->strategy->tensors[restoring->order[i]];
-        uint64_t stop = begin + bytes_of(&place->tensor);
+        uint64_t stop = begin + muster_strategy_bytes_of(&place->tensor);
         uint64_t from = offset > begin ? offset : begin, to = end < stop ? end : stop;
 
         if (from < to)
@@ -264,7 +259,9 @@ static enum muster_rc part_give(struct part *part, uint64_t offset, uint64_t byt
 
     for (size_t i = 0; i < part->restoring->strategy->tensor_count && rc == MUSTER_OK; i++) {
         const struct muster_tensor *tensor = tensor_at(part->restoring, i);
-        uint64_t stop = begin + bytes_of(tensor) < end ? begin + bytes_of(tensor) : end;
+        uint64_t stop = begin + muster_strategy_bytes_of(tensor) < end
+                            ? begin + muster_strategy_bytes_of(tensor)
+                            : end;
 
         while (at < stop && at >= begin && rc == MUSTER_OK) {
             uint64_t count = stop - at < PIECE_BYTES ? stop - at : PIECE_BYTES;
@@ -275,7 +272,7 @@ static enum muster_rc part_give(struct part *part, uint64_t offset, uint64_t byt
             if (part->count == PIECES_MAX)
                 rc = pieces_give(part);
         }
-        begin += bytes_of(tensor);
+        begin += muster_strategy_bytes_of(tensor);
     }
     return rc == MUSTER_OK ? pieces_give(part) : rc;
 }
@@ -289,7 +286,7 @@ static enum muster_rc parts_give(struct restoring *restoring)
     enum muster_rc rc = MUSTER_OK;
 
     for (size_t i = 0; i < strategy->tensor_count; i++)
-        state_bytes += bytes_of(&strategy->tensors[i].tensor);
+        state_bytes += muster_strategy_bytes_of(&strategy->tensors[i].tensor);
     for (uint32_t i = 0; i < sharers->count && rc == MUSTER_OK; i++) {
         part.root = root_at(sharers, i);
         muster_checkpoint_cut(state_bytes, i, sharers->count, &offset, &bytes);

@@ -273,17 +273,12 @@ struct batch {
     struct muster_huge_memory scratch; /* of the keeper, in the first of two rounds */
 };
 
-static uint64_t piece_bytes(const struct muster_tensor *piece)
-{
-    return piece->count * muster_dtype_bytes(piece->dtype);
-}
-
 static uint64_t batch_bytes(const struct batch *batch)
 {
     uint64_t bytes = 0;
 
     for (size_t i = 0; i < batch->count; i++)
-        bytes += piece_bytes(&batch->pieces[i]);
+        bytes += muster_strategy_bytes_of(&batch->pieces[i]);
     return bytes;
 }
 
@@ -335,7 +330,7 @@ static void keep_batch(const struct share *share, struct batch *batch)
     for (size_t i = 0; i < batch->count; i++) {
         kept->pieces[i] = batch->pieces[i];
         (void)!muster_strategy_piece_read(share->strategy, &batch->pieces[i], into);
-        into += piece_bytes(&batch->pieces[i]);
+        into += muster_strategy_bytes_of(&batch->pieces[i]);
     }
     kept->count = batch->count;
     kept->next = batch->kept;
@@ -350,7 +345,7 @@ static void restore_kept(const struct share *share, const struct batch *batch)
 
         for (size_t i = 0; i < kept->count; i++) {
             (void)!muster_strategy_piece_write(share->strategy, &kept->pieces[i], from);
-            from += piece_bytes(&kept->pieces[i]);
+            from += muster_strategy_bytes_of(&kept->pieces[i]);
         }
     }
 }
@@ -372,7 +367,8 @@ static enum muster_rc drop_equal(const struct share *share, struct batch *batch)
         rc = muster_strategy_piece_look(share->strategy, &batch->pieces[i], i, &bytes);
         if (rc != MUSTER_OK)
             return rc;
-        muster_hash128(bytes, piece_bytes(&batch->pieces[i]), (uint8_t *)largest[i][0]);
+        muster_hash128(bytes, muster_strategy_bytes_of(&batch->pieces[i]),
+                       (uint8_t *)largest[i][0]);
         for (size_t word = 0; word < DIGEST_WORDS; word++)
             largest[i][1][word] = ~largest[i][0][word];
     }
@@ -495,7 +491,7 @@ static size_t count_pieces(const struct muster_strategy *strategy)
     size_t count = 0;
 
     for (size_t i = 0; i < strategy->tensor_count; i++)
-        count += (size_t)(piece_bytes(&strategy->tensors[i].tensor) / PIECE_BYTES) + 1;
+        count += (size_t)(muster_strategy_bytes_of(&strategy->tensors[i].tensor) / PIECE_BYTES) + 1;
     return count;
 }
 

@@ -23,11 +23,6 @@ struct muster_stage {
     size_t sent_count; /* which are so many to send, and the others to receive */
 };
 
-static uint64_t bytes_of(const struct muster_tensor *tensor)
-{
-    return tensor->count * muster_dtype_bytes(tensor->dtype);
-}
-
 static bool is_read(const struct muster_stage *stage, size_t i)
 {
     return stage->is_message ? i < stage->sent_count : !stage->is_pair || i == 0;
@@ -202,7 +197,7 @@ static enum muster_rc stage_place(struct muster_stage *stage)
     enum muster_rc rc;
 
     for (size_t i = 0; i < stage->count; i++)
-        bytes += align_bytes(bytes_of(&stage->device[i]));
+        bytes += align_bytes(muster_strategy_bytes_of(&stage->device[i]));
     rc = room_take(stage->strategy, bytes > 0 ? bytes : ALIGNMENT, &stage->room);
     if (rc != MUSTER_OK)
         return rc;
@@ -210,7 +205,7 @@ static enum muster_rc stage_place(struct muster_stage *stage)
     for (size_t i = 0; i < stage->count; i++) {
         if (stage->device[i].data != NULL)
             stage->host[i].data = at;
-        at += align_bytes(bytes_of(&stage->device[i]));
+        at += align_bytes(muster_strategy_bytes_of(&stage->device[i]));
     }
     return MUSTER_OK;
 }
@@ -223,10 +218,10 @@ static size_t copies_list(const struct muster_stage *stage, bool is_out)
     for (size_t i = 0; i < stage->count; i++)
         if ((is_out ? is_read(stage, i) : is_written(stage, i)) && stage->device[i].data != NULL &&
             stage->device[i].count > 0)
-            stage->copies[count++] =
-                (struct muster_device_copy){.host = stage->host[i].data,
-                                            .device = stage->device[i].data,
-                                            .bytes = (size_t)bytes_of(&stage->device[i])};
+            stage->copies[count++] = (struct muster_device_copy){
+                .host = stage->host[i].data,
+                .device = stage->device[i].data,
+                .bytes = (size_t)muster_strategy_bytes_of(&stage->device[i])};
     return count;
 }
 
@@ -288,9 +283,9 @@ static enum muster_rc stage_fill(const struct muster_stage *stage)
 
     for (size_t i = 0; i < stage->count && rc == MUSTER_OK; i++)
         if (is_read(stage, i) && stage->device[i].data != NULL &&
-            muster_far_memory_read(muster_device_memory_far(stage->memory), stage->host[i].data,
-                                   stage->device[i].data,
-                                   (size_t)bytes_of(&stage->device[i])) != MUSTER_OK)
+            muster_far_memory_read(
+                muster_device_memory_far(stage->memory), stage->host[i].data, stage->device[i].data,
+                (size_t)muster_strategy_bytes_of(&stage->device[i])) != MUSTER_OK)
             rc = muster_strategy_memory_check(strategy);
     return rc;
 }
@@ -351,9 +346,9 @@ enum muster_rc muster_stage_write_back(const struct muster_stage *stage)
 
     for (size_t i = 0; i < stage->count; i++)
         if (is_written(stage, i) && stage->device[i].data != NULL &&
-            muster_far_memory_write(muster_device_memory_far(stage->memory), stage->device[i].data,
-                                    stage->host[i].data,
-                                    (size_t)bytes_of(&stage->device[i])) != MUSTER_OK)
+            muster_far_memory_write(
+                muster_device_memory_far(stage->memory), stage->device[i].data, stage->host[i].data,
+                (size_t)muster_strategy_bytes_of(&stage->device[i])) != MUSTER_OK)
             return muster_strategy_memory_check(strategy);
     return MUSTER_OK;
 }

@@ -179,12 +179,14 @@ void muster_gpu_free(struct muster_backend *base, void *memory)
     muster_cuda_leave(backend->device.cuda, before);
 }
 
-enum muster_rc muster_gpu_write(struct muster_backend *base, void *to, const void *from,
-                                size_t bytes, struct muster_error *ret_error)
+/* On the default stream, which is waited for. */
+static enum muster_rc copy_now(struct muster_backend *base, void *device, void *host, size_t bytes,
+                               bool is_out, struct muster_error *ret_error)
 {
     const struct muster_cuda *cuda = muster_gpu_backend_of(base)->device.cuda;
     void *before = muster_cuda_enter(cuda);
-    enum muster_rc rc = muster_cuda_copy_in(cuda, to, from, bytes, NULL, ret_error);
+    enum muster_rc rc = is_out ? muster_cuda_copy_out(cuda, host, device, bytes, NULL, ret_error)
+                               : muster_cuda_copy_in(cuda, device, host, bytes, NULL, ret_error);
 
     if (rc == MUSTER_OK)
         rc = muster_cuda_stream_synchronise(cuda, NULL, ret_error);
@@ -192,17 +194,16 @@ enum muster_rc muster_gpu_write(struct muster_backend *base, void *to, const voi
     return rc;
 }
 
+enum muster_rc muster_gpu_write(struct muster_backend *base, void *to, const void *from,
+                                size_t bytes, struct muster_error *ret_error)
+{
+    return copy_now(base, to, (void *)(uintptr_t)from, bytes, false, ret_error);
+}
+
 enum muster_rc muster_gpu_read(struct muster_backend *base, void *to, const void *from,
                                size_t bytes, struct muster_error *ret_error)
 {
-    const struct muster_cuda *cuda = muster_gpu_backend_of(base)->device.cuda;
-    void *before = muster_cuda_enter(cuda);
-    enum muster_rc rc = muster_cuda_copy_out(cuda, to, from, bytes, NULL, ret_error);
-
-    if (rc == MUSTER_OK)
-        rc = muster_cuda_stream_synchronise(cuda, NULL, ret_error);
-    muster_cuda_leave(cuda, before);
-    return rc;
+    return copy_now(base, (void *)(uintptr_t)from, to, bytes, true, ret_error);
 }
 
 /* --- Opening --- */

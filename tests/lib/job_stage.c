@@ -29,6 +29,15 @@ void job_check(bool is_true, const char *text, const char *file, int line)
     exit(1);
 }
 
+void job_check_rc(const struct muster_strategy *strategy, enum muster_rc rc,
+                  enum muster_rc expected, const char *text, const char *file, int line)
+{
+    const char *error = muster_strategy_error(strategy)->text;
+
+    if (rc != expected || (rc != MUSTER_OK && strstr(error, text) == NULL))
+        job_check(false, error, file, line);
+}
+
 /* --- The registry --- */
 
 static bool has_hung_up(int fd)

@@ -47,6 +47,12 @@ const char *job_stage_told(struct job_stage *stage);
 #define JOB_CHECK(condition) job_check((condition), #condition, __FILE__, __LINE__)
 void job_check(bool is_true, const char *text, const char *file, int line);
 
+/** A call of the strategy has ended so: with this code, and unless that is OK with an error that has this text. */
+#define JOB_RC(strategy, call, rc, text)                                                           \
+    job_check_rc((strategy), (call), (rc), (text), __FILE__, __LINE__)
+void job_check_rc(const struct muster_strategy *strategy, enum muster_rc rc,
+                  enum muster_rc expected, const char *text, const char *file, int line);
+
 /** A strategy with short waits. */
 struct muster_strategy *job_strategy_open(void);
 /** The same, which must be OK. */

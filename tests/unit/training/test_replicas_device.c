@@ -42,17 +42,8 @@ struct script {
     uint32_t local, first;
 };
 
-static void check_rc(const struct script *script, enum muster_rc rc, enum muster_rc expected,
-                     const char *text, int line)
-{
-    const char *error = muster_strategy_error(script->strategy)->text;
-
-    if (rc != expected || (rc != MUSTER_OK && strstr(error, text) == NULL))
-        job_check(false, error, __FILE__, line);
-}
-
-#define OK(call)              check_rc(script, (call), MUSTER_OK, "", __LINE__)
-#define FAILS(call, rc, text) check_rc(script, (call), (rc), (text), __LINE__)
+#define OK(call)              JOB_RC(script->strategy, (call), MUSTER_OK, "")
+#define FAILS(call, rc, text) JOB_RC(script->strategy, (call), (rc), (text))
 
 static void use_fakes(void)
 {

@@ -74,17 +74,8 @@ struct run {
     struct muster_tensor a, b;
 };
 
-static void check_rc(const struct run *run, enum muster_rc rc, enum muster_rc expected,
-                     const char *text, int line)
-{
-    const char *error = muster_strategy_error(run->strategy)->text;
-
-    if (rc != expected || (rc != MUSTER_OK && strstr(error, text) == NULL))
-        job_check(false, error, __FILE__, line);
-}
-
-#define OK(call)              check_rc(run, (call), MUSTER_OK, "", __LINE__)
-#define FAILS(call, rc, text) check_rc(run, (call), (rc), (text), __LINE__)
+#define OK(call)              JOB_RC(run->strategy, (call), MUSTER_OK, "")
+#define FAILS(call, rc, text) JOB_RC(run->strategy, (call), (rc), (text))
 
 static void reduce_and_give(struct run *run)
 {

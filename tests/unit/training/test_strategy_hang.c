@@ -34,19 +34,9 @@ struct run {
     struct muster_tensor part;
 };
 
-static void check_rc(const struct run *run, enum muster_rc rc, enum muster_rc expected,
-                     const char *text, int line)
-{
-    const char *error = muster_strategy_error(run->strategy)->text;
-
-    if (rc != expected || (rc != MUSTER_OK && strstr(error, text) == NULL))
-        job_check(false, error, __FILE__, line);
-}
-
-#define OK(call) check_rc(run, (call), MUSTER_OK, "", __LINE__)
+#define OK(call) JOB_RC(run->strategy, (call), MUSTER_OK, "")
 #define HANGS(call, operation)                                                                     \
-    check_rc(run, (call), MUSTER_UNAVAILABLE, "device 0 hangs: " operation " has waited 0.",       \
-             __LINE__)
+    JOB_RC(run->strategy, (call), MUSTER_UNAVAILABLE, "device 0 hangs: " operation " has waited 0.")
 
 static void stay_at_gate(void *data)
 {

@@ -41,23 +41,8 @@ static struct muster_tensor of_ints(int64_t *values, uint64_t count)
     return (struct muster_tensor){.data = values, .count = count, .dtype = MUSTER_I64};
 }
 
-static void check_ok(const struct script *script, enum muster_rc rc, int line)
-{
-    if (rc != MUSTER_OK)
-        job_check(false, muster_strategy_error(script->strategy)->text, __FILE__, line);
-}
-
-static void check_fails(const struct script *script, enum muster_rc rc, enum muster_rc expected,
-                        const char *text, int line)
-{
-    const struct muster_error *error = muster_strategy_error(script->strategy);
-
-    if (rc != expected || strstr(error->text, text) == NULL)
-        job_check(false, error->text, __FILE__, line);
-}
-
-#define OK(call)              check_ok(script, (call), __LINE__)
-#define FAILS(call, rc, text) check_fails(script, (call), (rc), (text), __LINE__)
+#define OK(call)              JOB_RC(script->strategy, (call), MUSTER_OK, "")
+#define FAILS(call, rc, text) JOB_RC(script->strategy, (call), (rc), (text))
 
 static void fill_values(int64_t *values, unsigned rank)
 {

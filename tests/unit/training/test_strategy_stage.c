@@ -36,17 +36,8 @@ struct run {
     struct muster_tensor part, other, all, parts;
 };
 
-static void check_rc(const struct run *run, enum muster_rc rc, enum muster_rc expected,
-                     const char *text, int line)
-{
-    const char *error = muster_strategy_error(run->strategy)->text;
-
-    if (rc != expected || (rc != MUSTER_OK && strstr(error, text) == NULL))
-        job_check(false, error, __FILE__, line);
-}
-
-#define OK(call)              check_rc(run, (call), MUSTER_OK, "", __LINE__)
-#define FAILS(call, rc, text) check_rc(run, (call), (rc), (text), __LINE__)
+#define OK(call)              JOB_RC(run->strategy, (call), MUSTER_OK, "")
+#define FAILS(call, rc, text) JOB_RC(run->strategy, (call), (rc), (text))
 
 static uint32_t is_not_first(void *data, const struct muster_member *member)
 {
@@ -264,8 +255,7 @@ static void fail_in_copy(unsigned rank, void *data)
         device_knob_set("write_fails", 1);
     rc = muster_strategy_all_reduce_weighted(run->strategy, &run->part, 1, 1);
     if (rank == 2) {
-        check_rc(run, rc, MUSTER_UNAVAILABLE, "the device of this process has failed: copy ",
-                 __LINE__);
+        FAILS(rc, MUSTER_UNAVAILABLE, "the device of this process has failed: copy ");
         FAILS(muster_strategy_commit(run->strategy), MUSTER_UNAVAILABLE, "the device of this");
         muster_strategy_close(run->strategy);
         return;
@@ -443,7 +433,7 @@ static void fail_in_request(unsigned rank, void *data)
     JOB_CHECK((rc != MUSTER_OK) == fault->is_at_start);
     if (rc == MUSTER_OK)
         rc = muster_request_wait(&request);
-    check_rc(run, rc, MUSTER_UNAVAILABLE, "the device of this process has failed: ", __LINE__);
+    FAILS(rc, MUSTER_UNAVAILABLE, "the device of this process has failed: ");
     muster_strategy_close(run->strategy);
 }
 
