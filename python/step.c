@@ -161,10 +161,13 @@ static enum muster_rc run_begin(struct muster_strategy *strategy, struct muster_
 
 PyObject *muster_py_strategy_begin(PyObject *self, PyObject *unused)
 {
+    /* States are compared before the first step; later it is an operation that was skipped. */
     struct muster_py_call call = {.run = run_begin,
                                   .is_short = true,
                                   .data = self,
-                                  .invalid_argument = muster_py_state_mismatch};
+                                  .invalid_argument = muster_py_strategy_of(self)->step == 0
+                                                          ? muster_py_state_mismatch
+                                                          : muster_py_mismatch};
     PyObject *result = muster_py_call_run(muster_py_strategy_of(self), &call);
 
     (void)unused;

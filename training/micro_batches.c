@@ -193,9 +193,10 @@ static struct muster_strategy_call call_of(const struct muster_micro_batches *mi
 static enum muster_rc nodes_exchange(struct muster_micro_batches *micro)
 {
     struct muster_tensor pair[2];
-    struct muster_strategy_call call = call_of(micro, pair);
+    struct muster_strategy_call call;
 
     muster_micro_values_exchange(&micro->values, &pair[0], &pair[1]);
+    call = call_of(micro, pair);
     call.start = start_exchange;
     return muster_strategy_run(micro->strategy, &call);
 }
@@ -203,9 +204,10 @@ static enum muster_rc nodes_exchange(struct muster_micro_batches *micro)
 static enum muster_rc parts_gather(struct muster_micro_batches *micro)
 {
     struct muster_tensor pair[2];
-    struct muster_strategy_call call = call_of(micro, pair);
+    struct muster_strategy_call call;
 
     muster_micro_values_gather(&micro->values, &pair[0], &pair[1]);
+    call = call_of(micro, pair);
     call.start = start_gather;
     return muster_strategy_run(micro->strategy, &call);
 }

@@ -213,6 +213,7 @@ static void on_skipped(void *data, uint64_t step)
     struct muster_strategy *strategy = data;
 
     muster_report_skipped(strategy->report, step);
+    muster_strategy_note_skipped(strategy, step);
 }
 
 const struct muster_node_events muster_strategy_node_events = {

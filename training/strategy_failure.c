@@ -1,4 +1,5 @@
-/* Failures for good; with a fixed size the loss of a member is one, as in TensorFlow. */
+/* Failures for good: a state that lacks an operation of the others; with a fixed size the loss of a member, as in
+ * TensorFlow. */
 #include "training/strategy_internal.h"
 
 /* Another life would meet the same arguments, and the same files of a checkpoint. */
@@ -7,20 +8,32 @@ static bool is_for_good(const struct muster_error *error)
     return error->rc == MUSTER_INVALID_ARGUMENT || error->rc == MUSTER_DATA_LOSS;
 }
 
-/* A member that cannot have the state of the others can do no step: it leaves, and they go on. */
-void muster_strategy_fail(struct muster_strategy *strategy)
+static void leave_failed(struct muster_strategy *strategy)
 {
     muster_strategy_move(strategy, MUSTER_STRATEGY_FAILED);
-    if (is_for_good(&strategy->error))
-        muster_report_refused(strategy->report, strategy->error.text);
     muster_node_give_up(strategy->node, &strategy->error);
     muster_strategy_dump_trace(strategy, strategy->error.text);
 }
 
+/* A member that cannot have the state of the others can do no step: it leaves, and they go on. */
+void muster_strategy_fail(struct muster_strategy *strategy)
+{
+    if (is_for_good(&strategy->error))
+        muster_report_refused(strategy->report, strategy->error.text);
+    leave_failed(strategy);
+}
+
+/* Another life of this member may go well, so that the launcher is not told of a refusal. */
 static void end_by_loss(struct muster_strategy *strategy)
 {
     strategy->error = strategy->loss;
-    muster_strategy_fail(strategy);
+    leave_failed(strategy);
+}
+
+static bool is_in_step_or_begin(const struct muster_strategy *strategy)
+{
+    return strategy->state == MUSTER_STRATEGY_STEP ||
+           strategy->begin != MUSTER_STRATEGY_BEGIN_OUTSIDE;
 }
 
 /* A member whose work is done leaves when the others have committed its last step: they may be done as
@@ -34,7 +47,22 @@ void muster_strategy_note_loss(struct muster_strategy *strategy, const char *nam
     muster_error_set(&strategy->loss, MUSTER_UNAVAILABLE,
                      "%.120s is gone (%.100s), and the size of this strategy is fixed", names,
                      reason);
-    if (strategy->state == MUSTER_STRATEGY_STEP || strategy->begin != MUSTER_STRATEGY_BEGIN_OUTSIDE)
+    if (is_in_step_or_begin(strategy))
+        end_by_loss(strategy);
+}
+
+/* Others wait for an operation of a step that was committed here without it. A state that an exclusion replaces is not
+ * the one that lacks it. Behind the last step the launcher alone is told, as there is no call that could fail. */
+void muster_strategy_note_skipped(struct muster_strategy *strategy, uint64_t step)
+{
+    if (strategy->loss.rc != MUSTER_OK || !muster_strategy_is_member(strategy))
+        return;
+    muster_error_set(&strategy->loss, MUSTER_INVALID_ARGUMENT,
+                     "step %llu was committed here without an operation that other members wait "
+                     "for, so that this member's state is not theirs: call the same operations in "
+                     "a step on all members",
+                     (unsigned long long)step);
+    if (is_in_step_or_begin(strategy))
         end_by_loss(strategy);
 }
 

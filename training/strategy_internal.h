@@ -173,7 +173,8 @@ struct muster_strategy {
     struct muster_replica_place place;       /* its part in the cluster */
     struct muster_resolver *opened_resolver; /* the program's, or NULL */
     bool is_fixed_size;
-    struct muster_error loss; /* of a fixed size: the first member that is gone */
+    struct muster_error
+        loss; /* of a fixed size: the first member that is gone; or an operation that was skipped */
     struct muster_error error;
 
     bool has_incarnation; /* the launcher's, until it is freed */
@@ -329,12 +330,15 @@ MUSTER_MUST_CHECK enum muster_rc muster_devices_open(struct muster_strategy *str
 /** The host memory of the calls of replicas. In the seat, or without a runtime. */
 void muster_replicas_memory_free(struct muster_strategy *strategy);
 
-/* Fixed size. */
-/** Members are gone with a new view. In the middle of a step, or in begin, this member ends at once, and else
- * in its next begin. */
+/* Ends of this member between its calls. */
+/** With a fixed size: members are gone with a new view. In the middle of a step, or in begin, this member ends at
+ * once, and else in its next begin. */
 void muster_strategy_note_loss(struct muster_strategy *strategy, const char *names,
                                const char *reason);
-/** FAILED from here on, if somebody is gone. In the seat. */
+/** This member has committed `step` without an operation that others wait for: it ends likewise, of any size. On the
+ * loop. */
+void muster_strategy_note_skipped(struct muster_strategy *strategy, uint64_t step);
+/** FAILED from here on, if somebody is gone, or an operation was skipped. In the seat. */
 void muster_strategy_apply_loss(struct muster_strategy *strategy);
 
 /** This process is a member, and has the members' state. */

@@ -136,7 +136,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_register(
  *          process (again), or did not commit within 10 min the step that it needs; the text names
  *          who), ABORTED (below min members), INVALID_ARGUMENT (the state differs in shape
  *          from that of most members, or an option from what the members have agreed on: the text
- *          names both sides; the others go on), FAILED_PRECONDITION (the members speak another version),
+ *          names both sides; or a step was committed here without an operation that others wait for, which
+ *          operations end with as well; the others go on), FAILED_PRECONDITION (the members speak another version),
  *          OUT_OF_RANGE (restarted by `muster run` too late: all members have left, the job is
  *          over. The launcher counts such an end as a success whatever the exit code).
  */

@@ -451,6 +451,11 @@ void played_fail(enum muster_rc rc, const char *text)
     played.options.events->on_failed(played.options.data, &error);
 }
 
+void played_skip(uint64_t step)
+{
+    played.options.events->on_skipped(played.options.data, step);
+}
+
 const char *played_trace(void)
 {
     const struct muster_trace *trace = played.env->trace;

@@ -148,6 +148,7 @@ void played_show_view(uint64_t epoch, uint32_t members);
 void played_ready(uint64_t next_step, bool is_restored);
 void played_exclude(enum muster_rc rc, const char *text);
 void played_fail(enum muster_rc rc, const char *text);
+void played_skip(uint64_t step);
 /** Take the seat, and leave it, between calls of the strategy. */
 void played_enter(void);
 void played_leave(void);

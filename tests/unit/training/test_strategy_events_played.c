@@ -386,6 +386,60 @@ static void a_failure_is_told_as_it_is_meant(void **state)
     }
 }
 
+/* --- operations that were skipped --- */
+
+#define SKIPPED                                                                                    \
+    "step 2 was committed here without an operation that other members wait for, so that this "    \
+    "member's state is not theirs: call the same operations in a step on all members"
+
+static void expect_skipped(struct muster_strategy *strategy, enum muster_rc rc)
+{
+    assert_int_equal(rc, MUSTER_INVALID_ARGUMENT);
+    assert_string_equal(muster_strategy_error(strategy)->text, SKIPPED);
+    assert_int_equal(played_count_told("skipped"), 1);
+    assert_int_equal(played_count_told("refused"), 0); /* another life may go well */
+}
+
+static void skip_step_2(void)
+{
+    played_enter();
+    played_skip(2);
+    played_leave();
+}
+
+static void who_has_skipped_an_operation_ends_in_its_next_begin(void **state)
+{
+    struct muster_strategy *strategy = *state;
+    uint64_t step;
+
+    played_commit(strategy);
+    skip_step_2();
+    expect_skipped(strategy, muster_strategy_begin(strategy, &step, NULL));
+}
+
+static void who_has_skipped_an_operation_ends_in_the_next_step(void **state)
+{
+    struct muster_strategy *strategy = *state;
+
+    played_commit(strategy);
+    played_begin(strategy);
+    skip_step_2();
+    expect_skipped(strategy, reduce_tensors(strategy, 1));
+}
+
+static void who_has_skipped_an_operation_of_the_last_step_is_done(void **state)
+{
+    struct muster_strategy *strategy = open_in_step(2);
+
+    (void)state;
+    played_commit(strategy);
+    skip_step_2();
+    muster_strategy_close(strategy);
+    assert_int_equal(played_count_told("result"), 1);
+    assert_int_equal(played_count_told("skipped"), 1);
+    played_close();
+}
+
 /* --- the flight recorder --- */
 
 static void set_result(struct played_op *op)
@@ -581,6 +635,9 @@ int main(void)
         CASE(who_comes_back_is_told_with_its_wait, set_up_step_1),
         CASE(who_has_failed_is_not_excluded, set_up_step_1),
         cmocka_unit_test(a_failure_is_told_as_it_is_meant),
+        CASE(who_has_skipped_an_operation_ends_in_its_next_begin, set_up_step_2),
+        CASE(who_has_skipped_an_operation_ends_in_the_next_step, set_up_step_2),
+        cmocka_unit_test(who_has_skipped_an_operation_of_the_last_step_is_done),
         CASE(a_step_is_recorded, set_up_step_2),
         CASE(a_change_of_view_is_recorded, set_up_step_1),
         CASE(a_view_of_others_leaves_the_rank, set_up_step_1),
