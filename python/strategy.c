@@ -114,6 +114,9 @@ static PyObject *strategy_abandon(PyObject *self, PyObject *const *args, Py_ssiz
     PyObject *values[1];
     struct muster_py_call call = {.run = run_abandon};
 
+    if (muster_py_calls_is_forked(
+            &muster_py_strategy_of(self)->calls)) /* all of it is the parent's */
+        Py_RETURN_NONE;
     if (!muster_py_read_arguments("abandon", names, 0, args, count, keywords, values) ||
         !muster_py_read_text(values[0], &call.text))
         return NULL;

@@ -21,6 +21,34 @@ def _dump(value):
     return file.getvalue()
 
 
+def _can_dump(value):
+    try:
+        _dump(value)
+    except Exception:
+        return False
+    return True
+
+
+def _culprit_of(value, path, depth=8):
+    """The innermost part of a value that cannot be pickled: where it is, and itself. A value may hold itself."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
+    for key, each in parts if depth > 0 else ():
+        if not _can_dump(each):
+            return _culprit_of(each, f"{path}[{key!r}]", depth - 1)
+    return path, value
+
+
+def _dump_all(values):
+    """The bytes of all extra state; an error names the part that has none."""
+    try:
+        return _dump(values)
+    except Exception as error:
+        name, value = next((each for each in values.items() if not _can_dump(each[1])), ("", values))
+        path, culprit = _culprit_of(value, f"extra {name!r}")
+        raise TypeError(f"{path} must be something that can be pickled, got a {type(culprit).__module__}.{type(culprit).__qualname__} ({error}); "
+                        "keep it outside of extra, or leave it out of state_dict()") from error
+
+
 def _state_of(name, extra):
     if hasattr(extra, "state_dict"):
         return extra.state_dict()
@@ -200,8 +228,7 @@ class Elastic:
         self._is_begun = False
         if kind is None or kind is _DataOver:  # a step without records, on all members: they are done after its commit
             self._is_over = kind is not None
-            if self._extra:
-                self._save()
+            self._save_extra()
             self.strategy.commit()
             self._committed += 1
             return self._is_over
@@ -211,6 +238,15 @@ class Elastic:
         if not self.strategy.closed:
             self.strategy.abandon(f"{kind.__name__}: {value}")
         return False
+
+    def _save_extra(self):
+        """At a commit. An error of it is one of the step: the others go on."""
+        try:
+            if self._extra:
+                self._save()
+        except Exception as error:
+            self.strategy.abandon(f"{type(error).__name__}: {error}")
+            raise
 
     # --- gradients ---
 
@@ -282,7 +318,7 @@ class Elastic:
     # --- what is state and not an array ---
 
     def _save(self):
-        self.strategy.set_blob("muster.extra", _dump({name: _state_of(name, each) for name, each in self._extra.items()}))
+        self.strategy.set_blob("muster.extra", _dump_all({name: _state_of(name, each) for name, each in self._extra.items()}))
 
     def _load(self):
         values = pickle.loads(self.strategy.blob("muster.extra"))

@@ -214,6 +214,37 @@ def test_a_job_that_is_preempted_says_so(job, tmp_path):
     assert len(ends) == 1, "both stop behind one step"
 
 
+def test_extra_that_cannot_be_pickled_is_named(alone):
+    done = alone("""
+import threading
+loop = {}
+loop["self"] = loop
+for extra in ({"notes": {"a": 1, "more": [1, threading.Lock()]}}, {"order": {"key": lambda: 1}}, {"loop": loop}):
+    try:
+        muster.Elastic({}, extra=extra).close()
+    except TypeError as error:
+        print(error)
+notes = {}
+elastic = muster.Elastic({}, extra={"notes": notes})
+try:
+    with elastic:
+        notes["file"] = sys.stdin
+except TypeError as error:
+    print(error)
+try:
+    elastic.begin()
+except muster.Error as error:
+    print(error)
+""")
+
+    lock, function, loop, file, then = done.stdout.splitlines()
+    assert lock.startswith("extra 'notes'['more'][1] must be something that can be pickled, got a _thread.lock (") and "leave it out" in lock
+    assert function.startswith("extra 'order'['key'] must be something that can be pickled, got a builtins.function (")
+    assert loop.startswith("extra 'loop'['self']") and "got a builtins.dict" in loop
+    assert file.startswith("extra 'notes'['file'] must be something that can be pickled, got a _io.TextIOWrapper (")
+    assert "extra 'notes'['file']" in then, "the strategy is abandoned by it"
+
+
 def test_extra_that_is_too_large_is_told(alone):
     done = alone("""
 try:

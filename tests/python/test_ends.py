@@ -287,6 +287,40 @@ say("refused", refused)
     assert {words[1] for _, _, words in run.said()} == {"5"}
 
 
+@pytest.mark.parametrize("loop", [
+    "with muster.Strategy() as strategy:\n  strategy.begin()\n  FORK\n  strategy.commit()",
+    "elastic = muster.Elastic({})\nfor step in elastic.steps(1):\n  with step:\n    FORK\nelastic.close()"], ids=["Strategy", "Elastic"])
+def test_a_fork_may_leave_with_by_exit(alone, loop):
+    done = alone(loop.replace("FORK", "if (pid := os.fork()) == 0: sys.exit(5)") + """
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
+""")
+
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+
+
+def test_who_commits_without_an_operation_of_the_others_ends_too(job):
+    """Its state lacks that operation: it must not train on alone. The others end by it too, or have gone on without it."""
+    run = job("""
+with muster.Strategy() as strategy:
+    try:
+        while strategy.step < 1000:
+            strategy.begin()
+            if os.environ["RANK"] == "1" and strategy.step == 3:
+                strategy.commit()
+                continue
+            strategy.all_reduce(numpy.ones(1))
+            strategy.commit()
+    except muster.Mismatch as error:
+        say("mismatch", strategy.step, error)
+        raise
+""", 2, "--max-restarts", "0")
+
+    run.child.wait(120)
+    told = {task: " ".join(words) for task, _, words in run.said()}
+    assert 0 not in told or "rank 1 (worker:1) has called commit of step 3 after 0 operations" in told[0], told
+    assert "step 3 was committed here without an operation that other members wait for" in told[1], told
+
+
 def test_who_calls_something_else_is_named(job):
     run = job("""
 with muster.Strategy() as strategy:
