@@ -153,3 +153,209 @@ print(*used)
 """)
 
     assert done.stdout.split() == [str(number) for number in range(12)], done.stdout + done.stderr
+
+
+# What is bitwise that of plain torch, and (None) what is refused. Options make first steps special: what is made is not zero.
+OPTIMIZERS = {
+    "Adadelta": [{}],
+    "Adafactor": [{}],
+    "Adagrad": [{"initial_accumulator_value": 0.5, "lr_decay": 0.1}],
+    "Adam": [{}, {"amsgrad": True, "weight_decay": 0.1}, {"lr": "tensor"}],
+    "AdamW": [{}],
+    "Adamax": [{}],
+    "ASGD": [{"t0": 2, "lambd": 0.1}],
+    "LBFGS": None,
+    "Muon": [{}],
+    "NAdam": [{}],
+    "RAdam": [{}],
+    "RMSprop": [{"centered": True, "momentum": 0.5}],
+    "Rprop": [{}],
+    "SGD": [{"momentum": 0.9, "dampening": 0.3}, {"momentum": 0.9, "nesterov": True}, {}],
+    "SparseAdam": None,
+}
+
+BITWISE = """
+import torch
+import muster.torch
+torch.set_num_threads(1)
+X = torch.randn(40, 3, generator=torch.Generator().manual_seed(3))
+def trained(make, elastic):
+    torch.manual_seed(5)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4, bias=False), torch.nn.Tanh(), torch.nn.Linear(4, 2, bias=False))
+    optimizer = make(model.parameters())
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    def train(number):
+        optimizer.zero_grad()
+        ((model(X[number:number + 20]) - 1) ** 2).mean().backward()
+        optimizer.step()
+        schedule.step()
+    if elastic:
+        elastic = muster.torch.Elastic(model, optimizer, extra={"schedule": schedule})
+        for step in elastic.steps(7):
+            with step:
+                train(step.step)
+        elastic.close()
+    else:
+        for number in range(1, 8):
+            train(number)
+    state = optimizer.state_dict()
+    return [*model.parameters(), *(value for each in state["state"].values() for _, value in sorted(each.items()))]
+def same(a, b):
+    return a.dtype == b.dtype and torch.equal(a, b) if torch.is_tensor(a) else a == b
+"""
+
+
+def test_every_optimizer_of_torch_stands_in_the_table(alone):
+    done = alone("""
+import torch
+print(*(name for name in dir(torch.optim) if isinstance(getattr(torch.optim, name), type) and issubclass(getattr(torch.optim, name), torch.optim.Optimizer)))
+""")
+
+    assert set(done.stdout.split()) - {"Optimizer"} <= set(OPTIMIZERS), done.stderr
+
+
+def test_optimizers_do_what_plain_torch_does(alone):
+    """With one worker: the same bits in parameters and state, whatever is special in the first step."""
+    rows = [(name, options) for name, rows in OPTIMIZERS.items() for options in rows or ()]
+    done = alone(BITWISE + f"""
+for name, options in {rows!r}:
+    if hasattr(torch.optim, name):
+        rate = {{"lr": torch.tensor}} if "lr" in options else {{}}
+        make = lambda parameters: getattr(torch.optim, name)(parameters, **{{**options, **{{key: call(0.01) for key, call in rate.items()}}}})
+        plain, ours = trained(make, False), trained(make, True)
+        print(name, len(plain) == len(ours) and all(map(same, plain, ours)))
+""")
+
+    answers = [line.split() for line in done.stdout.splitlines()]
+    assert done.returncode == 0 and [name for name, _ in answers if name != "Muon"] == [name for name, _ in rows if name != "Muon"], done.stderr
+    assert all(is_same == "True" for _, is_same in answers), answers
+
+
+def test_optimizers_whose_state_cannot_be_given_are_refused(alone):
+    done = alone("""
+import torch
+import muster.torch
+class Odd(torch.optim.SGD):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for each in group["params"]:
+                self.state[each]["history"] = [each.grad]
+model = torch.nn.Linear(2, 1)
+for make in (torch.optim.LBFGS, torch.optim.SparseAdam, Odd):
+    before = [each.detach().clone() for each in model.parameters()]
+    try:
+        muster.torch.Elastic(model, make(model.parameters()))
+    except NotImplementedError as error:
+        print(make.__name__, error)
+    assert all(map(torch.equal, model.parameters(), before)), make
+""")
+
+    assert done.returncode == 0, done.stderr
+    for line, name in zip(done.stdout.splitlines(), ("LBFGS", "SparseAdam", "Odd"), strict=True):
+        assert line.startswith(f"{name} {name} cannot be used in an Elastic") and "such as AdamW" in line, line
+
+
+GAN = """
+import torch, torch.nn as nn
+import muster.torch
+torch.set_num_threads(1)
+torch.manual_seed(int(os.environ.get("RANK", 0)))
+generator, discriminator = nn.Linear(2, 2, dtype=torch.float64), nn.Linear(2, 1, dtype=torch.float64)
+optimizers = [torch.optim.Adam(generator.parameters(), 0.02), torch.optim.ASGD(discriminator.parameters(), 0.05)]
+elastic = muster.torch.Elastic(nn.ModuleList([generator, discriminator]), optimizers)
+real = torch.randn(64, 2, generator=torch.Generator().manual_seed(3), dtype=torch.float64) + 2
+def train(step):
+    noise = torch.randn(64, 2, generator=torch.Generator().manual_seed(step.step), dtype=torch.float64)
+    mine = slice(step.rank, None, step.size)
+    step.weight = len(noise[mine])
+    for each in optimizers: each.zero_grad()
+    (discriminator(generator(noise[mine]).detach()).mean() - discriminator(real[mine]).mean()).backward()
+    optimizers[1].step()
+    optimizers[0].zero_grad()
+    (-discriminator(generator(noise[mine])).mean()).backward()
+    optimizers[0].step()
+def end():
+    say("end", *(each.item() for each in torch.cat([p.detach().flatten() for p in elastic.model.parameters()])))
+"""
+
+
+def test_two_optimizers_train_while_workers_die(job):
+    run = job(GAN + """
+for step in elastic.steps(60):
+    with step:
+        train(step)
+        now = step.step
+    say("step", now)
+    if now == 20 and elastic.task in (0, 1, 2) and is_first:
+        wait_for("go")
+end()
+elastic.close()
+""", 3)
+    run.wait_until(lambda: len(run.pids()) == 3 and run.step() >= 20, "step 20 of all")
+    run.kill(1)
+    run.touch("go")
+
+    summary = run.end()
+
+    results = ends(run)
+    assert len({tuple(words) for words in results.values()}) == 1 and len(results) == 3 and summary["identical"], results
+
+
+def test_an_update_is_undone_when_the_step_runs_again(alone, job):
+    """Operations of the second optimizer come behind the update of the first one. The others do the same without the errors."""
+    others = job(GAN + "for step in elastic.steps(5):\n    with step: train(step)\nend()\nelastic.close()\n", 2)
+    done = alone("def say(*words): print(*words)\n" + GAN + """
+plain, failing = elastic.strategy.all_reduce_weighted, [4, 8]
+calls = 0
+def fail_twice(arrays, weight):
+    global calls
+    calls += 1
+    if calls in failing:
+        raise muster.Aborted("a death")
+    plain(arrays, weight)
+elastic.strategy.all_reduce_weighted = fail_twice
+for step in elastic.steps(5):
+    with step:
+        train(step)
+end()
+elastic.close()
+""")
+    others.end()
+
+    assert done.returncode == 0, done.stderr
+    assert [float(each) for each in done.stdout.split()[1:]] == pytest.approx([float(each) for each in ends(others)[0]], rel=1e-9)
+
+
+def test_what_optimizers_must_be_is_told(alone):
+    done = alone("""
+import torch
+import muster.torch, muster.data
+a, b = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+sgd = lambda *modules: torch.optim.SGD([each for module in modules for each in module.parameters()], 0.1)
+for call in (lambda: muster.torch.Elastic(a, {"sgd": sgd(a)}),
+             lambda: muster.torch.Elastic([a, b], sgd(a)),
+             lambda: muster.torch.Elastic(a, []),
+             lambda: muster.torch.Elastic(a, [sgd(a), sgd(b)]),
+             lambda: muster.torch.Elastic(torch.nn.ModuleList([a, b]), [sgd(a), sgd(a, b)]),
+             lambda: muster.torch.Elastic(torch.nn.ModuleList([a, b]), [sgd(a), sgd(b)], data=muster.data.numbers(4))):
+    try:
+        call()
+    except (TypeError, ValueError) as error:
+        print(type(error).__name__, error)
+optimizer = sgd(a)
+with muster.torch.Elastic(a, optimizer):
+    try:
+        optimizer.step(lambda: None)
+    except TypeError as error:
+        print(type(error).__name__, error)
+""")
+
+    starts = ["TypeError optimizer must be a torch.optim.Optimizer, or a list of them, got dict",
+              "TypeError model must be a torch.nn.Module, got list: put several into",
+              "ValueError optimizer must be a torch.optim.Optimizer, or a list of them, got an empty list",
+              "ValueError parameter 0 of optimizer 1 (SGD), of shape (1, 2), is not one of the model: give",
+              "ValueError parameter 0.weight must have one optimizer, got two (0 and 1 of the list): leave",
+              "ValueError Elastic(data=…) must have one optimizer, got 2: ",
+              "TypeError optimizer.step() must be without a closure"]
+    for line, start in zip(done.stdout.splitlines(), starts, strict=True):
+        assert line.startswith(start), line

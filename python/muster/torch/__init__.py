@@ -6,6 +6,7 @@ import numpy
 import torch
 
 import muster.elastic
+from muster.torch.optimizers import Groups, State, parameters_of
 
 
 def __getattr__(name):
@@ -44,52 +45,68 @@ class Elastic(muster.elastic.Elastic):
     update. extra, data: as in muster.Elastic; what the optimizer keeps beside tensors (the learning rate) is there already.
     seed: torch's generator is seeded by it, the step and the rank at each begin, so that dropout is the same when a
     step runs again.
+
+    optimizer: one, or a list of them, each for its own parameters of the model (a GAN: model =
+    torch.nn.ModuleList([generator, discriminator])). A step has one update of each, in any order. All but the last one
+    are copied first, since operations come behind them: a step that runs again undoes them.
     """
 
     def __init__(self, model, optimizer, *, extra=None, state=None, seed=0, **options):
+        optimizers = _check_optimizers(model, optimizer, options.get("data"))
         _check_whole(model)
         self.model, self.optimizer, self.seed = model, optimizer, seed
         self.weight = 1
-        self._is_averaged = False
-        self._parameters = [each for each in model.parameters() if each.requires_grad]
-        before = {id(value) for value in _tensors_of(optimizer).values()}
-        _make_state(optimizer, self._parameters, before)
+        self._optimizers, self._updated = optimizers, []
+        self._state = State({f"optimizer{i or ''}": each for i, each in enumerate(optimizers)})
         arrays = dict(state or {})
-        for kind, tensors in (("parameter", model.named_parameters()), ("buffer", model.named_buffers()), ("optimizer", _tensors_of(optimizer).items())):
+        kinds = [("parameter.", model.named_parameters()), ("buffer.", model.named_buffers()), ("", self._state.tensors().items())]
+        for kind, tensors in kinds:
             for name, tensor in tensors:
                 if not tensor.is_contiguous() or tensor.device.type != "cpu":
-                    raise ValueError(f"{kind} {name} must be contiguous and on the CPU")
+                    raise ValueError(f"{kind.replace('.', ' ')}{name} must be contiguous and on the CPU")
                 if tensor.numel() > 0:
-                    arrays[f"{kind}.{name}"] = _bytes_of(tensor)
-        super().__init__(arrays, extra={"torch.groups": _Groups(optimizer), **(extra or {})}, **options)
+                    arrays[f"{kind}{name}"] = _bytes_of(tensor)
+        ours = {"torch.groups": Groups(optimizers), "torch.state": self._state}
+        super().__init__(arrays, extra={**ours, **(extra or {})}, **options)
         self._members = _members_of(self)
         self._is_reduced = self._members is not None and isinstance(model, torch.nn.parallel.DistributedDataParallel)
         if self._is_reduced and self._data is not None:
             raise ValueError("Elastic(data=...) cannot be used with DistributedDataParallel: use one of them")
-        self._flat = []
+        self._flat = {each: [] for each in optimizers}
         if not self._is_reduced:
             self._flatten_gradients()
         buffers = [each for each in model.buffers() if each.numel() > 0]
         self._means = [each.view(-1).numpy() for each in buffers if each.dtype in (torch.float32, torch.float64)]
         self._counts = [each.view(-1).numpy() for each in buffers if each.dtype == torch.int64]
-        self._hook = optimizer.register_step_pre_hook(self._before_update)
+        self._hooks = [each.register_step_pre_hook(self._before_update) for each in optimizers]
+        self._hooks += [each.register_step_post_hook(self._after_update) for each in optimizers]
 
     def _flatten_gradients(self):
-        """Gradients of a type lie one after the other: one operation reduces them where they are."""
-        for dtype in dict.fromkeys(each.dtype for each in self._parameters):
-            group = [each for each in self._parameters if each.dtype == dtype]
-            count = sum(each.numel() for each in group)
-            memory = self.strategy.zeros(count + self._room_of_claims(str(dtype).removeprefix("torch.")), _NAMES[dtype])
-            flat = torch.frombuffer(memory, dtype=dtype)
-            at = 0
-            for each in group:
-                each.grad = flat[at:at + each.numel()].view_as(each)
-                at += each.numel()
-            self._flat.append((memory, group, flat))
+        """Gradients of a type and an optimizer lie one after the other: one operation reduces them where they are. Those
+        of no optimizer go with the first one's."""
+        trained = [each for each in self.model.parameters() if each.requires_grad]
+        taken = set()
+        for optimizer in reversed(self._optimizers):
+            own = set(parameters_of(optimizer))
+            parameters = [each for each in trained if each in own] if optimizer is not self._optimizers[0] \
+                else [each for each in trained if each not in taken]
+            taken |= own
+            for dtype in dict.fromkeys(each.dtype for each in parameters):
+                self._flatten(optimizer, dtype, [each for each in parameters if each.dtype == dtype])
 
-    def _gather_gradients(self):
+    def _flatten(self, optimizer, dtype, group):
+        count = sum(each.numel() for each in group)
+        memory = self.strategy.zeros(count + self._room_of_claims(str(dtype).removeprefix("torch.")), _NAMES[dtype])
+        flat = torch.frombuffer(memory, dtype=dtype)
+        at = 0
+        for each in group:
+            each.grad = flat[at:at + each.numel()].view_as(each)
+            at += each.numel()
+        self._flat[optimizer].append((memory, group, flat))
+
+    def _gather_gradients(self, optimizer):
         """zero_grad() may have given them up, or backward made new ones: they come back to their place."""
-        for _, group, flat in self._flat:
+        for _, group, flat in self._flat[optimizer]:
             at = 0
             for each in group:
                 place = flat[at:at + each.numel()].view_as(each)
@@ -100,24 +117,35 @@ class Elastic(muster.elastic.Elastic):
                 each.grad = place
                 at += each.numel()
 
-    def _before_update(self, optimizer, args, kwargs):
+    def _check_update(self, optimizer, args, kwargs):
         if not self._is_begun:
             raise RuntimeError("optimizer.step() must be inside of `with step`")
-        if self._is_averaged:
+        if optimizer in self._updated:
             raise RuntimeError("a second optimizer.step() in one step: its update would be done twice if the step runs again")
+        if len(args) > 1 or kwargs.get("closure") is not None:
+            raise TypeError("optimizer.step() must be without a closure, whose gradients would come behind their mean over the members: "
+                            "call backward() before it")
+
+    def _before_update(self, optimizer, args, kwargs):
+        self._check_update(optimizer, args, kwargs)
         if self._members is not None:
             self._members.check()
         if not self._is_reduced:
-            self._gather_gradients()
+            self._gather_gradients(optimizer)
         if self._means:
             self.strategy.all_reduce(self._means, "mean")
         if self._counts:
             self.strategy.all_reduce(self._counts, "max")
         if self._data is not None:  # last: it moves the place in the data, and an error after it would lose its records
-            self._average_claimed(numpy.asarray(self._flat[0][0]))
+            self._average_claimed(numpy.asarray(self._flat[optimizer][0][0]))
         elif not self._is_reduced:
-            self.strategy.all_reduce_weighted([memory for memory, _, _ in self._flat], self.weight)
-        self._is_averaged = True
+            self.strategy.all_reduce_weighted([memory for memory, _, _ in self._flat[optimizer]], self.weight)
+        self._updated.append(optimizer)
+        if len(self._updated) < len(self._optimizers):
+            self._state.note(optimizer)
+
+    def _after_update(self, optimizer, args, kwargs):
+        self._state.adopt(optimizer)
 
     def rehearse(self, function, times=2):
         """Call function() as if this process were alone; gradients and buffers are then what they were. It does what a
@@ -132,21 +160,26 @@ class Elastic(muster.elastic.Elastic):
         with torch.no_grad():
             for each, value in buffers:
                 each.copy_(value)
-        self.optimizer.zero_grad(set_to_none=False)
+        for each in self._optimizers:
+            each.zero_grad(set_to_none=False)
 
     def begin(self):
+        self._updated = []
+        self._state.forget()
         super().begin()
         if self._members is not None:
             self._members.begin()
-        self._is_averaged = False
         self.weight = 1
         torch.manual_seed((self.seed * 1_000_003 + self.step) * 65_536 + self.rank)
 
     def __exit__(self, kind, value, traceback):
+        if kind is not None and issubclass(kind, muster.Aborted):
+            self._state.undo()
         if self._members is not None and (kind is None or kind is muster.elastic._DataOver):
             try:
                 self._members.end()
             except muster.Aborted as error:
+                self._state.undo()
                 return super().__exit__(type(error), error, traceback)
         elif self._members is not None:
             self._members.drop()
@@ -158,8 +191,33 @@ class Elastic(muster.elastic.Elastic):
             self._members.drop()
 
     def close(self):
-        self._hook.remove()
+        for each in self._hooks:
+            each.remove()
         super().close()
+
+
+def _check_optimizers(model, optimizer, data):
+    """The optimizers as a list: each has parameters of the model, and none of another one's."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}: put several into a torch.nn.ModuleList")
+    optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+    if not optimizers:
+        raise ValueError("optimizer must be a torch.optim.Optimizer, or a list of them, got an empty list")
+    owners, names = {}, {each: name for name, each in model.named_parameters()}
+    for i, each in enumerate(optimizers):
+        if not isinstance(each, torch.optim.Optimizer):
+            raise TypeError(f"optimizer must be a torch.optim.Optimizer, or a list of them, got {type(each).__name__}")
+        for at, parameter in enumerate(parameters_of(each)):
+            if parameter not in names:
+                raise ValueError(f"parameter {at} of optimizer {i} ({type(each).__name__}), of shape {tuple(parameter.shape)}, is not one of "
+                                 "the model: give the modules of all optimizers as one model, torch.nn.ModuleList([…])")
+            if owners.setdefault(parameter, i) != i:
+                raise ValueError(f"parameter {names[parameter]} must have one optimizer, got two ({owners[parameter]} and {i} of the list): "
+                                 "leave it out of one of them")
+    if data is not None and len(optimizers) > 1:
+        raise ValueError(f"Elastic(data=…) must have one optimizer, got {len(optimizers)}: the records of a step are counted with one update; "
+                         "take the share of the data from step.step, step.rank and step.size")
+    return optimizers
 
 
 def _check_whole(model):
@@ -178,49 +236,3 @@ def _members_of(elastic):
     if members is not None:
         members.elastic = elastic
     return members
-
-
-def _tensors_of(optimizer):
-    """The tensors of an optimizer's state, by the place of their parameter and their name."""
-    found = {}
-    at = 0
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            for name, value in sorted(optimizer.state.get(parameter, {}).items()):
-                if torch.is_tensor(value):
-                    found[f"{at}.{name}"] = value
-            at += 1
-    return found
-
-
-def _make_state(optimizer, parameters, before):
-    """Optimizers make their state in their first step: it is made here, by a step without gradients, and undone."""
-    saved = [each.detach().clone() for each in parameters]
-    rates = [dict(group) for group in optimizer.param_groups]
-    for each in parameters:
-        each.grad = torch.zeros_like(each)
-    optimizer.step()
-    with torch.no_grad():
-        for each, value in zip(parameters, saved):
-            each.copy_(value)
-        for name, value in _tensors_of(optimizer).items():
-            if id(value) not in before:
-                value.fill_(1 if name.endswith(".mu_product") else 0)
-    for group, rate in zip(optimizer.param_groups, rates):
-        group.update(rate)
-
-
-class _Groups:
-    """The values that an optimizer keeps beside tensors: learning rates and the like."""
-
-    def __init__(self, optimizer):
-        self.optimizer = optimizer
-
-    def state_dict(self):
-        return [{key: value for key, value in group.items() if key != "params" and isinstance(value, (int, float, bool, tuple))}
-                for group in self.optimizer.param_groups]
-
-    def load_state_dict(self, groups):
-        for group, values in zip(self.optimizer.param_groups, groups):
-            group.update(values)
-
