@@ -173,8 +173,8 @@ struct muster_strategy {
     struct muster_replica_place place;       /* its part in the cluster */
     struct muster_resolver *opened_resolver; /* the program's, or NULL */
     bool is_fixed_size;
-    struct muster_error
-        loss; /* of a fixed size: the first member that is gone; or an operation that was skipped */
+    /* With a fixed size the first member that is gone; or an operation that was skipped. */
+    struct muster_error loss;
     struct muster_error error;
 
     bool has_incarnation; /* the launcher's, until it is freed */
