@@ -268,7 +268,7 @@ def test_a_folder_is_one_of_the_program(client, tmp_path, monkeypatch):
 
 def test_a_timeout_of_0_is_refused_where_there_is_an_answer(client, tmp_path):
     table = client.table("rows", 1)
-    for call in (lambda: client.table("other", 1, timeout=0), lambda: table.push([1], ones(1), timeout=0), lambda: table.pull([1], timeout=0),
+    for call in (lambda: client.table("other", 1, timeout=0), lambda: table.push([1], numpy.ones(1, numpy.float32), timeout=0), lambda: table.pull([1], timeout=0),
                  lambda: client.cut(tmp_path, timeout=0), lambda: client.start("cut", folder=tmp_path, timeout=0)):
         with pytest.raises(ValueError, match="timeout must be more than 0 s, got 0"):
             call()
