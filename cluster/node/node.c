@@ -58,10 +58,10 @@ static enum muster_rc copy_labels(struct muster_node *node,
     const char *job = options->job == NULL ? "" : options->job;
     const char *task_type = options->task_type == NULL ? "worker" : options->task_type;
 
-    if (job[0] == '\0' || strlen(job) >= sizeof(node->job) || strchr(job, '/') != NULL)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "job name \"%.80s\" must have 1 to %zu bytes and no slash", job,
-                                sizeof(node->job) - 1);
+    enum muster_rc rc = muster_job_name_check(job, ret_error);
+
+    if (rc != MUSTER_OK)
+        return rc;
     if (strlen(task_type) >= sizeof(node->member.task_type))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "task type \"%.80s\" is too long", task_type);

@@ -25,6 +25,11 @@ MUSTER_API const char *muster_incarnation_format(const struct muster_incarnation
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_incarnation_parse(
     const char *text, struct muster_incarnation *ret_incarnation);
 
+/** INVALID_ARGUMENT, with the reason, unless a job may have this name: 1 to MUSTER_JOB_NAME_BYTES - 1 bytes of
+ * UTF-8 without control characters, and without '/', which parts the names of the registry's keys. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_job_name_check(const char *name,
+                                                                  struct muster_error *ret_error);
+
 MUSTER_END
 
 #endif

@@ -250,11 +250,9 @@ static enum muster_rc options_check(const struct muster_params_options *options,
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "options->source must have 1 to %u bytes, got %zu",
                                 MUSTER_PARAMS_NAME_BYTES - 1, strlen(options->source));
-    if (options->job != NULL && strlen(options->job) >= MUSTER_JOB_NAME_BYTES)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "options->job must have at most %u bytes, got %zu",
-                                MUSTER_JOB_NAME_BYTES - 1, strlen(options->job));
-    return MUSTER_OK;
+    return options->job != NULL && options->job[0] != '\0'
+               ? muster_job_name_check(options->job, ret_error)
+               : MUSTER_OK;
 }
 
 static bool nowhere_open(struct muster_params *params)

@@ -806,6 +806,8 @@ enum muster_rc muster_publication_open(struct muster_env *env,
     struct muster_publication *publication;
     enum muster_rc rc = muster_publication_name_check(options->name, ret_error);
 
+    if (rc == MUSTER_OK && job[0] != '\0')
+        rc = muster_job_name_check(job, ret_error);
     if (rc == MUSTER_OK && options->history > MUSTER_PUBLICATION_HISTORY_MAX)
         rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                               "history must be at most %u, got %u", MUSTER_PUBLICATION_HISTORY_MAX,

@@ -791,6 +791,8 @@ enum muster_rc muster_reader_open(struct muster_env *env,
     struct muster_reader *reader;
     enum muster_rc rc = muster_publication_name_check(options->name, ret_error);
 
+    if (rc == MUSTER_OK && options->job != NULL && options->job[0] != '\0')
+        rc = muster_job_name_check(options->job, ret_error);
     if (rc != MUSTER_OK)
         return rc;
     reader = muster_mem_alloc_zero(env->mem, 1, sizeof(*reader));

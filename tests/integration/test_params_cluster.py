@@ -258,6 +258,8 @@ class Cluster(ParamsCluster):
                             (("--registry", self.registry, "--job", "j", "--servers", "2", "--reach", "here"), '--reach: "here": the port is missing'),
                             (("--registry", self.registry), "--registry needs --job NAME"),
                             (("--registry", "nowhere", "--job", "j"), "--registry: "),
+                            (("--registry", self.registry, "--job", "a/b"), "--job: a job's name must not have a '/'"),
+                            (("--registry", self.registry, "--job", "x\ny"), "got byte 0x0a behind \"x\""),
                             (("--registry", self.registry, "--job", "j", "--listen", "0.0.0.0:0"), "--reach must say by which HOST:PORT"),
                             (("--registry", self.registry, "--job", "j", "--replicas", "6"), "--replicas: must be at most 5, got")):
             done = subprocess.run([MUSTER, "params", "serve", *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)

@@ -93,7 +93,8 @@ class ExitCodes(unittest.TestCase):
             (["--kill", "worker:1@step=1"], "worker:1"), (["--kill", "0@stp=1"], "stp=1"),
             (["--kill", "0@step=1,chunk=x"], "chunk=x"), (["--kill", "zero@step=1"], "zero"),
             (["--nnodes", "2"], "muster registry"), (["--nnodes", "3:2"], "3:2"), (["--tee", "0:9"], "0:9"),
-            (["--job", "a/b"], "a/b"), (["--json", "/nowhere/x"], "/nowhere/x"), (["--json", "/tmp"], "directory"), (["--registry", "nowhere"], "nowhere"),
+            (["--job", "a/b"], "a/b"), (["--job", "a\tc"], "byte 0x09"), (["--job", "\udcff"], "byte 0xff"),
+            (["--json", "/nowhere/x"], "/nowhere/x"), (["--json", "/tmp"], "directory"), (["--registry", "nowhere"], "nowhere"),
         ):
             done = run(*args, program=["true"])
             self.assertNotEqual(done.returncode, 0, args)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <muster/address.h>
+#include <muster/incarnation.h>
 #include <muster/registry.h>
 
 #include "common/command.h"
@@ -213,6 +214,10 @@ static bool cluster_check(const struct params_seat_settings *settings, int *ret_
         *ret_exit = command_refuse(params_serve_options.command,
                                    "--registry needs --job NAME: servers of one job share its "
                                    "tables");
+        return false;
+    }
+    if (muster_job_name_check(settings->job, &error) != MUSTER_OK) {
+        *ret_exit = command_refuse(params_serve_options.command, "--job: %s", error.text);
         return false;
     }
     if (settings->reach == NULL &&

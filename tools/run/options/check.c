@@ -215,6 +215,7 @@ static bool check_tls(struct run_settings *settings, int *ret_exit)
 static bool read_job(struct run_settings *settings, int *ret_exit)
 {
     const char *job = settings->job;
+    struct muster_error error;
     uint64_t number = muster_rng_next(muster_rng_system());
 
     if (job == NULL) {
@@ -222,9 +223,8 @@ static bool read_job(struct run_settings *settings, int *ret_exit)
                  (unsigned)(number & 0xffffffffu));
         return true;
     }
-    if (job[0] == '\0' || strlen(job) >= sizeof(settings->job_name) || strchr(job, '/') != NULL)
-        return refuse_option(ret_exit, "--job must be 1 to %zu characters without '/', got '%s'",
-                             sizeof(settings->job_name) - 1, job);
+    if (muster_job_name_check(job, &error) != MUSTER_OK)
+        return refuse_option(ret_exit, "--job: %s", error.text);
     snprintf(settings->job_name, sizeof(settings->job_name), "%s", job);
     return true;
 }

@@ -17,10 +17,10 @@ static void names_that_do_not_fit_are_refused(void **state)
     static const struct {
         const char *job, *task_type, *text;
     } rows[] = {
-        {NULL, "worker", "job name \"\" must have 1 to "},
-        {"", "worker", "job name \"\" must have 1 to "},
-        {"a/b", "worker", "job name \"a/b\" must have 1 to "},
-        {LONG_NAME, "worker", "job name \"0123"},
+        {NULL, "worker", "a job's name must have 1 to 63 bytes, got 0"},
+        {"", "worker", "a job's name must have 1 to 63 bytes, got 0"},
+        {"a/b", "worker", "a job's name must not have a '/', got \"a/b\""},
+        {LONG_NAME, "worker", "a job's name must have 1 to 63 bytes, got "},
         {"job", LONG_NAME, "is too long"},
     };
     struct node_stand stand;

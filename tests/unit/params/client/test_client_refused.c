@@ -459,7 +459,7 @@ static void wrong_options_are_refused(void **state)
     job[MUSTER_JOB_NAME_BYTES] = '\0';
     assert_int_equal(muster_params_open(&test.env, &options, params_on_client, &params, &error),
                      MUSTER_INVALID_ARGUMENT);
-    assert_non_null(strstr(error.text, "options->job must have at most"));
+    assert_non_null(strstr(error.text, "a job's name must have 1 to 63 bytes"));
     test_env_close(&test);
 }
 

@@ -612,15 +612,17 @@ static void wrong_options_open_no_publication(void **state)
     static const struct {
         const char *name;
         uint32_t history;
-        const char *text;
-    } rows[] = {{"", 1, "name"},
-                {"a b", 1, "name"},
-                {"weights", MUSTER_PUBLICATION_HISTORY_MAX + 1, "history must be at most"}};
+        const char *text, *job;
+    } rows[] = {{"", 1, "name", NULL},
+                {"a b", 1, "name", NULL},
+                {"weights", 1, "must not have a '/'", "a/b"},
+                {"weights", MUSTER_PUBLICATION_HISTORY_MAX + 1, "history must be at most", NULL}};
     struct publication_stand *stand = *state;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct muster_publication_options options = {.name = rows[i].name,
                                                            .history = rows[i].history,
+                                                           .job = rows[i].job,
                                                            .registry = stand->registry.endpoints};
         struct muster_publication *publication = NULL;
         struct muster_error error;
@@ -631,6 +633,20 @@ static void wrong_options_open_no_publication(void **state)
             fail_msg("%s: %s", rows[i].text, error.text);
         assert_null(publication);
     }
+}
+
+static void a_reader_of_a_job_that_cannot_be_is_not_opened(void **state)
+{
+    struct publication_stand *stand = *state;
+    const struct muster_reader_options options = {
+        .name = PUBLICATION_STAND_NAME, .job = "a\tb", .registry = stand->registry.endpoints};
+    struct muster_reader *reader = NULL;
+    struct muster_error error;
+
+    assert_int_equal(muster_reader_open(stand->env, &options, NULL, &reader, &error),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.text, "got byte 0x09 behind \"a\""));
+    assert_null(reader);
 }
 
 static void reader_without_memory_is_not_opened(void **state)
@@ -674,6 +690,7 @@ int main(void)
         CASE(put_refuses_what_is_no_version),
         CASE(manifest_that_no_message_holds_is_refused),
         CASE(wrong_options_open_no_publication),
+        CASE(a_reader_of_a_job_that_cannot_be_is_not_opened),
         CASE(reader_without_memory_is_not_opened),
         CASE(equal_chunks_are_not_fetched_again),
     };
