@@ -160,6 +160,13 @@ bool muster_file_neighbour_format(const char *path, char ret_neighbour[PATH_MAX]
                     (unsigned)host_digest()) < PATH_MAX;
 }
 
+bool muster_file_is_replaceable(const char *path)
+{
+    struct stat is;
+
+    return lstat(path, &is) != 0 || S_ISREG(is.st_mode);
+}
+
 enum muster_rc muster_file_writer_open(struct muster_file_writer *writer, const char *path)
 {
     bool has_name = muster_file_neighbour_format(path, writer->neighbour);

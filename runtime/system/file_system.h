@@ -30,6 +30,9 @@ struct muster_file_writer {
     uint8_t first[MUSTER_FILE_FIRST_BYTES]; /* enough for a small file */
 };
 
+/** Nothing is there, or a regular file: the writer's rename would put a file in the place of a device, a pipe or a
+ * link. */
+bool muster_file_is_replaceable(const char *path);
 /** Borrows path until the end. After an error nothing is to be undone. */
 MUSTER_MUST_CHECK enum muster_rc muster_file_writer_open(struct muster_file_writer *writer,
                                                          const char *path);

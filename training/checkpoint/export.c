@@ -29,8 +29,14 @@ enum muster_rc muster_checkpoint_export(const struct muster_checkpoint *checkpoi
 {
     struct muster_file_writer file = {.sys = 0};
     char *header;
-    enum muster_rc rc = muster_safetensors_format(checkpoint, &header, ret_error);
+    enum muster_rc rc;
 
+    if (!muster_file_is_replaceable(path))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "%s is a link, a device or the like, which the exported file would "
+                                "replace; give the name of a new file, or of a regular one",
+                                path);
+    rc = muster_safetensors_format(checkpoint, &header, ret_error);
     if (rc != MUSTER_OK)
         return rc;
     rc = muster_file_writer_open(&file, path);

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <muster/env.h>
@@ -246,6 +247,29 @@ static void an_exported_state_is_imported_with_the_same_values(void **state)
     }
 }
 
+static void what_is_not_a_regular_file_is_not_replaced(void **state)
+{
+    struct muster_error error = {.text = ""};
+    struct scene scene;
+    struct stat link, pipe;
+
+    (void)state;
+    scene_open(&scene, careful_mem(), true);
+    assert_int_equal(symlink("/dev/null", scene.path), 0);
+    assert_int_equal(scene_export(&scene, &error), MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.text, "it.safetensors is a link, a device or the like"));
+    assert_int_equal(lstat(scene.path, &link), 0);
+    assert_true(S_ISLNK(link.st_mode));
+    assert_int_equal(unlink(scene.path), 0);
+
+    assert_int_equal(mkfifo(scene.path, 0600), 0);
+    assert_int_equal(scene_export(&scene, &error), MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(lstat(scene.path, &pipe), 0);
+    assert_true(S_ISFIFO(pipe.st_mode));
+    assert_int_equal(unlink(scene.path), 0);
+    checkpoint_stand_close(&scene.stand);
+}
+
 static void the_step_of_an_exported_file_is_taken_and_is_free_once(void **state)
 {
     struct muster_checkpoint_name name;
@@ -391,6 +415,7 @@ int main(void)
         cmocka_unit_test(every_type_has_a_name),
         cmocka_unit_test(a_name_that_the_file_cannot_have_is_refused),
         cmocka_unit_test(an_exported_state_is_imported_with_the_same_values),
+        cmocka_unit_test(what_is_not_a_regular_file_is_not_replaced),
         cmocka_unit_test(the_step_of_an_exported_file_is_taken_and_is_free_once),
         cmocka_unit_test(a_file_that_lies_leaves_nothing_in_the_folder),
         cmocka_unit_test(a_file_shorter_than_a_length_is_refused),
