@@ -2,8 +2,9 @@
 """A muster server as a member of an unmodified TensorFlow's collectives: each fetches the other's buffers (RecvBuf).
 
 The muster server is bin/collective_member, which is told what to do; TensorFlow is this process. A collective that fails is the
-end of TensorFlow's collectives, so each case has a process of its own. Needs tensorflow: tests/tools/install-strangers tensorflow,
-or MUSTER_TENSORFLOW_PYTHON names an interpreter that has it.
+end of TensorFlow's collectives, so each case has a process of its own, forked from one that has imported TensorFlow.
+
+Needs tensorflow: tests/tools/install-strangers tensorflow, or MUSTER_TENSORFLOW_PYTHON names an interpreter that has it.
 """
 import collections
 import concurrent.futures
@@ -314,22 +315,38 @@ CASES = (tensors_go_both_ways, tensorflow_leads_and_we_ask, a_ring_is_passed_on,
          an_abort_of_tensorflow_ends_what_we_wait_for, our_abort_ends_what_tensorflow_waits_for)
 
 
+def run(case):
+    try:
+        case().member.close()
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+    os._exit(0)  # TensorFlow's own end would ask the member, which has gone
+
+
+def run_in_fork(case):
+    """Its exit code; minus the signal that killed it."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(DEADLINE_S)
+        run(case)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
 def main():
-    needs.program("collective_member")
-    python = needs.stranger_python("tensorflow")
-    environment = dict(os.environ, CUDA_VISIBLE_DEVICES="", TF_CPP_MIN_LOG_LEVEL="3")
     for case in CASES:
         for _ in range(RUNS_MAX[case]):
-            code = subprocess.run([python, __file__, case.__name__], env=environment, timeout=DEADLINE_S, check=False).returncode
+            code = run_in_fork(case)
             if code != -signal.SIGSEGV:
                 break
         assert code == 0, f"{case.__name__}: {code}"
         print("passed", case.__name__, flush=True)
-    return 0
 
 
 if len(sys.argv) == 1:
-    sys.exit(main())
+    needs.program("collective_member")
+    python = needs.stranger_python("tensorflow")
+    os.execve(python, [python, __file__, "forks"], dict(os.environ, CUDA_VISIBLE_DEVICES="", TF_CPP_MIN_LOG_LEVEL="3"))
 tf = importlib.import_module("tensorflow")
-next(case for case in CASES if case.__name__ == sys.argv[1])().member.close()
-os._exit(0)  # TensorFlow's own end would ask the member, which has gone
+main()

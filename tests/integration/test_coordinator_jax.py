@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Unmodified JAX processes on `muster coordinator`: keys, barriers, collectives, deaths, rejoining, preemption, the end,
-and the death of the coordinator.
+and the death of the coordinator. They are forks of this process, which has imported JAX.
 
 Needs jax: tests/tools/install-strangers jax, or MUSTER_JAX_PYTHON names an interpreter that has it.
 """
@@ -19,14 +19,18 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import guard
 
 guard.enter()
+import forked
 import interop_roles as roles
 import needs
 
 BUILD = os.environ.get("MUSTER_BINARY_DIR", "build-asan")
 HERE = os.path.dirname(os.path.abspath(__file__))
 TASK = os.path.join(HERE, "..", "programs", "jax_task.py")
-PYTHON = needs.stranger_python("jax")
 DEADLINE_S = 120
+if len(sys.argv) == 1:
+    python = needs.stranger_python("jax")
+    os.execv(python, [python, __file__, "forks"])
+__import__("jax")
 failures = []
 
 
@@ -86,9 +90,11 @@ class Own:
 class Task:
     def __init__(self, coordinator, number, tasks, *words, **environment):
         self.errors = tempfile.TemporaryFile()
-        self.process = subprocess.Popen(
-            [PYTHON, TASK, coordinator.address, str(number), str(tasks), *words], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=self.errors, env=dict(os.environ, **environment))
+        (stdin, self.input), (self.output, stdout) = os.pipe(), os.pipe()
+        self.process = forked.Process(TASK, [coordinator.address, number, tasks, *words], environment,
+                                      [stdin, stdout, self.errors.fileno()])
+        os.close(stdin)
+        os.close(stdout)
         self.rest = b""
         self.lines = []
 
@@ -101,9 +107,9 @@ class Task:
                     self.lines.remove(line)
                     return line[len(word):].strip()
             left = until - time.monotonic()
-            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
+            if left <= 0 or not select.select([self.output], [], [], left)[0]:
                 return None
-            data = os.read(self.process.stdout.fileno(), 65536)
+            data = os.read(self.output, 65536)
             if not data:
                 return None
             *whole, self.rest = (self.rest + data).split(b"\n")
@@ -115,8 +121,7 @@ class Task:
         return [line for line in self.lines if not line.startswith("[Gloo]")]
 
     def go_on(self):
-        self.process.stdin.write(b"\n")
-        self.process.stdin.flush()
+        os.write(self.input, b"\n")
 
     def end(self):
         code = self.process.wait(DEADLINE_S)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Unmodified TensorFlow processes on muster: the coordination service of `muster coordinator` and of `muster server`, and groups
-whose leader is a `muster server`.
+whose leader is a `muster server`. They are forks of this process, which has imported TensorFlow.
 
 Needs tensorflow: tests/tools/install-strangers tensorflow, or MUSTER_TENSORFLOW_PYTHON names an interpreter that has it.
 """
@@ -15,14 +15,18 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import guard
 
 guard.enter()
+import forked
 import interop_roles as roles
 import needs
 
 BUILD = os.environ.get("MUSTER_BINARY_DIR", "build-asan")
 HERE = os.path.dirname(os.path.abspath(__file__))
 TASK = os.path.join(HERE, "..", "programs", "tensorflow_task.py")
-PYTHON = needs.stranger_python("tensorflow")
 DEADLINE_S = 240
+if len(sys.argv) == 1:
+    python = needs.stranger_python("tensorflow")
+    os.execve(python, [python, __file__, "forks"], dict(os.environ, CUDA_VISIBLE_DEVICES="", TF_CPP_MIN_LOG_LEVEL="2"))
+__import__("tensorflow")
 
 
 def free_ports(count):
@@ -46,8 +50,8 @@ def run_job(server, address, leader, tasks=2):
     ports = ",".join(map(str, free_ports(tasks)))
     outputs = [tempfile.TemporaryFile("w+") for _ in range(tasks)]
     errors = [tempfile.TemporaryFile("w+") for _ in range(tasks)]
-    processes = [subprocess.Popen([PYTHON, TASK, str(task), ports, address, leader], stdout=outputs[task],
-                                  stderr=errors[task]) for task in range(tasks)]
+    processes = [forked.Process(TASK, [task, ports, address, leader], {}, [0, outputs[task].fileno(), errors[task].fileno()])
+                 for task in range(tasks)]
     try:
         for process in processes:
             process.wait(DEADLINE_S)
