@@ -261,7 +261,8 @@ static void on_decide(struct muster_task *task)
     next = map_next(registration, alive, count, rank);
     muster_mem_free(server->env->mem, alive);
     if (next == NULL) {
-        muster_params_peers_bury(registration);
+        if (!registration->is_swapping) /* another map may follow, with the deletions */
+            muster_params_peers_bury(registration);
         return;
     }
     if (rank == 0 || registration->is_our_turn || muster_params_followers_have_news(server) ||
