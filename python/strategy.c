@@ -3,8 +3,11 @@
 #include "python/request.h"
 
 #include <muster/micro_batches.h>
+#include <muster/replicas.h>
 #include <muster/strategy_preemption.h>
 #include <muster/strategy_role.h>
+
+#include <stdlib.h>
 
 #define SHORT_BYTES_MAX 65536u /* more bytes than these take longer than getting the GIL back */
 
@@ -159,25 +162,30 @@ static PyObject *strategy_close(PyObject *self, PyObject *unused)
 static bool read_options(PyObject *args, PyObject *keywords,
                          struct muster_strategy_options *ret_options)
 {
-    static const char *const names[] = {"resolver",      "registry",     "job",        "op_timeout",
-                                        "start_timeout", "reproducible", "fixed_size", NULL};
+    static const char *const names[] = {"resolver", "registry", "job", "op_timeout",
+                                        "start_timeout", "reproducible", "fixed_size", "replicas",
+                                        "devices", NULL};
     PyObject *op_timeout = NULL, *start_timeout = NULL;
     int is_reproducible = 0, is_fixed_size = 0;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|$zzzOOpp:Strategy",
-                                     (char **)(uintptr_t)names, &ret_options->resolver,
-                                     &ret_options->registry, &ret_options->job, &op_timeout,
-                                     &start_timeout, &is_reproducible, &is_fixed_size))
+    if (!PyArg_ParseTupleAndKeywords(
+            args, keywords, "|$zzzOOppIz:Strategy", (char **)(uintptr_t)names,
+            &ret_options->resolver, &ret_options->registry, &ret_options->job, &op_timeout,
+            &start_timeout, &is_reproducible, &is_fixed_size, &ret_options->replica_count,
+            &ret_options->devices))
         return false;
     ret_options->is_reproducible = is_reproducible != 0;
     ret_options->is_fixed_size = is_fixed_size != 0;
+    /* The library's choice for a program alone, all devices, is for programs that know replicas. */
+    if (ret_options->devices == NULL && getenv("MUSTER_DEVICES") == NULL)
+        ret_options->devices = "cpu";
     return muster_py_read_seconds(op_timeout, &ret_options->op_timeout_ns) &&
            muster_py_read_seconds(start_timeout, &ret_options->start_timeout_ns);
 }
 
 static PyObject *strategy_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    struct muster_strategy_options options = {.devices = "cpu"}; /* no calls of replicas here */
+    struct muster_strategy_options options = {.resolver = NULL};
     struct muster_py_strategy *self;
     struct muster_error error;
     enum muster_rc rc;
@@ -247,6 +255,9 @@ NUMBER(view, muster_strategy_epoch(strategy))
 NUMBER(task, muster_strategy_task_index(strategy))
 NUMBER(contributors, muster_strategy_contributors(strategy))
 NUMBER(total_weight, muster_strategy_result(strategy)->total_weight)
+NUMBER(replicas_local, muster_replicas_local(strategy))
+NUMBER(replicas_first, muster_replicas_first(strategy))
+NUMBER(replicas_total, muster_strategy_num_replicas_in_sync(strategy))
 
 /* As torch.distributed says it: -1 is nobody's place. */
 static PyObject *strategy_get_rank(PyObject *self, void *unused)
@@ -405,6 +416,15 @@ static PyMethodDef strategy_methods[] = {
      "Request for it. kind is the name of the blocking call; arrays that are reduced in place are "
      "its output; rank is the root, or the other member of a message. The arrays must not be used "
      "until the request is done. commit is refused until it has been waited for."},
+    {"_replicas_all_reduce", FAST(muster_py_strategy_replicas_all_reduce),
+     METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"_replicas_reduce", FAST(muster_py_strategy_replicas_reduce), METH_FASTCALL | METH_KEYWORDS,
+     NULL},
+    {"_replicas_gather", FAST(muster_py_strategy_replicas_gather), METH_FASTCALL | METH_KEYWORDS,
+     NULL},
+    {"_replicas_mirror", FAST(muster_py_strategy_replicas_mirror), METH_FASTCALL | METH_KEYWORDS,
+     NULL},
+    {"_replicas_gpu", FAST(muster_py_strategy_replicas_gpu), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"poll", muster_py_strategy_poll, METH_NOARGS,
      "poll()\n--\n\nComplete the requests that are done, and return how many are not."},
     {"barrier", muster_py_strategy_barrier, METH_NOARGS,
@@ -451,6 +471,9 @@ static PyGetSetDef strategy_attributes[] = {
      "Members that contributed to the last operation.", NULL},
     {"total_weight", strategy_get_total_weight, NULL,
      "The sum of all weights of the last weighted mean.", NULL},
+    {"_replicas_local", strategy_get_replicas_local, NULL, NULL, NULL},
+    {"_replicas_first", strategy_get_replicas_first, NULL, NULL, NULL},
+    {"_replicas_total", strategy_get_replicas_total, NULL, NULL, NULL},
     {"digest", strategy_get_digest, NULL,
      "16 hexadecimal digits of the hash of all registered arrays.", NULL},
     {"preempted", strategy_get_preempted, NULL,

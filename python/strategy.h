@@ -1,4 +1,4 @@
-/* The type muster._muster.Strategy, for its files: strategy.c, operations.c, exchange.c, step.c, memory.c. */
+/* The type muster._muster.Strategy, for its files: strategy.c, operations.c, exchange.c, step.c, memory.c, replicas.c. */
 #ifndef MUSTER_PYTHON_STRATEGY_H
 #define MUSTER_PYTHON_STRATEGY_H
 
@@ -119,6 +119,12 @@ bool muster_py_add_micro_batches(PyObject *module);
 /* request.c */
 MUSTER_PY_METHOD(start);
 MUSTER_PY_METHOD_OF_NOTHING(poll);
+/* replicas.c; python/muster/replicas.py calls them */
+MUSTER_PY_METHOD(replicas_all_reduce);
+MUSTER_PY_METHOD(replicas_reduce);
+MUSTER_PY_METHOD(replicas_gather);
+MUSTER_PY_METHOD(replicas_mirror);
+MUSTER_PY_METHOD(replicas_gpu);
 /* memory.c */
 MUSTER_PY_METHOD(zeros);
 /* step.c */

@@ -51,6 +51,8 @@ def __getattr__(name):
     if name == "Elastic":
         from muster.elastic import Elastic
         return Elastic
+    if name in ("Replica", "Replicas"):
+        return getattr(importlib.import_module("muster.replicas"), name)
     if name in ("data", "params", "publication"):
         return importlib.import_module(f"muster.{name}")
     raise AttributeError(f"module 'muster' has no attribute {name!r}")
@@ -66,6 +68,13 @@ class Strategy(_muster.Strategy):
     As a context it closes itself; an exception inside counts as a failure of this member, which `muster run` starts
     again, while the others go on.
     """
+
+    @property
+    def replicas(self):
+        """The copies of the model that this member computes side by side, muster.Replicas: as many as `replicas=` says, or
+        MUSTER_REPLICAS; or with devices="all", "0,2" or MUSTER_DEVICES one for each of these GPUs; otherwise one."""
+        from muster.replicas import Replicas
+        return Replicas(self)
 
     def __enter__(self):
         return self

@@ -14,6 +14,7 @@ What the package has, in the words of its docstrings; `tests/python/reference.py
 """
 C_CLASSES = {"muster.Strategy": ("Strategy", "Split", "MicroBatches", "Tensor", "Request")}
 FILES = [  # module, file, names
+    ("muster.Replicas", "replicas.py", ("Replicas", "Replica")),
     ("muster.Elastic", "elastic.py", ("Elastic",)),
     ("muster.data", "data.py", ("Dataset", "lines", "csv", "fixed", "tfrecord", "numbers")),
     ("muster.torch", "torch/__init__.py", ("Elastic",)),

@@ -64,10 +64,17 @@ def test_the_grid_of_the_page_averages_by_columns(job):
         f"row {rank} of 2 [1. 1. 1. 2. 2. 2.]" for rank in (0, 0, 1, 1)]
 
 
+def test_the_replicas_of_the_page_train(job):
+    run = job(blocks(PAGE, "python")[9], 2, prelude="")
+
+    run.end()
+    assert "weights [1. 2. 3. 4.]" in run.text()
+
+
 def test_the_micro_batches_of_the_page_have_the_same_bits(job):
     lines = []
     for n in (1, 3):
-        run = job(blocks(PAGE, "python")[9], n, prelude="")
+        run = job(blocks(PAGE, "python")[10], n, prelude="")
         run.end()
         lines += [line[line.index("weights"):] for line in run.text().splitlines() if "weights [" in line]
 
