@@ -43,11 +43,23 @@ bool muster_py_read_reduction(PyObject *value, enum muster_reduction *ret_reduct
 bool muster_py_dtype_of_name(const char *name, enum muster_dtype *ret_dtype);
 bool muster_py_read_dtype(PyObject *value, enum muster_dtype *ret_dtype);
 
-/* --- Tensors: buffers of other objects --- */
+/* --- Classes --- */
+
+/** Entries of the tables of a class: a method with METH_FASTCALL | METH_KEYWORDS, and a slot. */
+#define MUSTER_PY_FUNCTION(function) ((PyCFunction)(void (*)(void))(function))
+#define MUSTER_PY_SLOT(function)     ((void *)(uintptr_t)(function))
+/** The PyType_Spec of a class. may: Py_TPFLAGS_BASETYPE, or Py_TPFLAGS_DISALLOW_INSTANTIATION. */
+#define MUSTER_PY_SPEC(name_, object, may, slots_)                                                 \
+    {                                                                                              \
+        .name = (name_), .basicsize = sizeof(object), .flags = Py_TPFLAGS_DEFAULT | (may),         \
+        .slots = (slots_)                                                                          \
+    }
 
 /** Add the class of spec to the module, under the last part of its name. ret_type: gets a reference that the process
  * keeps; or NULL. False: an exception is set. */
 bool muster_py_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **ret_type);
+
+/* --- Tensors: buffers of other objects --- */
 
 /** The object has the buffer protocol. */
 bool muster_py_check_array(PyObject *object);

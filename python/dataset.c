@@ -432,15 +432,13 @@ static PyObject *dataset_get_claims(PyObject *self, void *unused)
 
 /* --- The type --- */
 
-#define SLOT(function) ((void *)(uintptr_t)(function))
-
 static PyMethodDef dataset_methods[] = {
     {"next", dataset_next, METH_NOARGS,
      "next()\n--\n\n(records, numbers, epoch) of the next batch; None after the last epoch."},
-    {"next_share", (PyCFunction)(uintptr_t)dataset_next_share, METH_FASTCALL | METH_KEYWORDS,
+    {"next_share", MUSTER_PY_FUNCTION(dataset_next_share), METH_FASTCALL | METH_KEYWORDS,
      "next_share(rank, size)\n--\n\nThe part of a member in the next step; None after the last "
      "epoch. The position does not move."},
-    {"next_shares", (PyCFunction)(uintptr_t)dataset_next_shares, METH_FASTCALL | METH_KEYWORDS,
+    {"next_shares", MUSTER_PY_FUNCTION(dataset_next_shares), METH_FASTCALL | METH_KEYWORDS,
      "next_shares(first, count, total)\n--\n\nA list of these shares of the next step, which has "
      "total shares; None after the last epoch. The position does not move."},
     {"complete_step", dataset_complete_step, METH_NOARGS,
@@ -461,21 +459,17 @@ static PyGetSetDef dataset_attributes[] = {
 };
 
 static PyType_Slot dataset_slots[] = {
-    {Py_tp_new, SLOT(dataset_new)},
-    {Py_tp_dealloc, SLOT(dataset_dealloc)},
+    {Py_tp_new, MUSTER_PY_SLOT(dataset_new)},
+    {Py_tp_dealloc, MUSTER_PY_SLOT(dataset_dealloc)},
     {Py_tp_methods, dataset_methods},
     {Py_tp_getset, dataset_attributes},
-    {Py_sq_length, SLOT(dataset_length)},
-    {Py_tp_doc, SLOT("Records of files; see muster.data.")},
+    {Py_sq_length, MUSTER_PY_SLOT(dataset_length)},
+    {Py_tp_doc, MUSTER_PY_SLOT("Records of files; see muster.data.")},
     {0, NULL},
 };
 
-static PyType_Spec dataset_spec = {
-    .name = "muster._muster.Dataset",
-    .basicsize = sizeof(struct dataset_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .slots = dataset_slots,
-};
+static PyType_Spec dataset_spec = MUSTER_PY_SPEC("muster._muster.Dataset", struct dataset_object,
+                                                 Py_TPFLAGS_BASETYPE, dataset_slots);
 
 bool muster_py_add_dataset(PyObject *module)
 {

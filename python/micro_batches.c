@@ -263,17 +263,14 @@ static PyObject *micro_get_dtype(PyObject *self, void *unused)
 
 /* --- The type --- */
 
-#define FAST(function) ((PyCFunction)(void (*)(void))(function))
-#define SLOT(function) ((void *)(uintptr_t)(function))
-
 static PyMethodDef micro_methods[] = {
     {"begin", micro_begin, METH_NOARGS,
      "begin()\n--\n\nThe slots of this member in the step that strategy.begin has begun: a range, "
      "which may be empty."},
-    {"put", FAST(micro_put), METH_FASTCALL | METH_KEYWORDS,
+    {"put", MUSTER_PY_FUNCTION(micro_put), METH_FASTCALL | METH_KEYWORDS,
      "put(arrays)\n--\n\nThe tensor of the next slot of begin's range: an array, or a list of "
      "arrays that lie one after the other in it. They are copied. Returns the slot."},
-    {"sum", FAST(micro_sum), METH_FASTCALL | METH_KEYWORDS,
+    {"sum", MUSTER_PY_FUNCTION(micro_sum), METH_FASTCALL | METH_KEYWORDS,
      "sum(arrays)\n--\n\nWrite the sum of all slots of all members into an array, or a list of "
      "them, when all slots of this member are put. After Aborted the step runs again: call "
      "strategy.begin, and put all slots of the new range."},
@@ -288,23 +285,20 @@ static PyGetSetDef micro_attributes[] = {
 };
 
 static PyType_Slot micro_slots[] = {
-    {Py_tp_dealloc, SLOT(micro_dealloc)},
+    {Py_tp_dealloc, MUSTER_PY_SLOT(micro_dealloc)},
     {Py_tp_methods, micro_methods},
     {Py_tp_getset, micro_attributes},
     {Py_tp_doc,
-     SLOT("Steps of a fixed number of slots, which the members share out: "
-          "strategy.micro_batches. The sum of the slots' tensors has the same bits whatever the "
-          "number of members, so that a job with deaths ends as one without. Everything that a "
-          "tensor depends on must follow from the step and the slot. Arrays are in host memory.")},
+     MUSTER_PY_SLOT(
+         "Steps of a fixed number of slots, which the members share out: "
+         "strategy.micro_batches. The sum of the slots' tensors has the same bits whatever the "
+         "number of members, so that a job with deaths ends as one without. Everything that a "
+         "tensor depends on must follow from the step and the slot. Arrays are in host memory.")},
     {0, NULL},
 };
 
-static PyType_Spec micro_spec = {
-    .name = "muster.MicroBatches",
-    .basicsize = sizeof(struct micro_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = micro_slots,
-};
+static PyType_Spec micro_spec = MUSTER_PY_SPEC("muster.MicroBatches", struct micro_object,
+                                               Py_TPFLAGS_DISALLOW_INSTANTIATION, micro_slots);
 
 bool muster_py_add_micro_batches(PyObject *module)
 {

@@ -295,8 +295,6 @@ static PyObject *request_get_kind(PyObject *self, void *unused)
 
 /* --- The type --- */
 
-#define SLOT(function) ((void *)(uintptr_t)(function))
-
 static PyMethodDef request_methods[] = {
     {"wait", request_wait, METH_NOARGS,
      "wait()\n--\n\nWait until it has ended; raises what the blocking call would raise."},
@@ -314,20 +312,18 @@ static PyGetSetDef request_attributes[] = {
 };
 
 static PyType_Slot request_slots[] = {
-    {Py_tp_dealloc, SLOT(request_dealloc)},
+    {Py_tp_dealloc, MUSTER_PY_SLOT(request_dealloc)},
     {Py_tp_methods, request_methods},
     {Py_tp_getset, request_attributes},
     {Py_tp_doc,
-     SLOT("An operation that was started: see muster.params.Table.start and Client.start.")},
+     MUSTER_PY_SLOT(
+         "An operation that was started: see muster.params.Table.start and Client.start.")},
     {0, NULL},
 };
 
-static PyType_Spec request_spec = {
-    .name = "muster._muster.ParamsRequest",
-    .basicsize = sizeof(struct muster_py_params_request),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = request_slots,
-};
+static PyType_Spec request_spec =
+    MUSTER_PY_SPEC("muster._muster.ParamsRequest", struct muster_py_params_request,
+                   Py_TPFLAGS_DISALLOW_INSTANTIATION, request_slots);
 
 bool muster_py_add_params_request(PyObject *module)
 {

@@ -476,30 +476,27 @@ PyObject *muster_py_params_table(PyObject *self, PyObject *args, PyObject *keywo
 
 /* --- The type --- */
 
-#define FAST(function) ((PyCFunction)(void (*)(void))(function))
-#define SLOT(function) ((void *)(uintptr_t)(function))
-
 static PyMethodDef table_methods[] = {
-    {"push", FAST(table_push), METH_FASTCALL | METH_KEYWORDS,
+    {"push", MUSTER_PY_FUNCTION(table_push), METH_FASTCALL | METH_KEYWORDS,
      "push(keys, values, timeout=30)\n--\n\nGive gradients or values to rows: applied exactly "
      "once, "
      "also when a server dies."},
-    {"pull", FAST(table_pull), METH_FASTCALL | METH_KEYWORDS,
+    {"pull", MUSTER_PY_FUNCTION(table_pull), METH_FASTCALL | METH_KEYWORDS,
      "pull(keys, values, min_clock=0, timeout=30)\n--\n\nFetch rows into values, once all sources "
      "have completed min_clock steps."},
-    {"push_pull", FAST(table_push_pull), METH_FASTCALL | METH_KEYWORDS,
+    {"push_pull", MUSTER_PY_FUNCTION(table_push_pull), METH_FASTCALL | METH_KEYWORDS,
      "push_pull(keys, values, answer, timeout=30)\n--\n\nPush, and get the rows as they are after "
      "the push; answer may be values."},
-    {"peek", FAST(table_peek), METH_FASTCALL | METH_KEYWORDS,
+    {"peek", MUSTER_PY_FUNCTION(table_peek), METH_FASTCALL | METH_KEYWORDS,
      "peek(keys, values)\n--\n\nRead rows of a server of this host from its memory, without a "
      "message. False: pull them."},
-    {"push_range", FAST(table_push_range), METH_FASTCALL | METH_KEYWORDS,
+    {"push_range", MUSTER_PY_FUNCTION(table_push_range), METH_FASTCALL | METH_KEYWORDS,
      "push_range(values, offset=0, timeout=30)\n--\n\nPush to the elements of a tensor from offset "
      "on: whole blocks."},
-    {"pull_range", FAST(table_pull_range), METH_FASTCALL | METH_KEYWORDS,
+    {"pull_range", MUSTER_PY_FUNCTION(table_pull_range), METH_FASTCALL | METH_KEYWORDS,
      "pull_range(values, offset=0, min_clock=0, timeout=30)\n--\n\nFetch elements of a tensor from "
      "offset on."},
-    {"start", FAST(table_start), METH_FASTCALL | METH_KEYWORDS,
+    {"start", MUSTER_PY_FUNCTION(table_start), METH_FASTCALL | METH_KEYWORDS,
      "start(kind, keys, values, answer=None, offset=0, min_clock=0, timeout=30)\n--\n\nStart an "
      "operation, and return a ParamsRequest for it; keys is None for a range."},
     {NULL, NULL, 0, NULL},
@@ -515,19 +512,15 @@ static PyGetSetDef table_attributes[] = {
 };
 
 static PyType_Slot table_slots[] = {
-    {Py_tp_dealloc, SLOT(table_dealloc)},
+    {Py_tp_dealloc, MUSTER_PY_SLOT(table_dealloc)},
     {Py_tp_methods, table_methods},
     {Py_tp_getset, table_attributes},
-    {Py_tp_doc, SLOT("Rows or a tensor of a client: see muster.params.Table.")},
+    {Py_tp_doc, MUSTER_PY_SLOT("Rows or a tensor of a client: see muster.params.Table.")},
     {0, NULL},
 };
 
-static PyType_Spec table_spec = {
-    .name = "muster._muster.ParamsTable",
-    .basicsize = sizeof(struct table_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = table_slots,
-};
+static PyType_Spec table_spec = MUSTER_PY_SPEC("muster._muster.ParamsTable", struct table_object,
+                                               Py_TPFLAGS_DISALLOW_INSTANTIATION, table_slots);
 
 bool muster_py_add_params_table(PyObject *module)
 {

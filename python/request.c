@@ -280,8 +280,6 @@ static PyObject *request_get_contributors(PyObject *self, void *unused)
 
 /* --- The type --- */
 
-#define SLOT(function) ((void *)(uintptr_t)(function))
-
 static PyMethodDef request_methods[] = {
     {"wait", request_wait, METH_NOARGS,
      "wait()\n--\n\nWait until it has ended; raises what the blocking call would raise."},
@@ -300,20 +298,17 @@ static PyGetSetDef request_attributes[] = {
 };
 
 static PyType_Slot request_slots[] = {
-    {Py_tp_dealloc, SLOT(request_dealloc)},
+    {Py_tp_dealloc, MUSTER_PY_SLOT(request_dealloc)},
     {Py_tp_methods, request_methods},
     {Py_tp_getset, request_attributes},
-    {Py_tp_doc, SLOT("An operation that was started: strategy.start. Its arrays must not be used "
-                     "until it is done.")},
+    {Py_tp_doc,
+     MUSTER_PY_SLOT("An operation that was started: strategy.start. Its arrays must not be used "
+                    "until it is done.")},
     {0, NULL},
 };
 
-static PyType_Spec request_spec = {
-    .name = "muster.Request",
-    .basicsize = sizeof(struct request_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = request_slots,
-};
+static PyType_Spec request_spec = MUSTER_PY_SPEC("muster.Request", struct request_object,
+                                                 Py_TPFLAGS_DISALLOW_INSTANTIATION, request_slots);
 
 bool muster_py_add_request(PyObject *module)
 {

@@ -186,11 +186,9 @@ static PyObject *split_get_strategy(PyObject *self, void *unused)
 
 /* --- The type --- */
 
-#define FAST(function) ((PyCFunction)(void (*)(void))(function))
-#define SLOT(function) ((void *)(uintptr_t)(function))
 #define METHOD(name, arguments, text)                                                              \
     {                                                                                              \
-#name, FAST(muster_py_strategy_##name), METH_FASTCALL | METH_KEYWORDS,                     \
+#name, MUSTER_PY_FUNCTION(muster_py_strategy_##name), METH_FASTCALL | METH_KEYWORDS,       \
             #name "(" arguments ")\n--\n\n" text                                                   \
     }
 
@@ -238,24 +236,21 @@ static PyGetSetDef split_attributes[] = {
 };
 
 static PyType_Slot split_slots[] = {
-    {Py_tp_dealloc, SLOT(split_dealloc)},
+    {Py_tp_dealloc, MUSTER_PY_SLOT(split_dealloc)},
     {Py_tp_methods, split_methods},
     {Py_tp_getset, split_attributes},
     {Py_tp_doc,
-     SLOT("Groups of the members by the colors of their tasks: strategy.split. Each method is that "
-          "of the strategy among the members of this one's group; ranks, roots and parts are "
-          "counted there, and errors are the same. Groups do not wait for each other. A group goes "
-          "on without its dead; a member that comes back has the color of its task. Without a "
-          "group every operation raises FailedPrecondition. It ends with the strategy's close.")},
+     MUSTER_PY_SLOT(
+         "Groups of the members by the colors of their tasks: strategy.split. Each method is that "
+         "of the strategy among the members of this one's group; ranks, roots and parts are "
+         "counted there, and errors are the same. Groups do not wait for each other. A group goes "
+         "on without its dead; a member that comes back has the color of its task. Without a "
+         "group every operation raises FailedPrecondition. It ends with the strategy's close.")},
     {0, NULL},
 };
 
-static PyType_Spec split_spec = {
-    .name = "muster.Split",
-    .basicsize = sizeof(struct split_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = split_slots,
-};
+static PyType_Spec split_spec = MUSTER_PY_SPEC("muster.Split", struct split_object,
+                                               Py_TPFLAGS_DISALLOW_INSTANTIATION, split_slots);
 
 bool muster_py_add_split(PyObject *module)
 {

@@ -332,124 +332,129 @@ static PyObject *strategy_get_closed(PyObject *self, void *unused)
 
 /* --- The type --- */
 
-#define FAST(function) ((PyCFunction)(void (*)(void))(function))
-#define SLOT(function) ((void *)(uintptr_t)(function))
-
 static PyMethodDef strategy_methods[] = {
-    {"register", FAST(muster_py_strategy_register), METH_FASTCALL | METH_KEYWORDS,
+    {"register", MUSTER_PY_FUNCTION(muster_py_strategy_register), METH_FASTCALL | METH_KEYWORDS,
      "register(name, tensor, dtype=None)\n--\n\nName an array that is part of the training state, "
      "before the first begin."},
-    {"set_stream", FAST(muster_py_strategy_set_stream), METH_FASTCALL | METH_KEYWORDS,
+    {"set_stream", MUSTER_PY_FUNCTION(muster_py_strategy_set_stream), METH_FASTCALL | METH_KEYWORDS,
      "set_stream(stream)\n--\n\nThe CUDA stream (torch.cuda.current_stream().cuda_stream; None: "
      "the "
      "default one) whose work comes before calls on arrays in device memory, and belongs to the "
      "state at commit."},
-    {"register_blob", FAST(muster_py_strategy_register_blob), METH_FASTCALL | METH_KEYWORDS,
+    {"register_blob", MUSTER_PY_FUNCTION(muster_py_strategy_register_blob),
+     METH_FASTCALL | METH_KEYWORDS,
      "register_blob(name)\n--\n\nName bytes that are part of the training state and whose number "
      "may change, before the first begin."},
-    {"set_blob", FAST(muster_py_strategy_set_blob), METH_FASTCALL | METH_KEYWORDS,
+    {"set_blob", MUSTER_PY_FUNCTION(muster_py_strategy_set_blob), METH_FASTCALL | METH_KEYWORDS,
      "set_blob(name, value)\n--\n\nThe blob's bytes from commit on; before the first begin, its "
      "initial ones."},
-    {"blob", FAST(muster_py_strategy_blob), METH_FASTCALL | METH_KEYWORDS,
+    {"blob", MUSTER_PY_FUNCTION(muster_py_strategy_blob), METH_FASTCALL | METH_KEYWORDS,
      "blob(name)\n--\n\nThe blob's bytes as of the last commit, or as begin has brought them."},
-    {"zeros", FAST(muster_py_strategy_zeros), METH_FASTCALL | METH_KEYWORDS,
+    {"zeros", MUSTER_PY_FUNCTION(muster_py_strategy_zeros), METH_FASTCALL | METH_KEYWORDS,
      "zeros(count, dtype='f32')\n--\n\nA Tensor that the other processes of the host map: "
      "operations on it copy nothing."},
     {"begin", muster_py_strategy_begin, METH_NOARGS,
      "begin()\n--\n\nBegin the next step, and return its number: waits for the others, and in a "
      "joiner for their state."},
-    {"all_reduce", FAST(muster_py_strategy_all_reduce), METH_FASTCALL | METH_KEYWORDS,
+    {"all_reduce", MUSTER_PY_FUNCTION(muster_py_strategy_all_reduce), METH_FASTCALL | METH_KEYWORDS,
      "all_reduce(tensors, op='sum', dtype=None, timeout=None, bytes_per_pack=0)\n--\n\n"
      "Reduce an array, or each of a list of them, over all members, in place."},
-    {"all_reduce_weighted", FAST(muster_py_strategy_all_reduce_weighted),
+    {"all_reduce_weighted", MUSTER_PY_FUNCTION(muster_py_strategy_all_reduce_weighted),
      METH_FASTCALL | METH_KEYWORDS,
      "all_reduce_weighted(tensors, weight, dtype=None)\n--\n\nThe mean by weight (this member's "
      "examples, for one), in place."},
-    {"broadcast", FAST(muster_py_strategy_broadcast), METH_FASTCALL | METH_KEYWORDS,
+    {"broadcast", MUSTER_PY_FUNCTION(muster_py_strategy_broadcast), METH_FASTCALL | METH_KEYWORDS,
      "broadcast(tensor, root=0, dtype=None)\n--\n\nThe array of rank root to all."},
-    {"reduce", FAST(muster_py_strategy_reduce), METH_FASTCALL | METH_KEYWORDS,
+    {"reduce", MUSTER_PY_FUNCTION(muster_py_strategy_reduce), METH_FASTCALL | METH_KEYWORDS,
      "reduce(tensor, op='sum', root=0, dtype=None)\n--\n\nThe reduction of all members' arrays in "
      "that of rank root."},
-    {"all_gather", FAST(muster_py_strategy_all_gather), METH_FASTCALL | METH_KEYWORDS,
+    {"all_gather", MUSTER_PY_FUNCTION(muster_py_strategy_all_gather), METH_FASTCALL | METH_KEYWORDS,
      "all_gather(input, output, dtype=None)\n--\n\nPart r of output is rank r's input."},
-    {"all_to_all", FAST(muster_py_strategy_all_to_all), METH_FASTCALL | METH_KEYWORDS,
+    {"all_to_all", MUSTER_PY_FUNCTION(muster_py_strategy_all_to_all), METH_FASTCALL | METH_KEYWORDS,
      "all_to_all(input, output, dtype=None)\n--\n\nPart s of rank r's output is part r of rank s's "
      "input."},
-    {"reduce_scatter", FAST(muster_py_strategy_reduce_scatter), METH_FASTCALL | METH_KEYWORDS,
+    {"reduce_scatter", MUSTER_PY_FUNCTION(muster_py_strategy_reduce_scatter),
+     METH_FASTCALL | METH_KEYWORDS,
      "reduce_scatter(input, output, op='sum', counts=None, dtype=None)\n--\n\nRank r's output is "
      "part r of the reduction of all inputs. counts: the elements of each part, where they differ; "
      "the same on all members."},
-    {"gather", FAST(muster_py_strategy_gather), METH_FASTCALL | METH_KEYWORDS,
+    {"gather", MUSTER_PY_FUNCTION(muster_py_strategy_gather), METH_FASTCALL | METH_KEYWORDS,
      "gather(input, output, root=0, dtype=None)\n--\n\nPart r of the root's output is rank r's "
      "input. output may be None on the others."},
-    {"scatter", FAST(muster_py_strategy_scatter), METH_FASTCALL | METH_KEYWORDS,
+    {"scatter", MUSTER_PY_FUNCTION(muster_py_strategy_scatter), METH_FASTCALL | METH_KEYWORDS,
      "scatter(input, output, root=0, dtype=None)\n--\n\nRank r's output is part r of the root's "
      "input. input may be None on the others."},
-    {"all_gather_uneven", FAST(muster_py_strategy_all_gather_uneven), METH_FASTCALL | METH_KEYWORDS,
+    {"all_gather_uneven", MUSTER_PY_FUNCTION(muster_py_strategy_all_gather_uneven),
+     METH_FASTCALL | METH_KEYWORDS,
      "all_gather_uneven(input, output, counts, dtype=None)\n--\n\nPart r of output, of counts[r] "
      "elements, is rank r's input."},
-    {"all_to_all_uneven", FAST(muster_py_strategy_all_to_all_uneven), METH_FASTCALL | METH_KEYWORDS,
+    {"all_to_all_uneven", MUSTER_PY_FUNCTION(muster_py_strategy_all_to_all_uneven),
+     METH_FASTCALL | METH_KEYWORDS,
      "all_to_all_uneven(input, output, input_counts, output_counts, dtype=None)\n--\n\nall_to_all "
      "with parts of different length: input_counts[r] of rank s is output_counts[s] of rank r."},
-    {"send", FAST(muster_py_strategy_send), METH_FASTCALL | METH_KEYWORDS,
+    {"send", MUSTER_PY_FUNCTION(muster_py_strategy_send), METH_FASTCALL | METH_KEYWORDS,
      "send(tensor, rank, dtype=None)\n--\n\nReturns when that rank has received it. Two members "
      "that send to each other use exchange."},
-    {"receive", FAST(muster_py_strategy_receive), METH_FASTCALL | METH_KEYWORDS,
+    {"receive", MUSTER_PY_FUNCTION(muster_py_strategy_receive), METH_FASTCALL | METH_KEYWORDS,
      "receive(tensor, rank, dtype=None)\n--\n\nThe next array that rank sends to this member."},
-    {"exchange", FAST(muster_py_strategy_exchange), METH_FASTCALL | METH_KEYWORDS,
+    {"exchange", MUSTER_PY_FUNCTION(muster_py_strategy_exchange), METH_FASTCALL | METH_KEYWORDS,
      "exchange(output, to, input, source, dtype=None)\n--\n\nSend output to rank to and receive "
      "input from rank source, both at once. None: nobody."},
-    {"split", FAST(muster_py_strategy_split), METH_FASTCALL | METH_KEYWORDS,
+    {"split", MUSTER_PY_FUNCTION(muster_py_strategy_split), METH_FASTCALL | METH_KEYWORDS,
      "split(colors)\n--\n\nA Split: groups of those members whose tasks have one color, for all of "
      "this strategy's life. colors: a list with the color of each task (a number; None: this task "
      "has no group), or a dictionary whose keys are indices of tasks, or pairs (task type, index). "
      "All members make the same splits, at most 16, in the same order; also after the first begin, "
      "and then a program that is started again makes them all before it calls an operation on "
      "one."},
-    {"micro_batches", FAST(muster_py_strategy_micro_batches), METH_FASTCALL | METH_KEYWORDS,
+    {"micro_batches", MUSTER_PY_FUNCTION(muster_py_strategy_micro_batches),
+     METH_FASTCALL | METH_KEYWORDS,
      "micro_batches(slots, elements, dtype='f32')\n--\n\nMicroBatches: divide each step into so "
      "many slots, at most 65,536, of one tensor of so many elements each. Once, before the first "
      "begin, alike on all members."},
-    {"start", FAST(muster_py_strategy_start), METH_FASTCALL | METH_KEYWORDS,
+    {"start", MUSTER_PY_FUNCTION(muster_py_strategy_start), METH_FASTCALL | METH_KEYWORDS,
      "start(kind, input=None, output=None, op='sum', rank=0, weight=0, timeout=None, "
      "input_counts=None, output_counts=None, dtype=None)\n--\n\nStart an operation, and return a "
      "Request for it. kind is the name of the blocking call; arrays that are reduced in place are "
      "its output; rank is the root, or the other member of a message. The arrays must not be used "
      "until the request is done. commit is refused until it has been waited for."},
-    {"_replicas_all_reduce", FAST(muster_py_strategy_replicas_all_reduce),
+    {"_replicas_all_reduce", MUSTER_PY_FUNCTION(muster_py_strategy_replicas_all_reduce),
      METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"_replicas_reduce", FAST(muster_py_strategy_replicas_reduce), METH_FASTCALL | METH_KEYWORDS,
-     NULL},
-    {"_replicas_gather", FAST(muster_py_strategy_replicas_gather), METH_FASTCALL | METH_KEYWORDS,
-     NULL},
-    {"_replicas_mirror", FAST(muster_py_strategy_replicas_mirror), METH_FASTCALL | METH_KEYWORDS,
-     NULL},
-    {"_replicas_gpu", FAST(muster_py_strategy_replicas_gpu), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"_replicas_reduce", MUSTER_PY_FUNCTION(muster_py_strategy_replicas_reduce),
+     METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"_replicas_gather", MUSTER_PY_FUNCTION(muster_py_strategy_replicas_gather),
+     METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"_replicas_mirror", MUSTER_PY_FUNCTION(muster_py_strategy_replicas_mirror),
+     METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"_replicas_gpu", MUSTER_PY_FUNCTION(muster_py_strategy_replicas_gpu),
+     METH_FASTCALL | METH_KEYWORDS, NULL},
     {"poll", muster_py_strategy_poll, METH_NOARGS,
      "poll()\n--\n\nComplete the requests that are done, and return how many are not."},
     {"barrier", muster_py_strategy_barrier, METH_NOARGS,
      "barrier()\n--\n\nReturns when all members have called it."},
-    {"check_health", FAST(muster_py_strategy_check_health), METH_FASTCALL | METH_KEYWORDS,
+    {"check_health", MUSTER_PY_FUNCTION(muster_py_strategy_check_health),
+     METH_FASTCALL | METH_KEYWORDS,
      "check_health(timeout=None)\n--\n\nUnavailable, with their names, if members do not answer."},
     {"commit", muster_py_strategy_commit, METH_NOARGS,
      "commit()\n--\n\nThe registered arrays are now the state after this step."},
-    {"checkpoint", FAST(muster_py_strategy_checkpoint), METH_FASTCALL | METH_KEYWORDS,
+    {"checkpoint", MUSTER_PY_FUNCTION(muster_py_strategy_checkpoint), METH_FASTCALL | METH_KEYWORDS,
      "checkpoint(folder, keep=0, timeout=None)\n--\n\nAll members begin to write the state of the "
      "last commit. Between begin and the "
      "first change of a registered array."},
     {"checkpoint_wait", muster_py_strategy_checkpoint_wait, METH_NOARGS,
      "checkpoint_wait()\n--\n\nWait until the last checkpoint is whole, or has failed."},
-    {"restore", FAST(muster_py_strategy_restore), METH_FASTCALL | METH_KEYWORDS,
+    {"restore", MUSTER_PY_FUNCTION(muster_py_strategy_restore), METH_FASTCALL | METH_KEYWORDS,
      "restore(folder)\n--\n\nA new job begins with the newest whole checkpoint there. Before the "
      "first begin, on all members."},
-    {"preempt", FAST(muster_py_strategy_preempt), METH_FASTCALL | METH_KEYWORDS,
+    {"preempt", MUSTER_PY_FUNCTION(muster_py_strategy_preempt), METH_FASTCALL | METH_KEYWORDS,
      "preempt(cause=None)\n--\n\nAsk all members to stop after the same step, because this machine "
      "will be taken away."},
-    {"report", FAST(muster_py_strategy_report), METH_FASTCALL | METH_KEYWORDS,
+    {"report", MUSTER_PY_FUNCTION(muster_py_strategy_report), METH_FASTCALL | METH_KEYWORDS,
      "report(name, value)\n--\n\nA number for the launcher's progress line, with the next commit."},
-    {"report_result", FAST(muster_py_strategy_report_result), METH_FASTCALL | METH_KEYWORDS,
+    {"report_result", MUSTER_PY_FUNCTION(muster_py_strategy_report_result),
+     METH_FASTCALL | METH_KEYWORDS,
      "report_result(name, value)\n--\n\nA number for the launcher's summary."},
-    {"abandon", FAST(strategy_abandon), METH_FASTCALL | METH_KEYWORDS,
+    {"abandon", MUSTER_PY_FUNCTION(strategy_abandon), METH_FASTCALL | METH_KEYWORDS,
      "abandon(text=None)\n--\n\nSay that this process cannot go on: the others do, and muster run "
      "starts it again. Only close is left."},
     {"close", strategy_close, METH_NOARGS,
@@ -487,20 +492,16 @@ static PyGetSetDef strategy_attributes[] = {
 };
 
 static PyType_Slot strategy_slots[] = {
-    {Py_tp_new, SLOT(strategy_new)},
-    {Py_tp_dealloc, SLOT(strategy_dealloc)},
+    {Py_tp_new, MUSTER_PY_SLOT(strategy_new)},
+    {Py_tp_dealloc, MUSTER_PY_SLOT(strategy_dealloc)},
     {Py_tp_methods, strategy_methods},
     {Py_tp_getset, strategy_attributes},
-    {Py_tp_doc, SLOT("A member of a training job: see muster.Strategy.")},
+    {Py_tp_doc, MUSTER_PY_SLOT("A member of a training job: see muster.Strategy.")},
     {0, NULL},
 };
 
-static PyType_Spec strategy_spec = {
-    .name = "muster._muster.Strategy",
-    .basicsize = sizeof(struct muster_py_strategy),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .slots = strategy_slots,
-};
+static PyType_Spec strategy_spec = MUSTER_PY_SPEC(
+    "muster._muster.Strategy", struct muster_py_strategy, Py_TPFLAGS_BASETYPE, strategy_slots);
 
 static PyTypeObject *strategy_type;
 

@@ -94,30 +94,25 @@ static PyObject *tensor_get_dtype(PyObject *self, void *unused)
     return PyUnicode_FromString(muster_dtype_name(tensor_of(self)->memory->tensor.dtype));
 }
 
-#define SLOT(function) ((void *)(uintptr_t)(function))
-
 static PyGetSetDef tensor_attributes[] = {
     {"dtype", tensor_get_dtype, NULL, "\"f32\", \"bf16\", …", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot tensor_slots[] = {
-    {Py_tp_dealloc, SLOT(tensor_dealloc)},
+    {Py_tp_dealloc, MUSTER_PY_SLOT(tensor_dealloc)},
     {Py_tp_getset, tensor_attributes},
-    {Py_bf_getbuffer, SLOT(tensor_get_buffer)},
-    {Py_sq_length, SLOT(tensor_length)},
-    {Py_tp_doc, SLOT("Memory that the other processes of the host map: numpy.asarray(tensor), "
-                     "torch.frombuffer(tensor). "
-                     "It lives as long as its last user, also after close.")},
+    {Py_bf_getbuffer, MUSTER_PY_SLOT(tensor_get_buffer)},
+    {Py_sq_length, MUSTER_PY_SLOT(tensor_length)},
+    {Py_tp_doc,
+     MUSTER_PY_SLOT("Memory that the other processes of the host map: numpy.asarray(tensor), "
+                    "torch.frombuffer(tensor). "
+                    "It lives as long as its last user, also after close.")},
     {0, NULL},
 };
 
-static PyType_Spec tensor_spec = {
-    .name = "muster.Tensor",
-    .basicsize = sizeof(struct tensor_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = tensor_slots,
-};
+static PyType_Spec tensor_spec = MUSTER_PY_SPEC("muster.Tensor", struct tensor_object,
+                                                Py_TPFLAGS_DISALLOW_INSTANTIATION, tensor_slots);
 
 bool muster_py_add_tensor(PyObject *module)
 {

@@ -7,7 +7,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(os.environ.get("MUSTER_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
-PRODUCT = "runtime proto net resolvers collective cluster params training tools".split()
+PRODUCT = "runtime proto net resolvers collective cluster params training python tools".split()
 
 # A definition: it begins in column 0 with static; its name stands before the first parenthesis.
 STATIC = re.compile(r"^static (?!const struct|struct \w+ \w+ =)[^;={(]*?\b(\w+)\(", re.M)

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -45,6 +46,15 @@ with muster.Strategy() as strategy:
         say("step", strategy.step, strategy.rank, strategy.size, strategy.contributors, strategy.restored, strategy.joined)
 say("done", int(total[0]))
 """
+
+
+def side_by_side(function, arguments):
+    """Calls function(each) for each argument on a thread of its own, and returns when all have ended."""
+    threads = [threading.Thread(target=function, args=(each,)) for each in arguments]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
 
 
 class Job:

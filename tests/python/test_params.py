@@ -205,11 +205,7 @@ def test_sources_go_in_step(server):
             client.tick(muster.params.CLOCK_DONE)
     seen = {"a": [], "b": []}
 
-    threads = [threading.Thread(target=learn, args=(name,)) for name in seen]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    conftest.side_by_side(learn, seen)
 
     # Behind c steps of both there are 2 c pushes, and perhaps one of the step that is under way.
     assert all(2 * clock <= value <= 2 * clock + 1 for values in seen.values() for clock, value in enumerate(values)), seen
@@ -329,15 +325,11 @@ def test_a_server_that_is_not_there_is_told():
 
 def test_threads_share_a_client(client):
     table = client.table("counters", 1)
-    def work():
+    def work(_):
         for _ in range(100):
             table.push([1], numpy.ones(1, numpy.float32))
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    conftest.side_by_side(work, range(3))
 
     assert table.pull([1])[0, 0] == 300
 

@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import sys
-import threading
 import time
 import weakref
 
@@ -199,16 +198,12 @@ def test_close_ends_what_is_open(server):
 
 def test_threads_start_and_wait_for_their_own(client):
     table = client.table("counters", 1)
-    def work():
+    def work(_):
         for _ in range(20):
             for each in [table.start("push", [1], ones(1)) for _ in range(5)]:
                 each.wait()
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    conftest.side_by_side(work, range(3))
 
     assert table.pull([1])[0, 0] == 300
 
