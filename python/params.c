@@ -134,7 +134,8 @@ static bool read_options(PyObject *args, PyObject *keywords, struct opening *ret
 {
     static const char *const names[] = {
         "server",  "job", "source", "clock_sources", "queue_max_bytes", "host_memory",
-        "timeout", "tls", "tls_ca", "tls_cert",      "tls_key",         NULL};
+        "timeout", "tls", "tls_ca", "tls_cert",      "tls_key",         "tls_peer_names",
+        NULL};
     struct muster_params_options *options = &ret_opening->options;
     struct muster_tls_options *tls = &ret_opening->security.tls;
     PyObject *clock_sources = NULL, *queue = NULL, *timeout = NULL;
@@ -142,9 +143,10 @@ static bool read_options(PyObject *args, PyObject *keywords, struct opening *ret
     int has_host_memory = 1;
 
     if (!PyArg_ParseTupleAndKeywords(
-            args, keywords, "s|$zzOOpOpzzz:Client", (char **)(uintptr_t)names, &options->server,
+            args, keywords, "s|$zzOOpOpzzzO:Client", (char **)(uintptr_t)names, &options->server,
             &options->job, &options->source, &clock_sources, &queue, &has_host_memory, &timeout,
-            &ret_opening->security.has_tls, &tls->ca_file, &tls->cert_file, &tls->key_file) ||
+            &ret_opening->security.has_tls, &tls->ca_file, &tls->cert_file, &tls->key_file,
+            &ret_opening->security.peer_names) ||
         !muster_py_read_number(clock_sources, 0, UINT32_MAX, &sources) ||
         !muster_py_read_number(queue, 0, UINT64_MAX, &options->queue_max_bytes) ||
         !muster_py_read_patience(timeout, &ret_opening->timeout_ns))
@@ -297,21 +299,18 @@ static PyObject *params_get_closed(PyObject *self, void *unused)
 
 /* --- The type --- */
 
-#define FAST(function) ((PyCFunction)(void (*)(void))(function))
-#define SLOT(function) ((void *)(uintptr_t)(function))
-
 static PyMethodDef params_methods[] = {
-    {"table", FAST(muster_py_params_table), METH_VARARGS | METH_KEYWORDS,
+    {"table", MUSTER_PY_FUNCTION(muster_py_params_table), METH_VARARGS | METH_KEYWORDS,
      "table(name, row_elements, *, …)\n--\n\nOpen a table, or make it."},
-    {"tick", FAST(params_tick), METH_FASTCALL | METH_KEYWORDS,
+    {"tick", MUSTER_PY_FUNCTION(params_tick), METH_FASTCALL | METH_KEYWORDS,
      "tick(clock, weight=1.0, timeout=30)\n--\n\nThis source has completed so many steps."},
-    {"cut", FAST(muster_py_params_cut), METH_FASTCALL | METH_KEYWORDS,
+    {"cut", MUSTER_PY_FUNCTION(muster_py_params_cut), METH_FASTCALL | METH_KEYWORDS,
      "cut(folder, clock=0, timeout=30)\n--\n\nSave all tables to a folder that is there; `muster "
      "params serve --restore` begins with it."},
-    {"start", FAST(muster_py_params_start), METH_FASTCALL | METH_KEYWORDS,
+    {"start", MUSTER_PY_FUNCTION(muster_py_params_start), METH_FASTCALL | METH_KEYWORDS,
      "start(kind, folder=None, clock=0, weight=1.0, timeout=30)\n--\n\nStart a tick or a cut, and "
      "return a ParamsRequest for it."},
-    {"close", FAST(params_close), METH_FASTCALL | METH_KEYWORDS,
+    {"close", MUSTER_PY_FUNCTION(params_close), METH_FASTCALL | METH_KEYWORDS,
      "close(timeout=30)\n--\n\nWait until all pushes are acknowledged, and disconnect."},
     {NULL, NULL, 0, NULL},
 };
@@ -328,20 +327,16 @@ static PyGetSetDef params_attributes[] = {
 };
 
 static PyType_Slot params_slots[] = {
-    {Py_tp_new, SLOT(params_new)},
-    {Py_tp_dealloc, SLOT(params_dealloc)},
+    {Py_tp_new, MUSTER_PY_SLOT(params_new)},
+    {Py_tp_dealloc, MUSTER_PY_SLOT(params_dealloc)},
     {Py_tp_methods, params_methods},
     {Py_tp_getset, params_attributes},
-    {Py_tp_doc, SLOT("A client of the servers of tables: see muster.params.Client.")},
+    {Py_tp_doc, MUSTER_PY_SLOT("A client of the servers of tables: see muster.params.Client.")},
     {0, NULL},
 };
 
-static PyType_Spec params_spec = {
-    .name = "muster._muster.ParamsClient",
-    .basicsize = sizeof(struct muster_py_params),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .slots = params_slots,
-};
+static PyType_Spec params_spec = MUSTER_PY_SPEC(
+    "muster._muster.ParamsClient", struct muster_py_params, Py_TPFLAGS_BASETYPE, params_slots);
 
 bool muster_py_add_params(PyObject *module)
 {

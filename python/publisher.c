@@ -19,17 +19,18 @@ bool muster_py_read_publication_end(PyObject *args, PyObject *keywords,
                                     const struct muster_py_publication_words *words,
                                     struct muster_py_publication_end *end)
 {
-    const char *const names[] = {"name",          "registry",      "job", "listen", "reach",
-                                 words->names[0], words->names[1], "tls", "tls_ca", "tls_cert",
-                                 "tls_key",       "authorization", NULL};
+    const char *const names[] = {
+        "name",           "registry", "job",    "listen",   "reach",   words->names[0],
+        words->names[1],  "tls",      "tls_ca", "tls_cert", "tls_key", "authorization",
+        "tls_peer_names", NULL};
     struct muster_tls_options *tls = &end->security.tls;
     struct muster_error error;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, words->format, (char **)(uintptr_t)names,
-                                     &end->name, &end->registry, &end->job, &end->listen,
-                                     &end->reach, words->values[0], words->values[1],
-                                     &end->security.has_tls, &tls->ca_file, &tls->cert_file,
-                                     &tls->key_file, &end->security.authorization))
+    if (!PyArg_ParseTupleAndKeywords(
+            args, keywords, words->format, (char **)(uintptr_t)names, &end->name, &end->registry,
+            &end->job, &end->listen, &end->reach, words->values[0], words->values[1],
+            &end->security.has_tls, &tls->ca_file, &tls->cert_file, &tls->key_file,
+            &end->security.authorization, &end->security.peer_names))
         return false;
     if (end->listen != NULL &&
         muster_address_parse(end->listen, &end->address, &error) != MUSTER_OK)
@@ -117,7 +118,7 @@ struct opening {
 static bool read_options(PyObject *args, PyObject *keywords, struct opening *opening)
 {
     PyObject *history = NULL, *timeout = NULL;
-    const struct muster_py_publication_words words = {.format = "ss|$zszOOpzzzz:Publisher",
+    const struct muster_py_publication_words words = {.format = "ss|$zszOOpzzzzO:Publisher",
                                                       .names = {"history", "timeout"},
                                                       .values = {&history, &timeout}};
     uint64_t count;
@@ -343,11 +344,8 @@ static PyObject *publisher_get_closed(PyObject *self, void *unused)
 
 /* --- The type --- */
 
-#define FAST(function) ((PyCFunction)(void (*)(void))(function))
-#define SLOT(function) ((void *)(uintptr_t)(function))
-
 static PyMethodDef publisher_methods[] = {
-    {"put", FAST(publisher_put), METH_FASTCALL | METH_KEYWORDS,
+    {"put", MUSTER_PY_FUNCTION(publisher_put), METH_FASTCALL | METH_KEYWORDS,
      "put(tensors, wait_readers=0, timeout=30)\n--\n\nMake the next version, and return its "
      "number. "
      "tensors: a list of (name, array, dtype or None)."},
@@ -364,20 +362,16 @@ static PyGetSetDef publisher_attributes[] = {
 };
 
 static PyType_Slot publisher_slots[] = {
-    {Py_tp_new, SLOT(publisher_new)},
-    {Py_tp_dealloc, SLOT(publisher_dealloc)},
+    {Py_tp_new, MUSTER_PY_SLOT(publisher_new)},
+    {Py_tp_dealloc, MUSTER_PY_SLOT(publisher_dealloc)},
     {Py_tp_methods, publisher_methods},
     {Py_tp_getset, publisher_attributes},
-    {Py_tp_doc, SLOT("The publisher of a name: see muster.publication.Publisher.")},
+    {Py_tp_doc, MUSTER_PY_SLOT("The publisher of a name: see muster.publication.Publisher.")},
     {0, NULL},
 };
 
-static PyType_Spec publisher_spec = {
-    .name = "muster._muster.Publisher",
-    .basicsize = sizeof(struct publisher_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .slots = publisher_slots,
-};
+static PyType_Spec publisher_spec = MUSTER_PY_SPEC(
+    "muster._muster.Publisher", struct publisher_object, Py_TPFLAGS_BASETYPE, publisher_slots);
 
 bool muster_py_add_publisher(PyObject *module)
 {

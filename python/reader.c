@@ -202,7 +202,7 @@ struct opening {
 static bool read_options(PyObject *args, PyObject *keywords, struct opening *opening)
 {
     PyObject *min_version = NULL;
-    const struct muster_py_publication_words words = {.format = "ss|$zzzzOpzzzz:Reader",
+    const struct muster_py_publication_words words = {.format = "ss|$zzzzOpzzzzO:Reader",
                                                       .names = {"host_key", "min_version"},
                                                       .values = {&opening->host_key, &min_version}};
 
@@ -421,9 +421,6 @@ static PyObject *reader_get_closed(PyObject *self, void *unused)
 
 /* --- The types --- */
 
-#define FAST(function) ((PyCFunction)(void (*)(void))(function))
-#define SLOT(function) ((void *)(uintptr_t)(function))
-
 static PyMethodDef version_methods[] = {
     {"tensors", version_tensors, METH_NOARGS,
      "tensors()\n--\n\nName -> Tensor, read only; they stay as they are while somebody has them."},
@@ -437,22 +434,19 @@ static PyGetSetDef version_attributes[] = {
 };
 
 static PyType_Slot version_slots[] = {
-    {Py_tp_dealloc, SLOT(version_dealloc)},
+    {Py_tp_dealloc, MUSTER_PY_SLOT(version_dealloc)},
     {Py_tp_methods, version_methods},
     {Py_tp_getset, version_attributes},
-    {Py_tp_doc, SLOT("A version that the program has taken: see muster.publication.Version.")},
+    {Py_tp_doc,
+     MUSTER_PY_SLOT("A version that the program has taken: see muster.publication.Version.")},
     {0, NULL},
 };
 
-static PyType_Spec version_spec = {
-    .name = "muster._muster.Version",
-    .basicsize = sizeof(struct version_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = version_slots,
-};
+static PyType_Spec version_spec = MUSTER_PY_SPEC("muster._muster.Version", struct version_object,
+                                                 Py_TPFLAGS_DISALLOW_INSTANTIATION, version_slots);
 
 static PyMethodDef reader_methods[] = {
-    {"take", FAST(reader_take), METH_FASTCALL | METH_KEYWORDS,
+    {"take", MUSTER_PY_FUNCTION(reader_take), METH_FASTCALL | METH_KEYWORDS,
      "take(version=0, timeout=30)\n--\n\nWait for this version or a later one, and take the "
      "newest."},
     {"stats", reader_stats, METH_NOARGS, "stats()\n--\n\nNumbers of versions, chunks and bytes."},
@@ -470,20 +464,16 @@ static PyGetSetDef reader_attributes[] = {
 };
 
 static PyType_Slot reader_slots[] = {
-    {Py_tp_new, SLOT(reader_new)},
-    {Py_tp_dealloc, SLOT(reader_dealloc)},
+    {Py_tp_new, MUSTER_PY_SLOT(reader_new)},
+    {Py_tp_dealloc, MUSTER_PY_SLOT(reader_dealloc)},
     {Py_tp_methods, reader_methods},
     {Py_tp_getset, reader_attributes},
-    {Py_tp_doc, SLOT("A reader of a publication: see muster.publication.Reader.")},
+    {Py_tp_doc, MUSTER_PY_SLOT("A reader of a publication: see muster.publication.Reader.")},
     {0, NULL},
 };
 
-static PyType_Spec reader_spec = {
-    .name = "muster._muster.Reader",
-    .basicsize = sizeof(struct reader_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .slots = reader_slots,
-};
+static PyType_Spec reader_spec = MUSTER_PY_SPEC("muster._muster.Reader", struct reader_object,
+                                                Py_TPFLAGS_BASETYPE, reader_slots);
 
 bool muster_py_add_reader(PyObject *module)
 {

@@ -80,6 +80,27 @@ bool muster_py_runtime_is_gone(const struct muster_py_runtime *self)
 
 /* --- Security --- */
 
+/* The package makes a tuple of what the program gives. */
+static bool read_peer_names(struct muster_py_security *security)
+{
+    Py_ssize_t count = security->peer_names != NULL ? PyTuple_Size(security->peer_names) : 0;
+
+    if (count < 0)
+        return false;
+    if (count > MUSTER_PY_PEER_NAMES_MAX)
+        return PyErr_Format(PyExc_ValueError, "tls_peer_names must be at most %d names, got %zd",
+                            MUSTER_PY_PEER_NAMES_MAX, count) != NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        security->names[i] =
+            PyUnicode_AsUTF8AndSize(PyTuple_GetItem(security->peer_names, i), NULL);
+        if (security->names[i] == NULL)
+            return false;
+    }
+    security->tls.peer_names = security->names;
+    security->tls.peer_name_count = (size_t)count;
+    return true;
+}
+
 bool muster_py_security_check(struct muster_py_security *security, bool is_listening)
 {
     const struct muster_tls_options *tls = &security->tls;
@@ -87,7 +108,9 @@ bool muster_py_security_check(struct muster_py_security *security, bool is_liste
     if ((tls->cert_file == NULL) != (tls->key_file == NULL))
         return muster_py_raise(PyExc_ValueError,
                                "tls_cert and tls_key must both be given, got one of them") != NULL;
-    security->has_tls |= tls->cert_file != NULL || tls->ca_file != NULL;
+    if (!read_peer_names(security))
+        return false;
+    security->has_tls |= tls->cert_file != NULL || tls->ca_file != NULL || tls->peer_name_count > 0;
     if (security->has_tls && is_listening && tls->cert_file == NULL)
         return muster_py_raise(PyExc_ValueError,
                                "who listens under TLS must have a certificate, got none; give "

@@ -28,13 +28,16 @@ struct muster_py_runtime {
 
 /** The memory must be zeroed. Nothing is left open after a failure. */
 bool muster_py_runtime_open(struct muster_py_runtime *self);
+#define MUSTER_PY_PEER_NAMES_MAX 64
 /** How connections are protected: files, borrowed from arguments. */
 struct muster_py_security {
     struct muster_tls_options tls;
     int has_tls;               /* the argument tls; also set where a file is given */
     const char *authorization; /* a policy of callers; NULL: everybody */
+    PyObject *peer_names;      /* the argument tls_peer_names: a tuple of texts, or NULL */
+    const char *names[MUSTER_PY_PEER_NAMES_MAX]; /* … which tls has, borrowed from it */
 };
-/** Raises for a certificate without its key, and for a listener under TLS that has none. */
+/** Completes tls. Raises for a certificate without its key, and for a listener under TLS that has none. */
 bool muster_py_security_check(struct muster_py_security *security, bool is_listening);
 /** Within the first call: env->tls, and self->authorization. Later errors of open leave them to close. */
 enum muster_rc muster_py_runtime_secure(struct muster_py_runtime *self,

@@ -243,6 +243,7 @@ class ParamsClient:
         tls_ca: str | None = None,
         tls_cert: str | None = None,
         tls_key: str | None = None,
+        tls_peer_names: tuple[str, ...] | None = None,
     ) -> ParamsClient: ...
     def table(
         self,
@@ -308,6 +309,7 @@ class Publisher:
         tls_ca: str | None = None,
         tls_cert: str | None = None,
         tls_key: str | None = None,
+        tls_peer_names: tuple[str, ...] | None = None,
         authorization: str | None = None,
     ) -> Publisher: ...
     def put(
@@ -335,6 +337,7 @@ class Reader:
         tls_ca: str | None = None,
         tls_cert: str | None = None,
         tls_key: str | None = None,
+        tls_peer_names: tuple[str, ...] | None = None,
         authorization: str | None = None,
     ) -> Reader: ...
     def take(self, version: int = 0, timeout: float | None = 30) -> Version: ...

@@ -24,6 +24,17 @@ NUMPY_TYPES = {
 }
 
 
+def with_peer_names(words):
+    """Options of an object with connections: tls_peer_names, one name or some, as the tuple that the C part takes."""
+    names = words.get("tls_peer_names")
+    if names is None:
+        return {key: value for key, value in words.items() if key != "tls_peer_names"}
+    names = (names,) if isinstance(names, str) else tuple(names)
+    if not all(isinstance(each, str) and each for each in names):
+        raise TypeError(f"tls_peer_names must be a name, or a list of names, got {names!r}")
+    return {**words, "tls_peer_names": names}
+
+
 def memory_of(array):
     """The memory of a PyTorch tensor on the CPU, or what it is already; and the name of its type where NumPy lacks it
     ("bf16", "f8e4m3", "f8e5m2"), or None."""

@@ -19,7 +19,7 @@ import numpy
 
 from muster import _muster
 from muster._muster import RoundOver
-from muster.arrays import NUMPY_TYPES, memory_of
+from muster.arrays import NUMPY_TYPES, memory_of, with_peer_names
 
 CLOCK_DONE = 2**64 - 1  # the clock of a source that is done: nobody waits for it any more
 _open = weakref.WeakSet()
@@ -51,12 +51,13 @@ class Client(_muster.ParamsClient):
 
     tls: connections are under TLS, and the server's certificate is checked against the authorities of the system, or
     those in the PEM file tls_ca. tls_cert and tls_key are PEM files with this client's certificate and its key, for a
-    server that demands one. Each of the three implies tls. muster.NotFound names a file that is not there;
+    server that demands one. tls_peer_names: a pattern ("*.params.example"), or a list, of which the server's certificate
+    must have a name, in place of the one that was dialled. Each of these implies tls. muster.NotFound names a file that is not there;
     muster.Unauthenticated says why a side refuses the other.
     """
 
     def __new__(cls, *args, **words):
-        self = super().__new__(cls, *args, **words)
+        self = super().__new__(cls, *args, **with_peer_names(words))
         _open.add(self)
         return self
 

@@ -51,6 +51,22 @@ def test_a_version_has_all_tensors_of_each_type(publisher, reader):
     assert reader.newest == reader.current == 1 and reader.stats()["versions"] == 1 and publisher.stats()["version"] == 1
 
 
+def test_readers_get_arrays_in_their_shapes(publisher, reader):
+    flat = {"v": numpy.arange(6.0), "w": numpy.arange(5, dtype=numpy.int8)}
+    given = {"m": numpy.arange(12.0).reshape(3, 2, 2), "one": numpy.array(7.0), "none": numpy.zeros((0, 4), numpy.float16), **flat}
+
+    publisher.put(given)
+    version = reader.take(1)
+    publisher.put(flat)
+    plain = reader.take(2)
+
+    assert set(version) == set(given) and len(version) == 5 and set(plain) == set(flat)
+    for name, array in given.items():
+        assert (version[name].shape, version[name].dtype) == (array.shape, array.dtype) and (version[name] == array).all()
+    with pytest.raises(ValueError, match="another name than 'muster.shapes'"):
+        publisher.put({"muster.shapes": numpy.zeros(1)})
+
+
 def test_bytes_of_a_version_stay_while_they_are_used(publisher, reader):
     weights = numpy.zeros(100000, numpy.float32)
     publisher.put({"w": weights})
@@ -258,7 +274,11 @@ def test_versions_pass_under_tls_to_those_that_the_policy_names(registry, files,
 
         assert (first.take(1)["w"] == numpy.arange(100000.0)).all() and (second.take(1)["w"][5:7] == [5, 6]).all()
 
-        for words, text in ((ours["stranger"], "stranger.example may not call /muster.params.v1.Publication/Read"),
+        named = dict(ours["reader"], tls_peer_names="*.example")
+        with muster.publication.Reader("weights", registry, host_key="other", **named) as third:
+            assert (third.take(1)["w"][5:7] == [5, 6]).all()
+
+        for words, text in ((dict(named, tls_peer_names=["other.example"]), ""), (ours["stranger"], "stranger.example may not call /muster.params.v1.Publication/Read"),
                             ({"tls_ca": files.ca}, ""), ({}, "")):
             with muster.publication.Reader("weights", registry, **words) as refused, pytest.raises(muster.DeadlineExceeded, match=text):
                 refused.take(1, timeout=0.5)
@@ -271,6 +291,8 @@ def test_wrong_files_of_tls_are_named(registry, files, tmp_path):
                                    ({"tls": True, "listen": "127.0.0.1:0"}, ValueError, "listens under TLS must have a certificate"),
                                    ({"tls_ca": str(tmp_path / "no.pem"), "tls_cert": cert, "tls_key": key}, muster.NotFound, "no.pem"),
                                    ({"authorization": str(tmp_path / "no.json")}, muster.NotFound, "no.json cannot be read"),
+                                   ({"tls_peer_names": ["a", 3]}, TypeError, "tls_peer_names must be a name, or a list of names, got"),
+                                   ({"tls_peer_names": ["a"] * 65, "tls_cert": cert, "tls_key": key}, ValueError, "at most 64 names, got 65"),
                                    ({"authorization": files.ca}, muster.InvalidArgument, "the policy .*ca.pem")):
             with pytest.raises(error, match=text):
                 kind("weights", registry, **words)
