@@ -359,3 +359,37 @@ with muster.torch.Elastic(a, optimizer):
               "TypeError optimizer.step() must be without a closure"]
     for line, start in zip(done.stdout.splitlines(), starts, strict=True):
         assert line.startswith(start), line
+
+
+def test_a_rehearsal_comes_before_the_first_begin_and_changes_nothing(alone):
+    """What is slow the first time is done alone: no module is imported in the first step."""
+    done = alone("""
+import torch, torch.nn as nn
+import muster.torch
+torch.set_num_threads(1)
+X = torch.randn(20, 3, generator=torch.Generator().manual_seed(3))
+def trained(is_rehearsed):
+    torch.manual_seed(5)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+    elastic = muster.torch.Elastic(model, optimizer)
+    steps = []
+    def backward():
+        steps.append(elastic.strategy.step)
+        model(X).sum().backward()
+    if is_rehearsed:
+        elastic.rehearse(backward)
+        assert steps == [0, 0]
+    before = set(sys.modules)
+    for step in elastic.steps(3):
+        with step:
+            optimizer.zero_grad()
+            backward()
+            optimizer.step()
+        print(*(set(sys.modules) - before))
+    elastic.close()
+    return [each.clone() for each in model.state_dict().values()]
+print(all(map(torch.equal, trained(True), trained(False))))
+""")
+
+    assert done.stdout.split() == ["True"], done.stdout + done.stderr

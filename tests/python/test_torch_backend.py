@@ -31,6 +31,12 @@ try:
     assert False
 except Exception as error:
     assert "8-bit floats are only moved" in str(error), error
+for factor in (0.5, torch.tensor(0.5)):
+    half, x, part = dist._make_nccl_premul_sum(factor), torch.full((4,), rank + 1.0), torch.zeros(2)
+    dist.reduce_scatter_tensor(part, x, op=half)
+    dist.reduce(y := x.clone(), 1, op=half)
+    dist.all_reduce(x, op=half)
+    assert x.tolist() == [1.5] * 4 and part.tolist() == [1.5] * 2 and y.tolist() == [1.5 if rank == 1 else 1.0] * 4, (x, part, y)
 x = torch.arange(12.0).view(3, 4).t()[1:] + rank    # not contiguous
 expected = x * 2 + (1 if rank == 0 else -1)
 dist.all_reduce(x)

@@ -615,6 +615,17 @@ def test_notices_that_nobody_reads_are_bounded_and_end_at_close():
     assert [(each.bytes, each.is_cancelled) for each in strategy.started] == [(256, True)] * 32
 
 
+@pytest.mark.parametrize("ranks, kept", [(64, 4), (300, 1)])
+def test_notices_to_many_ranks_leave_requests_to_the_program(ranks, kept):
+    strategy = Starter(None, is_received=False)
+    mail = Mail(strategy)
+
+    for count in range(1, 20):
+        mail.tell_given_up((0, -2 * count), range(1, ranks + 1), MemoryError())
+
+    assert len(strategy.started) == ranks * kept
+
+
 def test_an_operation_that_fails_at_one_member_ends_at_the_others(job):
     run = job("""
 import muster.torch.backend as backend, torch, torch.distributed as dist

@@ -20,6 +20,7 @@ _SPINS = 200  # looks without a pause before those with one
 _PAUSE_S = 0.0001
 _LISTEN_S = 0.05  # an operation that takes longer asks for what the others have to say
 _UNREAD_MAX = 16  # notices to one rank
+_UNREAD_ALL_MAX = 256  # to all ranks together, but one to each: they are open requests, of which the library has 1,024
 WAIT_S = 300  # for a message, as for each operation of the library
 KEPT_BYTES_MAX = 256 << 20  # of one rank; each message counts as an envelope at least
 
@@ -244,8 +245,11 @@ class Mail:
     def tell_given_up(self, key, ranks, error):
         """The operation with this key has failed here: the other ranks need not wait for this one."""
         for rank in ranks:
-            unread = self._notices[rank] = [each for each in self._notices.get(rank, []) if not each.done]
-            if len(unread) >= _UNREAD_MAX:  # that rank waits for nothing of this one
+            self._notices.setdefault(rank, [])
+        most = max(1, min(_UNREAD_MAX, _UNREAD_ALL_MAX // len(self._notices)))
+        for rank in ranks:
+            unread = self._notices[rank] = [each for each in self._notices[rank] if not each.done]
+            if len(unread) >= most:  # that rank waits for nothing of this one
                 continue
             with contextlib.suppress(muster.Error, MemoryError):  # that rank has gone, or has to wait
                 self._mend(rank)

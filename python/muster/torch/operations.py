@@ -21,10 +21,18 @@ _OPS = {
 
 
 def _op_of(options):
+    """The name of the reduction, and what each member's values are multiplied by before it: PREMUL_SUM's number, or None."""
     for op, name in _OPS.items():
         if options.reduceOp == op:
-            return name
+            return name, None
+    if options.reduceOp == dist.ReduceOp.PREMUL_SUM:
+        return "sum", options.reduceOp.__getstate__()[1]
     raise NotImplementedError(f"the backend muster has no {options.reduceOp}")
+
+
+def _scaled(tensor, factor):
+    """The tensor, or a contiguous copy of it that is multiplied."""
+    return tensor if factor is None else (tensor.detach() * factor).to(tensor.dtype).contiguous()
 
 
 def array_of(tensor):
@@ -101,22 +109,24 @@ class Operations:
     def getBackendName(self):
         return "muster"
 
-    def _in_place(self, tensor, kind, **words):
+    def _in_place(self, tensor, kind, factor=None, **words):
         """The operation on the memory of the tensor, or of a contiguous copy."""
-        array = _flat_array(tensor)
+        array = _flat_array(tensor) if factor is None else None
         if array is not None:
             self.members.run(kind, None, array, None, **words)
             return
-        memory = tensor if tensor.is_contiguous() else tensor.contiguous()
+        memory = _scaled(tensor, factor)
+        memory = memory if memory.is_contiguous() else memory.contiguous()
         if memory.numel() > 0:
             array, dtype = array_of(memory)
             self.members.run(kind, None, array, dtype, **words)
-        if memory is not tensor:
+        if memory is not tensor and (kind != "reduce" or words["rank"] == self.rank()):
             tensor.detach().copy_(memory)
 
     def allreduce(self, tensors, options=None):
+        op, factor = _op_of(options) if options else ("sum", None)
         for tensor in tensors:
-            self._in_place(tensor, "all_reduce", op=_op_of(options) if options else "sum")
+            self._in_place(tensor, "all_reduce", factor, op=op)
         return work_of(tensors)
 
     allreduce_coalesced = allreduce
@@ -127,8 +137,9 @@ class Operations:
         return work_of(tensors)
 
     def reduce(self, tensors, options):
+        op, factor = _op_of(options)
         for tensor in tensors:
-            self._in_place(tensor, "reduce", op=_op_of(options), rank=options.rootRank)
+            self._in_place(tensor, "reduce", factor, op=op, rank=options.rootRank)
         return work_of(tensors)
 
     def _pair(self, kind, given, output, **words):
@@ -185,16 +196,18 @@ class Operations:
 
     def _scatter_sum(self, output, given, options):
         """When a member has gone, the reduction of all among the others, of which each keeps its part."""
+        op, factor = _op_of(options)
+        given = _scaled(given, factor)
         if not self.members.has_lost:
             try:
-                self._pair("reduce_scatter", given.detach(), output, op=_op_of(options))
+                self._pair("reduce_scatter", given.detach(), output, op=op)
                 return
             except muster.Aborted:  # on all, and the input is as it was
                 if not self.members.goes_on:
                     raise
                 self.members.has_lost = True
         whole = given.detach().clone(memory_format=torch.contiguous_format)
-        self._in_place(whole, "all_reduce", op=_op_of(options))
+        self._in_place(whole, "all_reduce", op=op)
         output.detach().copy_(whole.view(len(self.members.ranks), -1)[self.rank()].view_as(output))
 
     def reduce_scatter_single(self, output, given, options):
