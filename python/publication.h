@@ -20,7 +20,7 @@ struct muster_py_publication_words {
     void *values[2]; /* where they go */
 };
 
-/** Of end->listen there may be a default before. Raises. */
+/** end->listen may have a default before. Raises. */
 bool muster_py_read_publication_end(PyObject *args, PyObject *keywords,
                                     const struct muster_py_publication_words *words,
                                     struct muster_py_publication_end *end);

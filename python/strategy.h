@@ -1,4 +1,5 @@
-/* The type muster._muster.Strategy, for its files: strategy.c, operations.c, exchange.c, step.c, memory.c, replicas.c. */
+/* The type muster._muster.Strategy, for its files: strategy.c, operations.c, exchange.c, step.c, memory.c,
+ * replicas.c. */
 #ifndef MUSTER_PYTHON_STRATEGY_H
 #define MUSTER_PYTHON_STRATEGY_H
 

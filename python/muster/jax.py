@@ -23,6 +23,7 @@ import muster.elastic
 from muster import _muster
 
 _TARGET = "muster_operation"
+_PACKED_BYTES = 64 << 10  # arrays of a type with so many or fewer bytes travel as one: an operation costs more than their copy
 _KINDS = {"all_reduce": 0, "weighted": 1, "broadcast": 2}
 _OPS = ("sum", "mean", "min", "max", "prod", "and", "or", "xor")
 _DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int32": "i32", "int64": "i64", "uint32": "u32",
@@ -88,13 +89,38 @@ def broadcast(tree, token, root=0):
     if not isinstance(root, int) or root < 0:
         raise ValueError(f"root must be a rank, got {root!r}: it is part of the compiled program")
     leaves, shape = jax.tree_util.tree_flatten(tree)
-    for i, leaf in enumerate(leaves):
-        leaves[i], token = _call("broadcast", leaf, token, root=root)
-    return jax.tree_util.tree_unflatten(shape, leaves), token
+    arrays, unpack = _pack([jax.numpy.asarray(leaf) for leaf in leaves])
+    for i, array in enumerate(arrays):
+        if array.size > 0:
+            arrays[i], token = _call("broadcast", array, token, root=root)
+    return jax.tree_util.tree_unflatten(shape, unpack(arrays)), token
 
 
 def _name(path):
     return jax.tree_util.keystr(path) or "the array"
+
+
+def _pack(arrays):
+    """The arrays, small ones of a type as one, and a function that takes them apart again. Follows from types and shapes
+    alone, which all members have alike."""
+    small = {}
+    for i, array in enumerate(arrays):
+        if 0 < array.size * array.dtype.itemsize <= _PACKED_BYTES:
+            small.setdefault(array.dtype.name, []).append(i)
+    packs = [places for places in small.values() if len(places) > 1]
+    packed = {i for places in packs for i in places}
+    alone = [i for i in range(len(arrays)) if i not in packed]
+    shapes = [array.shape for array in arrays]
+    sizes = [array.size for array in arrays]
+
+    def unpack(received):
+        whole = dict(zip(alone, received))
+        for places, pack in zip(packs, received[len(alone):]):
+            ends = numpy.cumsum([sizes[i] for i in places])
+            whole.update((i, part.reshape(shapes[i])) for i, part in zip(places, jax.numpy.split(pack, ends[:-1])))
+        return [whole[i] for i in range(len(shapes))]
+
+    return [arrays[i] for i in alone] + [jax.numpy.concatenate([arrays[i].reshape(-1) for i in places]) for places in packs], unpack
 
 
 def _call(kind, tree, token, more=(), op=0, root=0):
@@ -108,7 +134,7 @@ def _call(kind, tree, token, more=(), op=0, root=0):
         if array.dtype.name not in _DTYPES:
             raise TypeError(f"{kind}: {_name(path)} must be of {', '.join(_DTYPES)}, got {array.dtype.name}")
         arrays.append(array)
-    sent = [array for array in arrays if array.size > 0]
+    sent, unpack = _pack([array for array in arrays if array.size > 0])
     operands = [*sent, *more, token._value]
     results = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in (*sent, token._value)]
     places = {i: i for i in range(len(sent))}
@@ -116,7 +142,7 @@ def _call(kind, tree, token, more=(), op=0, root=0):
     call = jax.ffi.ffi_call(_TARGET, results, has_side_effect=True, input_output_aliases=places)
     *received, value = call(*operands, kind=numpy.int32(_KINDS[kind]), op=numpy.int32(op), root=numpy.int32(root),
                             strategy=numpy.int32(token._number))
-    received = iter(received)
+    received = iter(unpack(received))
     leaves = [next(received) if array.size > 0 else array for array in arrays]
     return jax.tree_util.tree_unflatten(shape, leaves), Token.tree_unflatten(token._number, (value,))
 

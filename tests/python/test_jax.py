@@ -117,6 +117,36 @@ strategy.close()
     assert len([1 for _, _, words in run.said() if words[0] == "right"]) == 3, run.text()
 
 
+def test_small_arrays_of_a_type_travel_as_one(job):
+    run = job("""
+sent, plain = [], jax.ffi.ffi_call
+def ffi_call(target, results, **words):
+    sent.append([each.size for each in results[:-1]])
+    return plain(target, results, **words)
+jax.ffi.ffi_call = ffi_call
+with muster.Strategy() as strategy:
+    strategy.begin()
+    rank, token = strategy.rank, muster.jax.Token(strategy)
+    tree = {"a": [jnp.full((i, 2), rank + i, jnp.float32) for i in range(4)], "b": jnp.full(20000, rank + 1.0, jnp.float32),
+            "c": (jnp.array(rank, jnp.int32), jnp.arange(3, dtype=jnp.int32)), "d": jnp.full(2, rank + 0.5, jnp.bfloat16)}
+    for call in (lambda tree, token: muster.jax.all_reduce(tree, token), lambda tree, token: muster.jax.broadcast(tree, token, root=1)):
+        got, token = jax.jit(call)(tree, token)
+        assert jax.tree_util.tree_map(lambda a, b: (a.shape, a.dtype) == (b.shape, b.dtype), got, tree)
+        say(*sent, *(float(each) for leaf in jax.tree_util.tree_leaves(got) for each in leaf.reshape(-1)[:2]))
+        sent.clear()
+    strategy.commit()
+""", 2, prelude=PRELUDE, env=CPU)
+
+    run.end()
+    sums = [3, 3, 5, 5, 7, 7, 3, 3, 1, 0, 2, 2, 2]
+    firsts = [2, 2, 3, 3, 4, 4, 2, 2, 1, 0, 1, 1.5, 1.5]
+    for _, _, words in run.said():
+        text = " ".join(words)
+        sizes, values = text[:text.rindex("]") + 1], [float(each) for each in text[text.rindex("]") + 1:].split()]
+        assert sizes in ("[20000, 2, 12, 4]", "[20000] [2] [12] [4]") and values in (sums, firsts), text
+    assert len(run.said()) == 4
+
+
 def test_arguments_are_checked_when_the_function_is_compiled(job):
     run = job("""
 strategy = muster.Strategy()
