@@ -60,10 +60,11 @@ def side_by_side(function, arguments):
 class Job:
     """`muster run` on a program that is text."""
 
-    def __init__(self, folder, program, n, options=(), env=None, prelude=PRELUDE):
+    def __init__(self, folder, program, n, options=(), env=None, prelude=PRELUDE, preload=""):
         self.folder = folder
         (folder / "program.py").write_text(prelude + program, encoding="utf-8")
-        command = [MUSTER, "run", "-n", str(n), "--json", folder / "summary.json", *options, "--", sys.executable, "program.py"]
+        preloads = ["--preload", preload] if preload else []
+        command = [MUSTER, "run", "-n", str(n), "--json", folder / "summary.json", *preloads, *options, "--", sys.executable, "program.py"]
         clean = {k: v for k, v in os.environ.items() if not re.match(r"MUSTER_(?!BINARY_DIR|SOURCE_DIR)|TF_CONFIG|RANK$|WORLD_SIZE", k)}
         self.output = open(folder / "output", "w+", encoding="utf-8", errors="replace")
         self.child = subprocess.Popen(command, cwd=folder, env=dict(clean, **(env or {})), stdout=self.output, stderr=self.output)
@@ -131,13 +132,16 @@ class Job:
 
 
 @pytest.fixture
-def job(tmp_path):
-    """Starts a job; what is left of it is ended behind the test."""
+def job(tmp_path, request):
+    """Starts a job; what is left of it is ended behind the test. What takes seconds to import is imported once for all lives of its
+    workers: the modules that PRELOAD of the test's file names, unless the test says preload="". (torch imports torch._dynamo when
+    an optimizer is made, which takes half as long as torch itself.)"""
     jobs = []
 
     def start(program, n, *options, **more):
         folder = tmp_path / str(len(jobs))
         folder.mkdir()
+        more.setdefault("preload", getattr(request.module, "PRELOAD", ""))
         jobs.append(Job(folder, program, n, options, **more))
         return jobs[-1]
     yield start

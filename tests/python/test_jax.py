@@ -6,6 +6,7 @@ import signal
 import conftest
 import pytest
 
+PRELOAD = "jax,jax.numpy,muster.jax"
 PRELUDE = conftest.PRELUDE + """
 import jax, jax.numpy as jnp, muster.jax
 """
@@ -75,7 +76,7 @@ def test_the_program_of_the_page_trains(job):
     page = (conftest.SOURCE / "docs/python.md").read_text(encoding="utf-8")
     text = next(block for block in re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S) if "muster.jax" in block)
 
-    run = job(text, 2, prelude="", env=CPU)
+    run = job(text, 2, prelude="", preload="", env=CPU)
 
     run.end()
     assert "weights [1. 2. 3. 4.]" in run.text(), run.text()

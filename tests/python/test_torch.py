@@ -5,6 +5,7 @@ import re
 import conftest
 import pytest
 
+PRELOAD = "torch,torch._dynamo,muster.torch"
 TRAIN = """
 import torch, torch.nn as nn, torch.nn.functional as F
 import muster.torch
@@ -66,7 +67,7 @@ def test_the_program_of_the_page_trains(job):
     page = (conftest.SOURCE / "docs/python.md").read_text(encoding="utf-8")
     text = next(block for block in re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S) if "muster.torch" in block)
 
-    run = job(text, 2, prelude="")
+    run = job(text, 2, prelude="", preload="")
 
     run.end()
     assert "accuracy 1.0" in run.text() or "accuracy 0.9" in run.text(), run.text()

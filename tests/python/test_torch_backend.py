@@ -2,6 +2,7 @@
 # Needs: torch
 import pytest
 
+PRELOAD = "torch,torch._dynamo,muster.torch.backend"
 BEGIN = """
 import torch, torch.nn as nn, torch.nn.functional as F, torch.distributed as dist
 torch.set_num_threads(1)
@@ -141,7 +142,7 @@ say("done")
 
 
 def test_an_unmodified_ddp_program_has_the_results_of_gloo(job):
-    muster_run = job(DDP.replace("STEPS", "30"), 2)
+    muster_run = job(DDP.replace("STEPS", "30"), 2, preload="")
     gloo_run = job(DDP.replace("STEPS", "30").replace("import muster.torch.backend as backend\nbackend.init_process_group()", 'dist.init_process_group("gloo")'), 2)
     muster_run.end(), gloo_run.end()
 

@@ -1,7 +1,7 @@
 """muster.torch.DistributedDataParallel: what the gradients are divided by, while all are there and behind a death."""
 # Needs: torch
 import pytest
-from test_torch_backend import BEGIN
+from test_torch_backend import BEGIN, PRELOAD  # noqa: F401 (conftest takes it)
 
 PROGRAM = BEGIN + """
 import muster.torch
