@@ -8,15 +8,15 @@ int main(void)
     struct muster_tensor state = {&total, 1, MUSTER_F64}, tensor = {&share, 1, MUSTER_F64};
     struct muster_strategy *strategy;
     struct muster_error error;
-    uint64_t step = 0;
+    uint64_t step;
 
     if (muster_strategy_open(NULL, &strategy, &error) != MUSTER_OK) {
         fprintf(stderr, "counter: %s\n", error.text);
         return 1;
     }
     enum muster_rc rc = muster_strategy_register(strategy, "total", &state);
-    while (rc == MUSTER_OK && step < 1000) {
-        rc = muster_strategy_begin(strategy, &step, NULL); /* a joiner gets the others' total here */
+    while (rc == MUSTER_OK) { /* until OUT_OF_RANGE: 1,000 steps are committed */
+        rc = muster_strategy_begin_until(strategy, 1000, &step, NULL); /* a joiner gets the total */
         share = 1;
         if (rc == MUSTER_OK)
             rc = muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_SUM);
@@ -24,8 +24,8 @@ int main(void)
         if (rc == MUSTER_OK)
             rc = muster_strategy_commit(strategy);
     }
-    if (rc == MUSTER_OK && muster_strategy_rank(strategy) == 0)
+    if (rc == MUSTER_OUT_OF_RANGE && muster_strategy_rank(strategy) == 0)
         printf("total %.0f\n", total);
     enum muster_rc closed = muster_strategy_close_checked(strategy, &error); /* is the end saved? */
-    return rc == MUSTER_OK && closed == MUSTER_OK ? 0 : 1;
+    return rc == MUSTER_OUT_OF_RANGE && closed == MUSTER_OK ? 0 : 1;
 }

@@ -152,29 +152,46 @@ PyObject *muster_py_strategy_blob(PyObject *self, PyObject *const *args, Py_ssiz
 
 /* --- The step --- */
 
+/* A begin, and its answer. */
+struct begin {
+    struct muster_py_strategy *self;
+    uint64_t last_step;
+    bool is_done; /* all steps up to it are committed, and this member has the state */
+};
+
 static enum muster_rc run_begin(struct muster_strategy *strategy, struct muster_py_call *call)
 {
-    struct muster_py_strategy *self = call->data;
+    struct begin *begin = call->data;
+    struct muster_py_strategy *self = begin->self;
+    enum muster_rc rc =
+        muster_strategy_begin_until(strategy, begin->last_step, &self->step, &self->is_restored);
 
-    return muster_strategy_begin(strategy, &self->step, &self->is_restored);
+    begin->is_done =
+        rc == MUSTER_OUT_OF_RANGE && muster_strategy_rank(strategy) != MUSTER_RANK_NOBODY;
+    return begin->is_done ? MUSTER_OK : rc;
 }
 
-PyObject *muster_py_strategy_begin(PyObject *self, PyObject *unused)
+PyObject *muster_py_strategy_begin(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                   PyObject *keywords)
 {
+    static const char *const names[] = {"until", NULL};
+    struct begin begin = {.self = muster_py_strategy_of(self), .last_step = UINT64_MAX};
     /* States are compared before the first step; later it is an operation that was skipped. */
-    struct muster_py_call call = {.run = run_begin,
-                                  .is_short = true,
-                                  .data = self,
-                                  .invalid_argument = muster_py_strategy_of(self)->step == 0
-                                                          ? muster_py_state_mismatch
-                                                          : muster_py_mismatch};
-    PyObject *result = muster_py_call_run(muster_py_strategy_of(self), &call);
+    struct muster_py_call call = {
+        .run = run_begin,
+        .is_short = true,
+        .data = &begin,
+        .invalid_argument = begin.self->step == 0 ? muster_py_state_mismatch : muster_py_mismatch};
+    PyObject *values[1], *result;
 
-    (void)unused;
-    if (result == NULL)
+    if (!muster_py_read_arguments("begin", names, 0, args, count, keywords, values) ||
+        !muster_py_read_number(values[0], UINT64_MAX, UINT64_MAX, &begin.last_step))
         return NULL;
+    result = muster_py_call_run(begin.self, &call);
+    if (result == NULL || begin.is_done)
+        return result;
     Py_DECREF(result);
-    return PyLong_FromUnsignedLongLong(muster_py_strategy_of(self)->step);
+    return PyLong_FromUnsignedLongLong(begin.self->step);
 }
 
 static enum muster_rc run_commit(struct muster_strategy *strategy, struct muster_py_call *call)

@@ -353,9 +353,10 @@ static PyMethodDef strategy_methods[] = {
     {"zeros", MUSTER_PY_FUNCTION(muster_py_strategy_zeros), METH_FASTCALL | METH_KEYWORDS,
      "zeros(count, dtype='f32')\n--\n\nA Tensor that the other processes of the host map: "
      "operations on it copy nothing."},
-    {"begin", muster_py_strategy_begin, METH_NOARGS,
-     "begin()\n--\n\nBegin the next step, and return its number: waits for the others, and in a "
-     "joiner for their state."},
+    {"begin", MUSTER_PY_FUNCTION(muster_py_strategy_begin), METH_FASTCALL | METH_KEYWORDS,
+     "begin(until=None)\n--\n\nBegin the next step, and return its number: waits for the others, "
+     "and in a joiner for their state. None: all steps up to `until` are committed, and none has "
+     "begun."},
     {"all_reduce", MUSTER_PY_FUNCTION(muster_py_strategy_all_reduce), METH_FASTCALL | METH_KEYWORDS,
      "all_reduce(tensors, op='sum', dtype=None, timeout=None, bytes_per_pack=0)\n--\n\n"
      "Reduce an array, or each of a list of them, over all members, in place."},

@@ -454,31 +454,46 @@ static enum muster_rc enter_step(struct muster_strategy *strategy)
     return MUSTER_OK;
 }
 
-static enum muster_rc begin_in_seat(struct muster_strategy *strategy)
+/* Nothing fails by it: the strategy is as good as it was. */
+static enum muster_rc tell_last(struct muster_strategy *strategy, uint64_t last_step)
+{
+    return muster_error_set(&strategy->error, MUSTER_OUT_OF_RANGE,
+                            "all steps up to the last, %llu, are committed",
+                            (unsigned long long)last_step);
+}
+
+/* A member that is given the others' state, or a checkpoint's, begins the step behind the last: it
+ * has a rank then, and close knows that nothing of that step was done. It takes part in no
+ * checkpoint, for the others do not begin that step. */
+static enum muster_rc begin_in_seat(struct muster_strategy *strategy, uint64_t last_step)
 {
     bool is_member = muster_strategy_is_member(strategy);
     enum muster_rc rc;
 
     MUSTER_ASSERT(strategy->node != NULL && strategy->ops_open == 0);
+    if (is_member && strategy->committed_step >= last_step)
+        return tell_last(strategy, last_step);
     muster_strategy_blobs_drop(strategy);
     muster_strategy_move_begin(strategy, is_member ? MUSTER_STRATEGY_BEGIN_MEMBER
                                                    : MUSTER_STRATEGY_BEGIN_AWAITED);
     if (is_member)
         strategy->next_step = strategy->committed_step + 1;
     rc = enter_step(strategy);
-    while (rc == MUSTER_OK && muster_strategy_must_stop(strategy)) {
+    while (rc == MUSTER_OK && strategy->step <= last_step && muster_strategy_must_stop(strategy)) {
         rc = muster_strategy_stop(strategy);
         if (rc == MUSTER_ABORTED && strategy->state == MUSTER_STRATEGY_WAITING)
             rc = enter_step(strategy);
     }
+    if (rc == MUSTER_OK && strategy->step > last_step)
+        rc = tell_last(strategy, last_step);
     if (rc != MUSTER_OK)
         return rc;
     muster_strategy_copies_prepare(strategy);
     return muster_strategy_save_if_due(strategy);
 }
 
-enum muster_rc muster_strategy_begin(struct muster_strategy *strategy, uint64_t *ret_step,
-                                     bool *ret_is_restored)
+enum muster_rc muster_strategy_begin_until(struct muster_strategy *strategy, uint64_t last_step,
+                                           uint64_t *ret_step, bool *ret_is_restored)
 {
     bool is_restored = false;
     enum muster_rc rc;
@@ -492,18 +507,19 @@ enum muster_rc muster_strategy_begin(struct muster_strategy *strategy, uint64_t 
     if (rc == MUSTER_OK)
         rc = MUSTER_CANCELLED;
     if (strategy->state != MUSTER_STRATEGY_FAILED && !strategy->preemption.is_over) {
-        rc = begin_in_seat(strategy);
+        rc = begin_in_seat(strategy, last_step);
         is_restored = strategy->begin == MUSTER_STRATEGY_BEGIN_RESTORED ||
                       (strategy->begin == MUSTER_STRATEGY_BEGIN_NEW && strategy->restored_step > 0);
-        muster_strategy_move_begin(strategy, MUSTER_STRATEGY_BEGIN_OUTSIDE);
+        if (strategy->begin != MUSTER_STRATEGY_BEGIN_OUTSIDE)
+            muster_strategy_move_begin(strategy, MUSTER_STRATEGY_BEGIN_OUTSIDE);
         muster_strategy_move_activity(strategy, rc == MUSTER_OK ? MUSTER_ACTIVITY_COMPUTE
                                                                 : MUSTER_ACTIVITY_OUTSIDE);
         if (rc == MUSTER_OK)
             muster_trace_emit_at(strategy->env, strategy->activity.since_ns, "step_begun", NULL,
                                  strategy->step, strategy->epoch, strategy->size);
     }
-    if (rc == MUSTER_OUT_OF_RANGE) /* who takes this for an end is not rank 0 */
-        strategy->rank = MUSTER_RANK_NOBODY;
+    if (rc == MUSTER_OUT_OF_RANGE && strategy->state == MUSTER_STRATEGY_FAILED)
+        strategy->rank = MUSTER_RANK_NOBODY; /* who takes this for an end is not rank 0 */
     muster_strategy_leave(strategy);
     if (rc != MUSTER_OK)
         return rc;
@@ -511,6 +527,12 @@ enum muster_rc muster_strategy_begin(struct muster_strategy *strategy, uint64_t 
     if (ret_is_restored != NULL)
         *ret_is_restored = is_restored;
     return MUSTER_OK;
+}
+
+enum muster_rc muster_strategy_begin(struct muster_strategy *strategy, uint64_t *ret_step,
+                                     bool *ret_is_restored)
+{
+    return muster_strategy_begin_until(strategy, UINT64_MAX, ret_step, ret_is_restored);
 }
 
 /* After a commit the step counts on every member that has committed it: its tensors are what

@@ -5,8 +5,7 @@ import muster
 total = numpy.zeros(1)
 with muster.Strategy() as strategy:
     strategy.register("total", total)
-    while strategy.step < 1000:
-        strategy.begin()  # a joiner gets the others' total here
+    for _ in strategy.steps(1000):  # a joiner gets the others' total here
         share = numpy.ones(1)
         strategy.all_reduce(share)
         total += share

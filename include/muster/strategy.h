@@ -144,6 +144,20 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_register(
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_begin(struct muster_strategy *strategy,
                                                                   uint64_t *ret_step,
                                                                   bool *ret_is_restored);
+/**
+ * The same for a job of last_step steps: OUT_OF_RANGE when they are all committed, by this member or by those whose
+ * state it has, and no step has begun then. A loop that ends by it cannot train too far: a process that is started
+ * again behind the last step, or that loads the last step's checkpoint, learns only here that nothing is left to do.
+ *
+ *     while ((rc = muster_strategy_begin_until(strategy, 1000, &step, NULL)) == MUSTER_OK && …)
+ *
+ * Errors:  those of begin. OUT_OF_RANGE is the end of the work. The registered tensors are those of the last step,
+ *          and rank 0 does what one process is to do with them; close comes after that. Who was started again too
+ *          late gets OUT_OF_RANGE, too: its rank is MUSTER_RANK_NOBODY, and its tensors are not a result.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_begin_until(
+    struct muster_strategy *strategy, uint64_t last_step, uint64_t *ret_step,
+    bool *ret_is_restored);
 
 /**
  * Reduce each of `count` tensors over all members, in place; blocks until all are delivered.

@@ -5,7 +5,7 @@
     total = numpy.zeros(1)
     with muster.Strategy() as strategy:
         strategy.register("total", total)
-        while strategy.begin() <= 1000:          # a joiner gets the others' total here
+        for _ in strategy.steps(1000):           # a joiner gets the others' total here
             share = numpy.ones(1)
             strategy.all_reduce(share)
             total += share
@@ -15,6 +15,7 @@
 """
 
 import importlib
+import sys
 
 from muster import _muster
 from muster._muster import (
@@ -78,6 +79,17 @@ class Strategy(_muster.Strategy):
 
     def __enter__(self):
         return self
+
+    def steps(self, until):
+        """Begins each step, and gives its number, until `until` is committed, by this member or by those who have given
+        it their state. When the job is over before this late worker is back, the program ends here with exit code 0:
+        what follows the loop is for workers that have done the work."""
+        try:
+            while (step := self.begin(until)) is not None:
+                yield step
+        except JobOver:
+            self.close()
+            sys.exit(0)
 
     def __exit__(self, kind, value, traceback):
         if kind is not None and not issubclass(kind, JobOver) and not self.closed:

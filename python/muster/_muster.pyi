@@ -1,7 +1,7 @@
 """The C part: python/strategy.c, split.c, micro_batches.c, tensor.c, params.c, params_table.c, publisher.c, reader.c, dataset.c, xla.c, convert.c."""
 
 from collections.abc import Buffer, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 __version__: str
 
@@ -142,7 +142,10 @@ class Strategy(_Members):
     def set_blob(self, name: str, value: Buffer) -> None: ...
     def blob(self, name: str) -> bytes: ...
     def zeros(self, count: int, dtype: Dtype | None = "f32") -> Tensor: ...
-    def begin(self) -> int: ...
+    @overload
+    def begin(self, until: None = None) -> int: ...
+    @overload
+    def begin(self, until: int) -> int | None: ...
     def all_reduce(
         self,
         tensors: _Array | Sequence[_Array],

@@ -18,6 +18,7 @@ guard.enter()
 from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
 
 STEPPER = os.path.join(PROGRAMS, "stepper")
+COUNTER = os.path.join(os.path.dirname(MUSTER), "counter")
 STEPS, COUNT = "60", "300000"
 
 
@@ -100,6 +101,15 @@ class RunCheckpoint(unittest.TestCase):
         self.assertIn("the job begins with the checkpoint of step 60", errors)
         self.assertEqual(set(digests(later)), set(digests(plain)))
         self.assertEqual(self.steps(), [60, 80])
+
+    def test_the_same_command_again_does_no_step_beyond_the_last(self):
+        for _ in range(2):
+            done = subprocess.run([MUSTER, "run", "-n", "2", "--checkpoint-dir", self.checkpoints, "--", COUNTER], env=CLEAN, text=True,
+                                  capture_output=True, timeout=PATIENCE_S)
+            self.assertEqual((done.returncode, done.stdout), (0, "[worker:0] total 2000\n"), done.stderr)
+            self.assertIn(f"step 1000 is saved in {self.checkpoints}", done.stderr)
+            self.assertIn("done: 1000 steps", done.stderr)
+            self.assertEqual(self.steps(), [1000])
 
     def test_the_command_lists_shows_and_verifies(self):
         self.finish(self.start("--checkpoint-dir", self.checkpoints, "--checkpoint-every", "20", "--checkpoint-keep", "0"))

@@ -14,6 +14,42 @@ def test_the_counter_of_the_examples_counts(job):
     assert "total 3000" in run.text()
 
 
+def test_the_same_command_again_does_no_step_beyond_the_last(job, tmp_path):
+    program = (conftest.SOURCE / "examples/python/counter.py").read_text(encoding="utf-8")
+
+    for _ in range(2):
+        run = job(program, 2, "--checkpoint-dir", tmp_path / "checkpoints")
+        assert run.end()["steps"] == 1000
+        assert "total 2000" in run.text() and "step 1000 is saved" in run.text(), run.text()
+
+
+# Worker 1 dies in step 20, and its next life opens its strategy when there is a file "go".
+LATE = """
+if not is_first:
+    wait_for("go")
+with muster.Strategy() as strategy:
+    for step in strategy.steps(40):
+        if strategy.task == 1 and step == 20:
+            os.kill(os.getpid(), 9)
+        strategy.barrier()
+        strategy.commit()
+    say("behind", strategy.rank)
+say("closed")
+"""
+
+
+def test_who_is_late_runs_nothing_behind_steps(job):
+    run = job(LATE, 2)
+    run.wait_said("closed", 0)
+    run.touch("go")
+
+    summary = run.end()
+
+    assert [(task, *words) for task, _, words in run.said()] == [(0, "behind", "0"), (0, "closed")]
+    assert summary["tasks"][1]["exit_code"] == 0 and "Traceback" not in run.text(), run.text()
+    assert "worker:1 came back too late" in run.text()
+
+
 def test_kills_cost_no_step(job):
     run = job(LOOP, 3)
 

@@ -67,6 +67,36 @@ static void what_was_saved_while_the_step_went_on_is_restored(void **state)
     job_stage_close(&stage);
 }
 
+/* Started again behind the end of its loop: there is nothing left to do, and the state is the last step's. */
+static void no_step_is_begun_beyond_the_last_of_a_loop(void **state)
+{
+    struct trainee one;
+
+    (void)state;
+    job_stage_open(&stage, 0, 1);
+    trainee_save_alone(3);
+    job_stage_close(&stage);
+    job_stage_open(&stage, 0, 1);
+    trainee_open(&one, TRAINEE_COUNT, trainee_folder);
+
+    for (int i = 0; i < 2; i++) /* also who has the state already */
+        JOB_RC(one.strategy, muster_strategy_begin_until(one.strategy, 3, &one.step, NULL),
+               MUSTER_OUT_OF_RANGE, "all steps up to the last, 3, are committed");
+    assert_int_equal(one.step, 0);
+    assert_int_equal(muster_strategy_rank(one.strategy), 0);
+    trainee_check(&one, 3);
+    JOB_RC(one.strategy, muster_strategy_begin_until(one.strategy, 4, &one.step, NULL), MUSTER_OK,
+           "");
+    assert_int_equal(one.step, 4); /* a longer loop goes on */
+    trainee_commit(&one);
+    JOB_RC(one.strategy, muster_strategy_begin_until(one.strategy, 4, &one.step, NULL),
+           MUSTER_OUT_OF_RANGE, "the last, 4");
+    trainee_close(&one);
+    assert_non_null(strstr(job_stage_told(&stage), "\"report\":\"result\",\"steps\":4"));
+    assert_null(strstr(stage.told, "{\"report\":\"over\"}"));
+    job_stage_close(&stage);
+}
+
 static void restore_reversed(unsigned rank, void *data)
 {
     struct trainee one;
@@ -445,6 +475,7 @@ int main(void)
     cmocka_unit_test_setup_teardown(name, trainee_folders_make, trainee_folders_delete)
     const struct CMUnitTest tests[] = {
         CASE(what_was_saved_while_the_step_went_on_is_restored),
+        CASE(no_step_is_begun_beyond_the_last_of_a_loop),
         CASE(tensors_are_restored_by_name_whatever_their_order),
         CASE(an_update_waits_for_the_disk_where_copies_have_little_room),
         CASE(the_newest_whole_one_is_taken_and_damage_ends_a_job_that_has_no_other),

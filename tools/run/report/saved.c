@@ -86,7 +86,7 @@ void run_saved_tell(struct run *run, const struct run_outcome *outcome)
     }
     if (folder == NULL || last_step == 0)
         return;
-    if (step == last_step)
+    if (step >= last_step)
         run_tell(run, "step %llu is saved in %s", (unsigned long long)step, folder);
     else if (step != 0)
         run_log(run, MUSTER_LOG_WARN, "not_saved",

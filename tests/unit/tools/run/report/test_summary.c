@@ -318,6 +318,28 @@ static void a_run_that_saved_nothing_says_so(void **state)
     assert_non_null(strstr(told, "step 7 is not saved: /nonexistent has no checkpoint\n"));
 }
 
+/* A worker that was still told to stop may have gone one step further. */
+static void a_checkpoint_of_a_later_step_has_the_last_one_saved(void **state)
+{
+    char folder[] = "/tmp/summary.XXXXXX", path[96], line[96];
+    struct scene *scene = *state;
+    FILE *file;
+
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/checkpoint-000000000008-0000000000000001.manifest", folder);
+    file = fopen(path, "we");
+    assert_non_null(file);
+    fclose(file);
+    put_results(scene, 7);
+    scene->run.settings.checkpoint_dir = folder;
+    run_summary_print(&scene->run);
+    unlink(path);
+    rmdir(folder);
+
+    snprintf(line, sizeof(line), "step 8 is saved in %s\n", folder);
+    assert_non_null(strstr(told, line));
+}
+
 static void a_last_checkpoint_that_failed_is_told_with_the_way_out(void **state)
 {
     static const char *const rows[][2] = {
@@ -416,6 +438,7 @@ int main(void)
         CASE(people_are_told_steps_and_seconds),
         CASE(a_run_that_was_stopped_tells_its_steps),
         CASE(a_run_that_saved_nothing_says_so),
+        CASE(a_checkpoint_of_a_later_step_has_the_last_one_saved),
         CASE(a_last_checkpoint_that_failed_is_told_with_the_way_out),
         CASE(a_run_without_a_step_says_nothing_of_checkpoints),
         CASE(a_preempted_run_tells_where_it_goes_on),
