@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -167,6 +168,26 @@ class RunCheckpoint(unittest.TestCase):
         self.assertIn(f"step 5 is saved in {self.checkpoints}", told)
         for name in os.listdir(self.checkpoints):
             os.remove(os.path.join(self.checkpoints, name))
+
+    def test_a_relative_directory_is_the_same_for_workers_that_go_elsewhere(self):
+        words = ["bash", "-c", f"cd /; exec {STEPPER} 5 1000"]
+        for options, variables in ((["--checkpoint-dir", "checkpoints"], {}), ([], {"MUSTER_CHECKPOINT_DIR": "checkpoints"})):
+            run = subprocess.run([MUSTER, "run", "-n", "2", *options, "--", *words], cwd=self.folder.name, env=dict(CLEAN, **variables),
+                                 text=True, capture_output=True, timeout=PATIENCE_S)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.assertIn(f"step 5 is saved in {os.path.realpath(self.checkpoints)}", run.stderr)
+            self.assertEqual(self.steps(), [5])
+            shutil.rmtree(self.checkpoints)
+
+    def test_a_job_whose_last_step_is_in_no_checkpoint_ends_with_1(self):
+        self.finish(self.start("--checkpoint-dir", self.checkpoints, steps="3"))
+        words = ["bash", "-c", f"{STEPPER} 5 {COUNT} && rm {self.checkpoints}/checkpoint-*5-*"]
+        run = subprocess.run([MUSTER, "run", "--checkpoint-dir", self.checkpoints, "--json", "-", "--", *words], env=CLEAN, text=True,
+                             capture_output=True, timeout=PATIENCE_S)
+        self.assertEqual(run.returncode, 1, run.stderr)
+        self.assertIn("step 5 is not saved: the newest checkpoint", run.stderr)
+        summary = json.loads([line for line in run.stdout.splitlines() if line.startswith("{")][-1])
+        self.assertEqual((summary["exit_code"], summary["not_saved"]["step"]), (1, 5))
 
     def run_full(self, *options, **variables):
         """On a disk that has no room for the last checkpoint."""

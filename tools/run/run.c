@@ -102,7 +102,8 @@ static void run_finish(struct run *run)
     run_outcome_gather(run, &outcome);
     if (run->exit_code == EXIT_OK && outcome.is_different)
         run->exit_code = EXIT_DIFFERENT;
-    if (run->exit_code == EXIT_OK && run_saved_find_lost(run, &outcome) != NULL)
+    if (run->exit_code == EXIT_OK &&
+        (run_saved_find_lost(run, &outcome) != NULL || run_saved_is_missing(run, &outcome)))
         run->exit_code = EXIT_OTHER;
     if (run->exit_code == EXIT_OK && run_outcome_is_idle(run))
         run->exit_code = EXIT_OTHER;
@@ -226,11 +227,11 @@ static bool open_places(struct run *run)
     run_table_open(run);
     if (run->resume != NULL && !run_spool_open(run))
         return run_fail("the directory of --resumable cannot be watched: %s", strerror(errno));
-    if (!run_trace_dir_open(run))
+    if (!run_trace_dir_open(run) || !run_checkpoint_dir_open(run))
         return false;
     return (run->resume != NULL && run->resume->is_resumed) ||
            (run_listen_has_ports(&run->settings, &run->exit_code) && run_log_dir_open(run) &&
-            run_checkpoint_dir_open(run) && open_ports(run));
+            open_ports(run));
 }
 
 /* The run began when its first launcher did: a successor counts from there, by the wall clock, as

@@ -89,9 +89,10 @@ bool run_checkpoint_dir_open(struct run *run)
         return true;
     if (!path_copy(path, sizeof(path), name, "--checkpoint-dir"))
         return false;
-    if (!path_make(path))
+    if (!path_make(path) || realpath(path, run->checkpoint_dir) == NULL)
         return path_refuse(name, "--checkpoint-dir");
-    if (access(path, R_OK | W_OK | X_OK) == 0)
+    run->settings.checkpoint_dir = run->checkpoint_dir; /* the workers' place, wherever they go */
+    if (access(run->checkpoint_dir, R_OK | W_OK | X_OK) == 0)
         return true;
     run_log_error("cannot write to the directory %s: %s (change its mode, or choose another "
                   "--checkpoint-dir)",

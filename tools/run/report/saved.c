@@ -73,43 +73,60 @@ static void tell_lost(struct run *run, const struct run_task *task)
                    text);
 }
 
+bool run_saved_is_missing(struct run *run, const struct run_outcome *outcome)
+{
+    return run->settings.checkpoint_dir != NULL && outcome->steps > 0 &&
+           newest_step(run) < outcome->steps;
+}
+
+static void tell_missing(struct run *run, uint64_t last_step, uint64_t step)
+{
+    const char *folder = run->settings.checkpoint_dir;
+
+    if (step != 0)
+        run_log(run, MUSTER_LOG_WARN, "not_saved",
+                RUN_FIELDS(MUSTER_FIELD("step", last_step), MUSTER_FIELD("saved_step", step),
+                           MUSTER_FIELD("exit_code", run->exit_code)),
+                "step %llu is not saved: the newest checkpoint in %s is of step %llu, with which "
+                "the same command goes on; exit code of this run %d",
+                (unsigned long long)last_step, folder, (unsigned long long)step, run->exit_code);
+    else
+        run_log(
+            run, MUSTER_LOG_WARN, "not_saved",
+            RUN_FIELDS(MUSTER_FIELD("step", last_step), MUSTER_FIELD("exit_code", run->exit_code)),
+            "step %llu is not saved: %s has no checkpoint, and the same command begins with "
+            "step 1; exit code of this run %d",
+            (unsigned long long)last_step, folder, run->exit_code);
+}
+
 void run_saved_tell(struct run *run, const struct run_outcome *outcome)
 {
     const char *folder = run->settings.checkpoint_dir;
     const struct run_task *lost = run_saved_find_lost(run, outcome);
-    uint64_t last_step = outcome->steps;
-    uint64_t step = folder != NULL ? newest_step(run) : 0;
 
-    if (lost != NULL) {
+    if (lost != NULL)
         tell_lost(run, lost);
-        return;
-    }
-    if (folder == NULL || last_step == 0)
-        return;
-    if (step >= last_step)
-        run_tell(run, "step %llu is saved in %s", (unsigned long long)step, folder);
-    else if (step != 0)
-        run_log(run, MUSTER_LOG_WARN, "not_saved",
-                RUN_FIELDS(MUSTER_FIELD("step", last_step), MUSTER_FIELD("saved_step", step)),
-                "step %llu is not saved: the newest checkpoint in %s is of step %llu",
-                (unsigned long long)last_step, folder, (unsigned long long)step);
-    else
-        run_log(run, MUSTER_LOG_WARN, "not_saved", RUN_FIELDS(MUSTER_FIELD("step", last_step)),
-                "step %llu is not saved: %s has no checkpoint", (unsigned long long)last_step,
-                folder);
+    else if (run_saved_is_missing(run, outcome))
+        tell_missing(run, outcome->steps, newest_step(run));
+    else if (folder != NULL && outcome->steps > 0)
+        run_tell(run, "step %llu is saved in %s", (unsigned long long)outcome->steps, folder);
 }
 
 struct muster_json *run_saved_json(struct run *run, const struct run_outcome *outcome)
 {
     const struct run_task *task = run_saved_find_lost(run, outcome);
+    uint64_t step = task != NULL ? task->unsaved_step : outcome->steps;
     struct muster_json *object;
 
-    if (task == NULL)
+    if (task == NULL && !run_saved_is_missing(run, outcome))
         return muster_json_null_new();
     object = muster_json_object_new();
-    if (muster_json_set(object, "step", muster_json_integer_new((int64_t)task->unsaved_step)) &&
-        muster_json_set(object, "task", muster_json_text_new(task->name)) &&
-        muster_json_set(object, "reason", muster_json_text_new(task->unsaved)))
+    if (muster_json_set(object, "step", muster_json_integer_new((int64_t)step)) &&
+        muster_json_set(object, "task",
+                        task != NULL ? muster_json_text_new(task->name) : muster_json_null_new()) &&
+        muster_json_set(
+            object, "reason",
+            muster_json_text_new(task != NULL ? task->unsaved : "the directory does not have it")))
         return object;
     muster_json_free(object);
     return NULL;

@@ -10,9 +10,11 @@ struct muster_json;
 /** The task that has trained to the end of the job and could not save it, where nobody else has saved it, either; or
  * NULL. */
 const struct run_task *run_saved_find_lost(struct run *run, const struct run_outcome *outcome);
+/** There is a folder, and the last step of this launcher's workers is in no checkpoint of it. */
+bool run_saved_is_missing(struct run *run, const struct run_outcome *outcome);
 /** Tell whether the last step is saved, and if a checkpoint failed, the way out. */
 void run_saved_tell(struct run *run, const struct run_outcome *outcome);
-/** {"step": 12, "task": "worker:1", "reason": "…"}, or null. Gives; NULL: no memory. */
+/** {"step": 12, "task": "worker:1", "reason": "…"}, without a task that says so null in its place; or null. Gives; NULL: no memory. */
 struct muster_json *run_saved_json(struct run *run, const struct run_outcome *outcome);
 
 #endif

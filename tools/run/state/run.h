@@ -69,6 +69,7 @@ struct run {
     uint16_t master_port;
     char *tf_cluster;         /* JSON of the cluster, or NULL */
     char trace_dir[PATH_MAX]; /* of --trace; "": not given */
+    char checkpoint_dir[PATH_MAX]; /* what the setting names, absolute */
     char log_dir[512];
     bool is_terminal_lent; /* to the only worker */
     /* the end */

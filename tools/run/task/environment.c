@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define OWN_MAX 64 /* more than there are; add_variable asserts it */
+#define OWN_MAX 80 /* more than there are; add_variable asserts it */
 
 struct builder {
     char *own[OWN_MAX]; /* "NAME=value" */
@@ -41,6 +41,18 @@ static void add_variable(struct builder *builder, const char *name, const char *
     va_end(args);
     free(value);
     builder->own[builder->count++] = whole;
+}
+
+/* Absolute, also where nothing has that name yet. */
+static void add_path(struct builder *builder, const char *name, const char *path)
+{
+    char *where = path[0] == '/' ? NULL : getcwd(NULL, 0);
+
+    if (where != NULL)
+        add_variable(builder, name, "%s/%s", where, path);
+    else
+        add_variable(builder, name, "%s", path);
+    free(where);
 }
 
 static void add_settings_of_libraries(struct builder *builder, const struct run_settings *settings)
@@ -177,7 +189,7 @@ static void add_muster(struct builder *builder, const struct run_task *task)
     add_variable(builder, "MUSTER_LOG_FORMAT", "%s", settings->log_format);
     add_variable(builder, "MUSTER_MIN_MEMBERS", "%llu", (unsigned long long)settings->members_min);
     if (settings->checkpoint_dir != NULL) {
-        add_variable(builder, "MUSTER_CHECKPOINT_DIR", "%s", settings->checkpoint_dir);
+        add_path(builder, "MUSTER_CHECKPOINT_DIR", settings->checkpoint_dir);
         add_variable(builder, "MUSTER_CHECKPOINT_EVERY", "%s",
                      settings->checkpoint_every != NULL ? settings->checkpoint_every : "10m");
         add_variable(builder, "MUSTER_CHECKPOINT_KEEP", "%llu",
@@ -189,7 +201,7 @@ static void add_muster(struct builder *builder, const struct run_task *task)
         add_variable(builder, "MUSTER_PREEMPTION", "launcher:%d%s", (int)task->run->pid,
                      watches_metadata() ? ",gce" : "");
     if (settings->tune_file != NULL)
-        add_variable(builder, "MUSTER_TUNE_FILE", "%s", settings->tune_file);
+        add_path(builder, "MUSTER_TUNE_FILE", settings->tune_file);
     if (strcmp(settings->reproducible, "no") != 0)
         add_variable(builder, "MUSTER_REPRODUCIBLE", "%s", settings->reproducible);
     if (settings->stripes != 0)
@@ -227,6 +239,23 @@ static bool is_replaced(const struct builder *builder, const char *entry)
     return false;
 }
 
+/* A worker may change its directory: the files that this process was told of stay the same ones. */
+static void add_inherited_paths(struct builder *builder)
+{
+    static const char *const names[] = {
+        "MUSTER_CHECKPOINT_DIR",     "MUSTER_TRACE_DIR",         "MUSTER_TUNE_FILE",
+        "MUSTER_TLS_CERT_FILE",      "MUSTER_TLS_KEY_FILE",      "MUSTER_TLS_CA_FILE",
+        "MUSTER_REGISTRY_CERT_FILE", "MUSTER_REGISTRY_KEY_FILE", "MUSTER_REGISTRY_CA_FILE"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *path = getenv(names[i]); /* behind its name and '=' */
+
+        if (path != NULL && path[0] != '\0' && path[0] != '/' &&
+            !is_replaced(builder, path - strlen(names[i]) - 1))
+            add_path(builder, names[i], path);
+    }
+}
+
 /* The inherited variables that the builder does not replace, and then its own. */
 static char **builder_finish(struct builder *builder)
 {
@@ -257,6 +286,7 @@ char **run_environment_new(const struct run_task *task)
     add_trace(&builder, task);
     add_tls(&builder, task);
     builder.is_tls_replaced = task->run->tls != NULL;
+    add_inherited_paths(&builder);
     return builder_finish(&builder);
 }
 

@@ -7,6 +7,7 @@
 #include "test_env.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 enum { TASKS = 2 };
 
@@ -309,35 +310,50 @@ static void a_run_that_was_stopped_tells_its_steps(void **state)
 
 static void a_run_that_saved_nothing_says_so(void **state)
 {
+    static const char *const rows[][2] = {
+        {"not_saved", "{\"step\":7,\"task\":null,\"reason\":\"the directory does not have it\"}"}};
     struct scene *scene = *state;
+    struct run_outcome outcome;
 
     put_results(scene, 7);
     scene->run.settings.checkpoint_dir = "/nonexistent";
+    scene->run.exit_code = 1;
     run_summary_print(&scene->run);
+    assert_true(run_summary_write(&scene->run));
 
-    assert_non_null(strstr(told, "step 7 is not saved: /nonexistent has no checkpoint\n"));
+    assert_non_null(strstr(told,
+                           "step 7 is not saved: /nonexistent has no checkpoint, and the same "
+                           "command begins with step 1; exit code of this run 1\n"));
+    check_json(rows, 1);
+    run_outcome_gather(&scene->run, &outcome);
+    assert_true(run_saved_is_missing(&scene->run, &outcome));
+    scene->run.settings.checkpoint_dir = NULL;
+    assert_false(run_saved_is_missing(&scene->run, &outcome));
 }
 
-/* A worker that was still told to stop may have gone one step further. */
-static void a_checkpoint_of_a_later_step_has_the_last_one_saved(void **state)
+/* Its members went on from a checkpoint of a later step. */
+static void a_checkpoint_of_a_later_step_saves_the_last_one(void **state)
 {
-    char folder[] = "/tmp/summary.XXXXXX", path[96], line[96];
+    static const char name[] = "checkpoint-000000000008-0000000000000001.manifest";
     struct scene *scene = *state;
+    struct run_outcome outcome;
+    char folder[] = "/tmp/muster-saved-XXXXXX", path[128];
     FILE *file;
 
     assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof(path), "%s/checkpoint-000000000008-0000000000000001.manifest", folder);
-    file = fopen(path, "we");
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    file = fopen(path, "w");
     assert_non_null(file);
     fclose(file);
     put_results(scene, 7);
     scene->run.settings.checkpoint_dir = folder;
-    run_summary_print(&scene->run);
-    unlink(path);
-    rmdir(folder);
+    run_outcome_gather(&scene->run, &outcome);
 
-    snprintf(line, sizeof(line), "step 8 is saved in %s\n", folder);
-    assert_non_null(strstr(told, line));
+    assert_false(run_saved_is_missing(&scene->run, &outcome));
+
+    assert_int_equal(unlink(path), 0);
+    assert_true(run_saved_is_missing(&scene->run, &outcome));
+    assert_int_equal(rmdir(folder), 0);
 }
 
 static void a_last_checkpoint_that_failed_is_told_with_the_way_out(void **state)
@@ -438,7 +454,7 @@ int main(void)
         CASE(people_are_told_steps_and_seconds),
         CASE(a_run_that_was_stopped_tells_its_steps),
         CASE(a_run_that_saved_nothing_says_so),
-        CASE(a_checkpoint_of_a_later_step_has_the_last_one_saved),
+        CASE(a_checkpoint_of_a_later_step_saves_the_last_one),
         CASE(a_last_checkpoint_that_failed_is_told_with_the_way_out),
         CASE(a_run_without_a_step_says_nothing_of_checkpoints),
         CASE(a_preempted_run_tells_where_it_goes_on),

@@ -380,13 +380,13 @@ static void the_rest_is_passed_on(void **state)
         {"ANYTHING", "x"},
         {"OMP_NUM_THREADS", "x"},
         {"PYTHONUNBUFFERED", "x"},
-        {"MUSTER_TRACE_DIR", "x"},
+        {"MUSTER_TRACE_DIR", "/x"},
     };
     struct stage stage;
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        assert_int_equal(setenv(rows[i].name, "x", 1), 0);
+        assert_int_equal(setenv(rows[i].name, rows[i].told != NULL ? rows[i].told : "x", 1), 0);
     assert_int_equal(setenv("RANK", "0", 1), 0);
     stage_open(&stage);
     stage.run.settings.log_dir = "/logs";
@@ -419,6 +419,36 @@ static int clear_variables(void **state)
         assert_int_equal(unsetenv(name), 0);
     }
     return 0;
+}
+
+/* A worker may change its directory. */
+static void paths_are_absolute(void **state)
+{
+    static const char *const inherited[] = {"MUSTER_CHECKPOINT_DIR", "MUSTER_TRACE_DIR",
+                                            "MUSTER_TUNE_FILE", "MUSTER_REGISTRY_CA_FILE"};
+    struct stage stage;
+    char *where = getcwd(NULL, 0), expected[PATH_MAX];
+
+    (void)state;
+    assert_non_null(where);
+    (void)snprintf(expected, sizeof(expected), "%s/a/file", where);
+    stage_open(&stage);
+    for (size_t i = 0; i < sizeof(inherited) / sizeof(inherited[0]); i++)
+        assert_int_equal(setenv(inherited[i], "a/file", 1), 0);
+    stage_make(&stage);
+    for (size_t i = 0; i < sizeof(inherited) / sizeof(inherited[0]); i++)
+        check_value(&stage, inherited[i], expected);
+    stage_drop(&stage);
+
+    stage.run.settings.checkpoint_dir = "/whole";
+    stage.run.settings.tune_file = "a/file";
+    stage_make(&stage);
+    check_value(&stage, "MUSTER_CHECKPOINT_DIR", "/whole");
+    check_value(&stage, "MUSTER_TUNE_FILE", expected);
+    stage_drop(&stage);
+    for (size_t i = 0; i < sizeof(inherited) / sizeof(inherited[0]); i++)
+        assert_int_equal(unsetenv(inherited[i]), 0);
+    free(where);
 }
 
 static void a_process_that_imports_for_all_has_no_place_in_the_job(void **state)
@@ -454,6 +484,7 @@ int main(void)
         cmocka_unit_test(the_address_of_a_resolver_is_that_of_one_worker),
         cmocka_unit_test(certificates_are_those_of_the_job),
         cmocka_unit_test(the_rest_is_passed_on),
+        cmocka_unit_test(paths_are_absolute),
         cmocka_unit_test(a_process_that_imports_for_all_has_no_place_in_the_job),
     };
 
