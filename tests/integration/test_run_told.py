@@ -186,7 +186,7 @@ class Told(unittest.TestCase):
         lines, summary = self.play("all_die", ())
         told = [line for line in lines if "the job begins anew" in line]
         self.assertEqual(len(told), 1, lines)
-        self.assertIn("it stood at step 149 as last reported, 149 steps lost, view 2 with 3 members", told[0])
+        self.assertIn("it stood at step 149 as last reported, 149 steps lost unless a checkpoint has them, view 2 with 3 members", told[0])
         self.assertTrue(any("3 kills, the job had to begin anew when it stood at step 149, 149 steps lost, 0 survivors" in line
                             for line in lines), lines)
         self.assertEqual((summary["steps_lost"], summary["begun_anew_at"], summary["rejoins"]), (149, [149], 0))

@@ -5,6 +5,8 @@
 #include "run/output/log.h"
 #include "run/state/outcome.h"
 
+#include <stdio.h>
+
 static const char *plural_of(uint64_t count)
 {
     return count == 1 ? "" : "s";
@@ -42,7 +44,7 @@ void run_anew_on_view(struct run *run, uint64_t epoch, uint64_t members)
             RUN_FIELDS(MUSTER_FIELD("view", epoch), MUSTER_FIELD("members", members),
                        MUSTER_FIELD("step", step)),
             "the job begins anew, for none of its members was left: it stood at step %llu as last "
-            "reported, %llu step%s lost, view %llu with %llu member%s",
+            "reported, %llu step%s lost unless a checkpoint has them, view %llu with %llu member%s",
             (unsigned long long)step, (unsigned long long)step, plural_of(step),
             (unsigned long long)epoch, (unsigned long long)members, plural_of(members));
     run->control->on_changed(run);
@@ -54,16 +56,21 @@ void run_anew_on_restored(struct run *run, const struct muster_json *report)
     uint64_t epoch = (uint64_t)muster_json_integer(muster_json_member(report, "view"));
     uint64_t step = (uint64_t)muster_json_integer(muster_json_member(report, "step"));
     uint64_t kept;
+    char lost[48] = "";
 
     if (epoch <= run->epoch_restored)
         return;
     run->epoch_restored = epoch;
     kept = epoch != run->epoch_anew ? 0 : step < run->anew_step ? step : run->anew_step;
     run->steps_undone -= kept < run->steps_undone ? kept : run->steps_undone;
+    if (epoch == run->epoch_anew)
+        (void)snprintf(lost, sizeof(lost), ": %llu step%s lost",
+                       (unsigned long long)(run->anew_step - kept),
+                       plural_of(run->anew_step - kept));
     run_log(run, MUSTER_LOG_INFO, "restored",
             RUN_FIELDS(MUSTER_FIELD("view", epoch), MUSTER_FIELD("step", step)),
-            "the job begins with the checkpoint of step %llu, view %llu", (unsigned long long)step,
-            (unsigned long long)epoch);
+            "the job begins with the checkpoint of step %llu, view %llu%s",
+            (unsigned long long)step, (unsigned long long)epoch, lost);
 }
 
 struct muster_json *run_anew_steps(const struct run *run)
