@@ -7,7 +7,7 @@
 struct run;
 
 /** Nothing with an embedded registry. Turns the loop until the place is taken; tells what it waits
- * for. False: another launcher has it, or another idea of the job (--nnodes, -n, --tls), and lives:
+ * for. False: another launcher has it, or another idea of the job (record.h), and lives:
  * told, *ret_exit. */
 bool run_claim_take(struct run *run, int *ret_exit);
 /** The place is this launcher's now; not while the registry is away. */

@@ -3,6 +3,7 @@
 
 #include <muster/address.h>
 #include <muster/json.h>
+#include <muster/strategy_checkpoint.h>
 
 #include "common/output.h"
 
@@ -16,6 +17,8 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#define NO_CHECKPOINTS "none"
 
 /* --- of this process */
 
@@ -71,6 +74,10 @@ void run_claim_record_init(struct run_claim_record *record, struct muster_env *e
              key != NULL && key[0] != '\0' ? key : muster_host_key(env->host));
     snprintf(record->nodes, sizeof(record->nodes), "%s", settings->nodes_text);
     snprintf(record->tls, sizeof(record->tls), "%s", settings->tls);
+    snprintf(record->checkpoints, sizeof(record->checkpoints), "%s",
+             settings->checkpoint_dir == NULL     ? NO_CHECKPOINTS
+             : settings->checkpoint_every != NULL ? settings->checkpoint_every
+                                                  : "10m");
     snprintf(record->version, sizeof(record->version), "%s", MUSTER_VERSION);
     find_own_address(registry, record->address, sizeof(record->address));
 }
@@ -104,6 +111,7 @@ char *run_claim_record_format(const struct run_claim_record *record)
     set_text(object, "nnodes", record->nodes);
     set_number(object, "workers", record->workers);
     set_text(object, "tls", record->tls);
+    set_text(object, "checkpoints", record->checkpoints);
     set_text(object, "version", record->version);
     if (muster_json_format(object, false, muster_mem_system(), &text) != MUSTER_OK)
         output_no_memory();
@@ -146,6 +154,7 @@ enum muster_rc run_claim_record_parse(const char *text, size_t bytes,
     copy_text(object, "nnodes", record.nodes, sizeof(record.nodes));
     record.workers = number_of(object, "workers");
     copy_text(object, "tls", record.tls, sizeof(record.tls));
+    copy_text(object, "checkpoints", record.checkpoints, sizeof(record.checkpoints));
     copy_text(object, "version", record.version, sizeof(record.version));
     muster_json_free(object);
     *ret_record = record;
@@ -162,6 +171,30 @@ const char *run_claim_record_describe(const struct run_claim_record *record,
     snprintf(text, RUN_CLAIM_TEXT_BYTES, "%s (%s), pid %lld", record->host, address,
              (long long)record->pid);
     return text;
+}
+
+/* A launcher of an earlier version does not tell. 600s is 10m. */
+static const char *checkpoints_difference(const char *ours, const char *other, char ret_ours[24],
+                                          char ret_other[24])
+{
+    bool saves = strcmp(ours, NO_CHECKPOINTS) != 0,
+         other_saves = strcmp(other, NO_CHECKPOINTS) != 0;
+    uint64_t steps = 0, ns = 0, other_steps = 0, other_ns = 0;
+
+    if (ours[0] == '\0' || other[0] == '\0' || (!saves && !other_saves))
+        return NULL;
+    if (saves != other_saves) {
+        snprintf(ret_ours, 24, "%s", saves ? "DIR" : "(none)");
+        snprintf(ret_other, 24, "%s", other_saves ? "DIR" : "(none)");
+        return "--checkpoint-dir";
+    }
+    if (muster_checkpoint_every_parse(ours, &steps, &ns, NULL) == MUSTER_OK &&
+        muster_checkpoint_every_parse(other, &other_steps, &other_ns, NULL) == MUSTER_OK &&
+        steps == other_steps && ns == other_ns)
+        return NULL;
+    snprintf(ret_ours, 24, "%s", ours);
+    snprintf(ret_other, 24, "%s", other);
+    return "--checkpoint-every";
 }
 
 const char *run_claim_record_difference(const struct run_claim_record *ours,
@@ -183,7 +216,7 @@ const char *run_claim_record_difference(const struct run_claim_record *ours,
         snprintf(ret_other, 24, "%s", other->tls);
         return "--tls";
     }
-    return NULL;
+    return checkpoints_difference(ours->checkpoints, other->checkpoints, ret_ours, ret_other);
 }
 
 /* --- is that process dead? */

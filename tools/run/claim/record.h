@@ -21,6 +21,7 @@ struct run_claim_record {
     char nodes[24]; /* --nnodes */
     uint64_t workers;
     char tls[8]; /* --tls */
+    char checkpoints[24]; /* --checkpoint-every; "none" without --checkpoint-dir */
     char version[24];
 };
 

@@ -109,6 +109,52 @@ static void the_record_names_its_host_as_workers_do(void **state)
     }
 }
 
+static void launchers_save_to_a_directory_at_the_same_steps_or_none_does(void **state)
+{
+    static const struct {
+        const char *dir, *every, *other_dir, *other_every, *option, *ours, *other;
+    } rows[] = {
+        {NULL, NULL, NULL, NULL, NULL, NULL, NULL},
+        {"/a", NULL, NULL, NULL, "--checkpoint-dir", "DIR", "(none)"},
+        {NULL, NULL, "/a", "5", "--checkpoint-dir", "(none)", "DIR"},
+        {"/a", "10", "/a", "7", "--checkpoint-every", "10", "7"},
+        {"/a", NULL, "/a", "7", "--checkpoint-every", "10m", "7"},
+        {"/a", NULL, "/a", "600s", NULL, NULL, NULL},
+        {"/a", "10", "/a", "10", NULL, NULL, NULL},
+    };
+    struct muster_env *env = test_env_of(state);
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct run_settings settings = {.tls = "none", .nodes_text = "1"};
+        struct run_claim_record ours, other;
+        char ours_text[24], other_text[24], *text;
+        const char *option;
+
+        print_message("row %zu\n", i);
+        settings.checkpoint_dir = rows[i].dir;
+        settings.checkpoint_every = rows[i].every;
+        run_claim_record_init(&ours, env, &settings, "127.0.0.1:1");
+        settings.checkpoint_dir = rows[i].other_dir;
+        settings.checkpoint_every = rows[i].other_every;
+        run_claim_record_init(&other, env, &settings, "127.0.0.1:1");
+        text = run_claim_record_format(&other);
+        assert_int_equal(run_claim_record_parse(text, strlen(text), &other), MUSTER_OK);
+        muster_mem_free(muster_mem_system(), text);
+
+        option = run_claim_record_difference(&ours, &other, ours_text, other_text);
+
+        if (rows[i].option == NULL) {
+            assert_null(option);
+            continue;
+        }
+        assert_string_equal(option, rows[i].option);
+        assert_string_equal(ours_text, rows[i].ours);
+        assert_string_equal(other_text, rows[i].other);
+        other.checkpoints[0] = '\0'; /* of an earlier version */
+        assert_null(run_claim_record_difference(&ours, &other, ours_text, other_text));
+    }
+}
+
 static int set_up(void **state)
 {
     unsetenv(VARIABLE);
@@ -125,6 +171,7 @@ int main(void)
         CASE(a_process_is_dead_when_another_has_its_number),
         CASE(nothing_is_known_of_other_hosts),
         CASE(the_record_names_its_host_as_workers_do),
+        CASE(launchers_save_to_a_directory_at_the_same_steps_or_none_does),
     };
 
     return cmocka_run_group_tests_name("record", tests, NULL, NULL);
