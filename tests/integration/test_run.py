@@ -395,6 +395,13 @@ class Signals(unittest.TestCase):
             self.assertEqual(self.lines(child, 2), [f"got {name}"] * 2)
             self.assertEqual(child.wait(60), 128 + number)
 
+    def test_one_ends_a_run_whose_workers_all_wait_for_a_restart(self):
+        child = self.start("-n", "1", "--max-restarts", "50", script="exit 3")
+        while "restart 7 of 50" not in (line := child.stderr.readline()):  # which waits for seconds
+            self.assertNotEqual(line, "")
+        child.terminate()
+        self.assertEqual(child.wait(60), 143)
+
     def test_user_signals_are_passed_on_and_the_run_goes_on(self):
         child = self.start("-n", "2", script="trap 'echo usr; exit 0' USR1; echo ready; while :; do sleep 0.02; done")
         self.lines(child, 2)

@@ -162,6 +162,16 @@ def test_a_process_killed_while_it_imports_holds_up_nobody(tmp_path):
     assert done.returncode == 0 and done.stdout.count("runs") == 2 and "was lost (killed by SIGKILL)" in done.stderr
 
 
+def test_a_signal_during_the_imports_ends_the_job(job, tmp_path):
+    (tmp_path / "slow.py").write_text("import time\nopen('importing', 'w').close()\nwhile True:\n  time.sleep(0.01)", encoding="utf-8")
+    run = job("", 2, "--preload", "slow", env={"PYTHONPATH": f"{os.environ['PYTHONPATH']}:{tmp_path}"})
+    run.wait_until((run.folder / "importing").exists, "the import")
+
+    run.child.send_signal(signal.SIGTERM)
+
+    assert run.child.wait(PATIENCE_S) == 128 + signal.SIGTERM, run.text()
+
+
 def test_no_process_of_it_outlives_the_launcher(job, tmp_path):
     run = start_loop(job, tmp_path)
     ends = [os.pidfd_open(pid) for pid in (preload_pid(run), *run.pids().values())]

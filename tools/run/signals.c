@@ -47,6 +47,7 @@ static void on_stop_signal(struct run *run, int signal)
     if (run->state == RUN_STATE_STOPPING)
         run_task_signal_all(run, SIGKILL);
     run_task_end_all(run, signal);
+    run_task_check(run); /* where all waited for a start, no end of a worker comes */
 }
 
 /* Slurm says so (--signal): what ends the run comes later. Workers that are no members may know by themselves what to
