@@ -29,7 +29,8 @@ print("shown", {
     "streams": [(stream.encoding, stream.errors, stream.line_buffering, stream.write_through) for stream in (sys.stdin, sys.stdout, sys.stderr)],
     "flags": str(sys.flags), "limits": resource.getrlimit(resource.RLIMIT_NOFILE),
     "environment": {name: value for name, value in os.environ.items() if name not in
-                    ("MUSTER_JOB", "MUSTER_REGISTRY", "MUSTER_INCARNATION", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TF_CONFIG", "LAUNCHER")},
+                    ("MUSTER_JOB", "MUSTER_REGISTRY", "MUSTER_INCARNATION", "MUSTER_STEP_PLACE", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TF_CONFIG",
+                     "LAUNCHER")},
 }, file=sys.stderr)
 print("hello from", sys.stdin.read() == "", flush=True)
 sys.exit(int(os.environ["RANK"]) * 3)
