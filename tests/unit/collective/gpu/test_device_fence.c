@@ -103,6 +103,28 @@ static void a_fence_is_reached_when_the_stream_has_come_so_far(void **state)
     assert_false(muster_device_memory_hangs(stand.memory));
 }
 
+/* The clock is not waited for: the fence was set earlier. */
+static void a_long_wait_is_told_each_30_s_before_its_bound(void **state)
+{
+    struct muster_device_fence fence;
+    uint64_t told_ns;
+
+    (void)state;
+    stand.knobs.cuda_set("hold", 1);
+    muster_device_fence_set(&fence, stand.memory, NULL, "a case");
+    told_ns = fence.stall.told_ns;
+    assert_false(muster_device_fence_is_reached(&fence));
+    assert_int_equal(fence.stall.told_ns, told_ns);
+    fence.stall.begun_ns -= 31 * MUSTER_NS_PER_S;
+    fence.stall.told_ns -= 31 * MUSTER_NS_PER_S;
+    assert_false(muster_device_fence_is_reached(&fence));
+    assert_true(fence.stall.told_ns >= told_ns);
+    stand.knobs.cuda_set("hold", 0);
+    muster_device_fence_await(&fence);
+    muster_device_fence_clear(&fence);
+    assert_false(muster_device_memory_hangs(stand.memory));
+}
+
 static void a_wait_ends_by_its_bound_and_later_ones_at_once(void **state)
 {
     (void)state;
@@ -175,6 +197,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_fence_is_reached_when_the_stream_has_come_so_far, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_long_wait_is_told_each_30_s_before_its_bound, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_wait_ends_by_its_bound_and_later_ones_at_once, set_up,
                                         tear_down),
