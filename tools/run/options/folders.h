@@ -8,8 +8,8 @@
 bool run_trace_dir_open(struct run *run);
 /** --log-dir, --tee, --redirects: run->log_dir. */
 bool run_log_dir_open(struct run *run);
-/** --checkpoint-dir: workers can make files there, and the setting is its absolute path from here on. A job would notice
- * only when it saves, which may be at its end. */
+/** --checkpoint-dir: workers can make files there, and the setting is its absolute path from here on.
+ * A job would notice only when it saves, which may be at its end. */
 bool run_checkpoint_dir_open(struct run *run);
 
 #endif
