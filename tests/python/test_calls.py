@@ -365,6 +365,6 @@ def test_the_stubs_name_all_that_there_is():
     assert classes.keys() == {name for name, each in vars(muster._muster).items() if isinstance(each, type)}
     for name in ("Strategy", "Split", "MicroBatches", "Dataset", "ParamsClient", "ParamsTable", "Publisher", "Reader", "Version"):
         each = getattr(muster._muster, name)
-        there = {name for name in vars(each) if not name.startswith("__")}
-        assert there == {name for name in classes[each.__name__] if not name.startswith("__")}
+        there = {name for name in vars(each) if not name.startswith("_")}
+        assert there == {name for name in classes[each.__name__] if not name.startswith("_")}
         assert all(vars(each)[name].__doc__ for name in there)
