@@ -7,12 +7,15 @@
 
 #include "collective/group/group.h"
 #include "training/strategy_call.h"
+#include "training/strategy_folder.h"
 
 #define NAME           "checkpoint_start"
 #define KEEP_COUNT     3u
 #define KEEP_COUNT_MAX 1000000u
 /* Members that end at the same step do so at nearly the same time. One that goes on waits for this one meanwhile. */
 #define PATIENCE_NS (5 * MUSTER_NS_PER_S)
+/* Processes of a job that was killed with its launcher may take a moment to end. */
+#define TAKE_NS (10 * MUSTER_NS_PER_S)
 
 /* --- The agreement --- */
 
@@ -25,6 +28,7 @@ struct proposal {
         busy_id; /* of the checkpoint that this member still writes, or waits for; id 0: none */
     uint64_t failed_id; /* the last one that it could not write */
     uint64_t outcome;   /* of the start: told when all others are 0 */
+    uint64_t life;      /* in which it has the folder of the schedule; 0: it came later */
 };
 #define PROPOSAL_WORDS (sizeof(struct proposal) / sizeof(uint64_t))
 
@@ -62,7 +66,8 @@ static struct proposal proposal_make(struct muster_strategy *strategy, bool is_d
     struct proposal proposal = {.wall_ns = muster_host_wall_ns(strategy->env->host),
                                 .is_due = is_due,
                                 .step = strategy->committed_step,
-                                .failed_id = saving->failed_id};
+                                .failed_id = saving->failed_id,
+                                .life = strategy->owner.life};
 
     while (proposal.id == 0)
         proposal.id = muster_rng_next(strategy->env->rng);
@@ -156,6 +161,20 @@ static enum muster_rc proposals_decide(struct muster_strategy *strategy, struct 
     return strategy->state == MUSTER_STRATEGY_FAILED ? strategy->error.rc : rc;
 }
 
+/* A member that sees another folder ends alone: the others lose this checkpoint, and save the next one without it. */
+static enum muster_rc folder_join(struct muster_strategy *strategy, const struct proposal *all)
+{
+    uint64_t life = 0;
+    enum muster_rc rc;
+
+    for (uint32_t rank = 0; rank < strategy->size; rank++)
+        life = all[rank].life > life ? all[rank].life : life;
+    rc = muster_strategy_folder_join(strategy, life);
+    if (rc != MUSTER_OK)
+        muster_strategy_fail(strategy);
+    return rc;
+}
+
 enum muster_rc muster_strategy_save(struct muster_strategy *strategy, bool is_due,
                                     const struct muster_strategy_checkpoint_options *options,
                                     bool *ret_is_begun)
@@ -168,6 +187,8 @@ enum muster_rc muster_strategy_save(struct muster_strategy *strategy, bool is_du
         return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED, NAME ": %s",
                                 muster_rc_text(MUSTER_RESOURCE_EXHAUSTED));
     rc = proposals_gather(strategy, &own, all);
+    if (rc == MUSTER_OK && options->folder == strategy->schedule.folder)
+        rc = folder_join(strategy, all);
     *ret_is_begun = rc == MUSTER_OK && all[0].is_due != 0;
     if (*ret_is_begun)
         rc = proposals_decide(strategy, all, options);
@@ -334,7 +355,8 @@ enum muster_rc muster_strategy_schedule_read(struct muster_env *env,
     const char *folder = variable_of(env, "MUSTER_CHECKPOINT_DIR");
     const char *every = variable_of(env, "MUSTER_CHECKPOINT_EVERY");
     const char *keep = variable_of(env, "MUSTER_CHECKPOINT_KEEP");
-    struct muster_strategy_schedule made = {.keep_count = KEEP_COUNT, .patience_ns = PATIENCE_NS};
+    struct muster_strategy_schedule made = {
+        .keep_count = KEEP_COUNT, .patience_ns = PATIENCE_NS, .take_ns = TAKE_NS};
     struct muster_error why = {.rc = MUSTER_OK};
     char *end = NULL;
     unsigned long count = keep != NULL ? strtoul(keep, &end, 10) : KEEP_COUNT;

@@ -16,6 +16,7 @@ struct muster_strategy_schedule {
     uint64_t due_ns;         /* by time: rank 0's counts */
     uint64_t attempted_step; /* the last one that was due + 1; 0: none */
     uint64_t patience_ns;    /* at the end: for members that may not end here */
+    uint64_t take_ns; /* at the beginning: for another job's members, which may be about to end */
 };
 
 /** Read the variables. Gives schedule->folder. Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED. */

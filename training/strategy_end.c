@@ -320,6 +320,7 @@ static void strategy_free(struct muster_strategy *strategy)
     muster_strategy_copies_fini(strategy);
     muster_strategy_splits_free(strategy);
     muster_strategy_blobs_free(strategy);
+    muster_checkpoint_owner_leave(&strategy->owner);
     muster_mem_free(env->mem, strategy->schedule.folder);
     muster_mem_free(env->mem, strategy->restore_folder);
     muster_mem_free(env->mem, strategy->micro_slots);

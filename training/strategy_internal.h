@@ -19,6 +19,7 @@
 #include "runtime/system/huge_memory.h"
 #include "runtime/system/process_system.h"
 #include "training/activity.h"
+#include "training/checkpoint/owner.h"
 #include "training/expectation.h"
 #include "training/failpoint.h"
 #include "training/local_registry.h"
@@ -210,6 +211,7 @@ struct muster_strategy {
     /* checkpoints: strategy_checkpoint.c, strategy_saving.c, strategy_restore.c */
     struct muster_strategy_saving saving;
     struct muster_strategy_schedule schedule;
+    struct muster_checkpoint_owner owner; /* of the schedule's folder */
     uint64_t updated_step;  /* the last one with update_begin; 0: none yet */
     char *restore_folder;   /* a new job begins from there; NULL: from its tensors */
     uint64_t restored_step; /* … and began after this step; 0: from its tensors */

@@ -7,6 +7,7 @@
 #include <muster/log.h>
 
 #include "runtime/system/huge_memory.h"
+#include "training/strategy_folder.h"
 #include "training/strategy_memory.h"
 
 /* A description has the names, types and counts of the tensors: some 100 bytes each. A larger one
@@ -556,7 +557,11 @@ static enum muster_rc restore_values(const struct share *share, bool *ret_is_res
     const struct muster_strategy_sharers sharers = {
         .view = share->view, .count = share->count, .self = share->self, .giver = share->giver};
 
-    return muster_strategy_restore_values(share->strategy, &sharers, ret_is_restored);
+    enum muster_rc rc = muster_strategy_folder_take(share->strategy, &sharers);
+
+    return rc == MUSTER_OK && share->strategy->restore_folder != NULL
+               ? muster_strategy_restore_values(share->strategy, &sharers, ret_is_restored)
+               : rc;
 }
 
 static enum muster_rc share_once(struct muster_strategy *strategy)
@@ -572,7 +577,7 @@ static enum muster_rc share_once(struct muster_strategy *strategy)
         muster_error_set(&strategy->error, rc, "%s: %s", COMPARE, muster_rc_text(rc));
     else
         rc = compare_states(&share);
-    if (rc == MUSTER_OK && strategy->restore_folder != NULL)
+    if (rc == MUSTER_OK)
         rc = restore_values(&share, &is_restored);
     if (rc == MUSTER_OK && !is_restored)
         rc = give_state(&share);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -59,6 +60,44 @@ enum muster_rc muster_file_bytes(const char *path, uint64_t *ret_bytes)
         return muster_rc_from_errno(errno);
     *ret_bytes = (uint64_t)found.st_size;
     return MUSTER_OK;
+}
+
+/* One that another process has deleted meanwhile, as it saw no holder, is not that of the path. */
+enum muster_rc muster_file_hold(const char *path, bool must_make, int *ret_hold)
+{
+    for (;;) {
+        int fd = open(path, (must_make ? O_RDWR | O_CREAT : O_RDONLY) | O_CLOEXEC, 0666);
+        struct stat found;
+
+        if (fd < 0)
+            return muster_rc_from_errno(errno);
+        while (flock(fd, LOCK_SH) != 0 && errno == EINTR)
+            ;
+        if (fstat(fd, &found) != 0 || found.st_nlink > 0) {
+            *ret_hold = fd;
+            return MUSTER_OK;
+        }
+        close(fd);
+    }
+}
+
+void muster_file_release(int hold)
+{
+    close(hold);
+}
+
+bool muster_file_is_held(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    bool is_held;
+
+    if (fd < 0)
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    is_held = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    close(fd);
+    return is_held;
 }
 
 enum muster_rc muster_file_remove(const char *path)

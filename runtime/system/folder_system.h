@@ -17,6 +17,13 @@ MUSTER_MUST_CHECK enum muster_rc muster_folder_list(const char *folder,
 
 /** Errors: NOT_FOUND and others of the system. */
 MUSTER_MUST_CHECK enum muster_rc muster_file_bytes(const char *path, uint64_t *ret_bytes);
+/** Hold a file, which says so to others until release or the end of this process and of those that it has forked. It is
+ * made, empty, if it must be. Others may hold it, too. Where the file system has no locks it is only opened. Errors:
+ * NOT_FOUND and others of the system. */
+MUSTER_MUST_CHECK enum muster_rc muster_file_hold(const char *path, bool must_make, int *ret_hold);
+void muster_file_release(int hold);
+/** A living process holds it, as far as the file system can tell. */
+bool muster_file_is_held(const char *path);
 /** Delete a file. One that is not there is no error. */
 MUSTER_MUST_CHECK enum muster_rc muster_file_remove(const char *path);
 

@@ -12,6 +12,7 @@
 
 #include "test_env.h"
 #include "trainee.h"
+#include "training/strategy_folder.h"
 #include "training/strategy_internal.h"
 
 #define LARGE_COUNT 8000000u
@@ -469,6 +470,93 @@ static void a_time_that_has_passed_by_rank_0_saves_on_all(void **state)
     muster_mem_free(muster_mem_system(), entries);
 }
 
+/* --- The folder */
+
+static void check_refused_begin(struct trainee *one, const char *text)
+{
+    JOB_RC(one->strategy, muster_strategy_begin(one->strategy, &one->step, &one->is_restored),
+           MUSTER_INVALID_ARGUMENT, text);
+    trainee_close(one);
+}
+
+static void see_another_folder(unsigned rank, void *data)
+{
+    struct trainee one;
+
+    (void)rank;
+    (void)data;
+    setenv("MUSTER_CHECKPOINT_DIR", trainee_other, 1);
+    trainee_open(&one, 3, NULL);
+    check_refused_begin(&one, "worker:1 (");
+}
+
+/* All learn it before the first step. */
+static void a_member_that_sees_another_folder_is_named_at_once(void **state)
+{
+    struct trainee one;
+
+    (void)state;
+    job_stage_open(&stage, 0, 2);
+    setenv("MUSTER_CHECKPOINT_DIR", trainee_folder, 1);
+    job_stage_start(&stage, 1, see_another_folder, NULL);
+    trainee_open(&one, 3, NULL);
+    check_refused_begin(&one, "what another member has put there");
+    unsetenv("MUSTER_CHECKPOINT_DIR");
+    job_stage_join(&stage);
+    job_stage_close(&stage);
+}
+
+/* Where the others train already. */
+static void a_later_member_that_sees_another_folder_is_named(void **state)
+{
+    struct trainee one;
+    uint64_t life;
+
+    (void)state;
+    job_stage_open(&stage, 0, 1);
+    setenv("MUSTER_CHECKPOINT_DIR", trainee_folder, 1);
+    trainee_open(&one, 3, NULL);
+    trainee_begin(&one);
+    life = one.strategy->owner.life;
+    assert_int_not_equal(life, 0);
+    assert_int_equal(muster_strategy_folder_join(one.strategy, life), MUSTER_OK);
+
+    assert_int_equal(muster_strategy_folder_join(one.strategy, life + 1), MUSTER_INVALID_ARGUMENT);
+
+    trainee_text_check(&one, "worker:0 (");
+    trainee_commit(&one);
+    trainee_close(&one);
+    unsetenv("MUSTER_CHECKPOINT_DIR");
+    job_stage_close(&stage);
+}
+
+static void a_folder_that_a_living_job_has_is_refused_and_later_taken(void **state)
+{
+    struct muster_checkpoint_owner owner = {.life = 0};
+    struct muster_checkpoint_other other;
+    struct trainee one;
+
+    (void)state;
+    assert_int_equal(muster_checkpoint_owner_take(&owner, trainee_folder, "another", 1, &other),
+                     MUSTER_OK);
+    job_stage_open(&stage, 0, 1);
+    setenv("MUSTER_CHECKPOINT_DIR", trainee_folder, 1);
+    trainee_open(&one, 3, NULL);
+    one.strategy->schedule.take_ns = 1;
+    check_refused_begin(&one, "is in use by another job, another, which runs");
+    job_stage_close(&stage);
+
+    muster_checkpoint_owner_leave(&owner);
+    job_stage_open(&stage, 0, 1);
+    setenv("MUSTER_CHECKPOINT_DIR", trainee_folder, 1);
+    trainee_open(&one, 3, NULL);
+    trainee_begin(&one);
+    trainee_commit(&one);
+    trainee_close(&one);
+    unsetenv("MUSTER_CHECKPOINT_DIR");
+    job_stage_close(&stage);
+}
+
 int main(void)
 {
 #define CASE(name)                                                                                 \
@@ -489,6 +577,9 @@ int main(void)
         CASE(times_and_steps_are_told_apart),
         CASE(any_number_of_members_goes_on_from_what_another_number_has_saved),
         CASE(a_time_that_has_passed_by_rank_0_saves_on_all),
+        CASE(a_member_that_sees_another_folder_is_named_at_once),
+        CASE(a_later_member_that_sees_another_folder_is_named),
+        CASE(a_folder_that_a_living_job_has_is_refused_and_later_taken),
     };
 #undef CASE
 
