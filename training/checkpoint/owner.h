@@ -16,8 +16,8 @@ struct muster_checkpoint_owner {
 /** Another one that was found. */
 struct muster_checkpoint_other {
     char job[MUSTER_JOB_NAME_BYTES];
-    bool
-        is_alive; /* UNAVAILABLE: it has the folder. Else it had, and has left its file, which is deleted */
+    /* UNAVAILABLE: it has the folder. Else it had, and has left its file, which is deleted. */
+    bool is_alive;
 };
 
 /** The folder, which is made if it is not there, is that of this life of the job from now on. Errors: UNAVAILABLE
