@@ -67,6 +67,14 @@ class Ended(unittest.TestCase):
         self.assertEqual(len(result["digests"]), 1)
         self.assertNotIn("total", out)  # nobody has trained again
 
+    def test_who_was_rank_0_of_the_last_step_and_came_back_too_late_has_not_done_its_end(self):
+        done = run("-n", "2", "--json", "-", script=(
+            "case $RANK.$MUSTER_RESTART_COUNT in 0.0) echo '{\"report\":\"progress\",\"step\":9}' >&3; kill -9 $$;; "
+            "0.1) echo '{\"report\":\"over\"}' >&3;; *) echo '{\"report\":\"result\",\"steps\":9,\"digest\":\"aa\"}' >&3;; esac"))
+        result = json.loads(done.stdout.splitlines()[-1])
+        self.assertEqual((done.returncode, result["exit_code"], result["tasks"][0]["died_after_step"]), (1, 1, 9), done.stderr)
+        self.assertIn("the end of rank 0 may be missing: worker:0 died after the last step, 9, before it closed", done.stderr)
+
     def test_a_job_that_went_on_after_an_early_leave_begins_anew(self):
         child = start(self, "-n", "3", "--json", "-", "--min-members", "2", "--min-members-timeout", "1", script=(
             '[ $RANK = 0 ] && { $STEPPER 50 && echo has left; exit; }; '

@@ -84,6 +84,7 @@ static void on_result(struct run_task *task, const struct muster_json *report)
     const char *digest = muster_json_text(muster_json_member(report, "digest"));
 
     task->has_result = task->run->has_results = true;
+    task->undone_step = 0;
     task->steps = number_of(report, "steps");
     task->took_part = task->took_part || task->steps > 0;
     if (task->steps > task->step)

@@ -279,6 +279,21 @@ static void tell_skipped(struct run *run)
                       task->name, (unsigned long long)task->skipped_step, run->exit_code);
 }
 
+/* Nobody here knows what the program does behind its loop. */
+static void tell_unfinished(struct run *run, const struct run_outcome *outcome)
+{
+    const struct run_task *task = run_outcome_find_unfinished(run, outcome);
+
+    if (task != NULL && run->stop_signal == 0)
+        run_log_error("the end of rank 0 may be missing: %s died after the last step, %llu, before "
+                      "it closed, and the others have finished; what rank 0 does after its loop "
+                      "(an export, a print) may not be done, exit code of this run %d; %s",
+                      task->name, (unsigned long long)task->undone_step, run->exit_code,
+                      run->settings.checkpoint_dir != NULL
+                          ? "if that step is saved, start the same command again for it"
+                          : "no --checkpoint-dir has its state: the job has to run again for it");
+}
+
 void run_summary_print(struct run *run)
 {
     struct run_outcome outcome;
@@ -294,8 +309,11 @@ void run_summary_print(struct run *run)
     else if (run->restarts > 0 && run->exit_code == 0)
         run_tell(run, "all workers ended with 0 after %llu restart%s in %.1f s",
                  (unsigned long long)run->restarts, plural_of(run->restarts), seconds_of(run));
+    if (outcome.results == 0 && run->failed != NULL && run->failed->is_too_late)
+        run_saved_tell(run, &outcome);
     tell_unclosed(run, &outcome);
     tell_skipped(run);
+    tell_unfinished(run, &outcome);
     if (run_outcome_is_undone(run) && run->stop_signal == 0)
         run_log_error(
             "no worker has done the job's work: those with the most steps have ended with 0 "
@@ -392,6 +410,8 @@ static struct muster_json *tasks_of(const struct run *run, const struct run_outc
             (run_outcome_has_left_early(outcome, task) &&
              !muster_json_set(one, task->is_in_step ? "left_in_step" : "left_after_step",
                               number_new(task->left_step))) ||
+            (task->undone_step != 0 &&
+             !muster_json_set(one, "died_after_step", number_new(task->undone_step))) ||
             (task->skipped_step != 0 &&
              !muster_json_set(one, "skipped_step", number_new(task->skipped_step))) ||
             (task->trace_file != NULL &&

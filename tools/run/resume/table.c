@@ -59,6 +59,7 @@ static const struct field task_fields[] = {
     TASK(BOOL, is_unclosed),  TASK(BOOL, is_in_step),    TASK(U64, left_step),
     TASK(BOOL, is_preempted), TASK(BOOL, is_saved),      TASK(U64, unsaved_step),
     TASK(BOOL, is_refused),   TASK(BOOL, is_silent),     TASK(U64, skipped_step),
+    TASK(U64, undone_step),
 };
 static const struct field run_fields[] = {
     RUN(U64, gang_restarts), RUN(U64, restarts),   RUN(U64, kills),

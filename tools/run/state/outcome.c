@@ -114,6 +114,22 @@ const struct run_task *run_outcome_find_skipper(const struct run *run)
     return NULL;
 }
 
+/* Ranks of a view are in the order of the tasks: the first one here that has done the last step was
+ * rank 0 of it, if the job's first tasks are here. */
+const struct run_task *run_outcome_find_unfinished(const struct run *run,
+                                                   const struct run_outcome *outcome)
+{
+    if (run->settings.rank_first > 0 || outcome->results == 0)
+        return NULL;
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        if (run->tasks[i].undone_step >= outcome->steps)
+            return &run->tasks[i];
+        if (run_outcome_is_final(outcome, &run->tasks[i]))
+            return NULL;
+    }
+    return NULL;
+}
+
 bool run_outcome_has_left_early(const struct run_outcome *outcome, const struct run_task *task)
 {
     return task->state == RUN_TASK_LEFT && task->is_unclosed && !task->has_result &&

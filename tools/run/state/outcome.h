@@ -33,6 +33,10 @@ bool run_outcome_is_undone(const struct run *run);
 /** The first task that has committed a step without an operation that others waited for; or NULL. The result is then
  * not what all have made. */
 const struct run_task *run_outcome_find_skipper(const struct run *run);
+/** The task that was rank 0 of the last step, if it has died behind that step and before it closed, and no later life
+ * of it has closed: what rank 0 does at the end may be missing. NULL: none, or rank 0 was another launcher's. */
+const struct run_task *run_outcome_find_unfinished(const struct run *run,
+                                                   const struct run_outcome *outcome);
 /** The task ended with 0 and without close, in the middle of a step or before the others had done theirs. */
 bool run_outcome_has_left_early(const struct run_outcome *outcome, const struct run_task *task);
 /** The task has a result, and no task did more steps. */

@@ -58,6 +58,8 @@ struct run_task {
     bool is_death_untold; /* its event waits for what the others say about it */
     int death_status;     /* wait status of the last death */
     uint64_t death_step;  /* the last that it reported before */
+    uint64_t undone_step; /* a life ended so behind this one, without close, and none has closed
+                             since; 0: none has */
     bool is_loss_owed;    /* it has died, and the members have not spoken of it yet */
     struct muster_timer death_timer;
     /* its return, until it has been reported */

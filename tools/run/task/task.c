@@ -486,8 +486,11 @@ void run_task_on_exit(struct run_task *task)
     action = task_decide(task);
     if (WIFSIGNALED(task->wait_status) && action != RUN_ACTION_NONE)
         run->kills++;
-    if (action != RUN_ACTION_NONE && action != RUN_ACTION_LEAVE)
+    if (action != RUN_ACTION_NONE && action != RUN_ACTION_LEAVE) {
         run_events_on_death(task);
+        if (!task->has_result && task->step > 0)
+            task->undone_step = task->step;
+    }
     switch (action) {
     case RUN_ACTION_NONE:
         run_task_move(task, task->wait_status == 0 || task->is_preempted ? RUN_TASK_LEFT

@@ -331,6 +331,45 @@ static void a_run_that_saved_nothing_says_so(void **state)
     assert_false(run_saved_is_missing(&scene->run, &outcome));
 }
 
+static void the_end_of_rank_0_that_may_be_missing_is_told(void **state)
+{
+    struct scene *scene = *state;
+
+    put_results(scene, 7);
+    scene->run.exit_code = 1;
+    scene->tasks[0].has_result = false;
+    scene->tasks[0].is_too_late = true;
+    scene->tasks[0].undone_step = 7;
+    run_summary_print(&scene->run);
+    assert_true(run_summary_write(&scene->run));
+
+    assert_non_null(strstr(told, "the end of rank 0 may be missing: worker:0 died after the last "
+                                 "step, 7, before it closed"));
+    assert_non_null(strstr(told, "exit code of this run 1; no --checkpoint-dir has its state"));
+    assert_non_null(strstr(written, "\"died_after_step\":7"));
+
+    told[0] = '\0';
+    scene->run.settings.checkpoint_dir = "/nonexistent";
+    run_summary_print(&scene->run);
+    assert_non_null(strstr(told, "step 7 is not saved: /nonexistent has no checkpoint, "));
+    assert_non_null(strstr(told, "if that step is saved, start the same command again for it"));
+}
+
+/* Nobody has a result; the folder tells whether the last step is lost. */
+static void who_is_late_alone_is_told_what_is_saved(void **state)
+{
+    struct scene *scene = *state;
+
+    scene->run.settings.checkpoint_dir = "/nonexistent";
+    scene->run.progress.step = 7;
+    scene->run.exit_code = 137;
+    scene->tasks[0].is_too_late = true;
+    scene->run.failed = &scene->tasks[0];
+    run_summary_print(&scene->run);
+
+    assert_non_null(strstr(told, "step 7 is not saved: /nonexistent has no checkpoint, "));
+}
+
 /* Its members went on from a checkpoint of a later step. */
 static void a_checkpoint_of_a_later_step_saves_the_last_one(void **state)
 {
@@ -455,6 +494,8 @@ int main(void)
         CASE(a_run_that_was_stopped_tells_its_steps),
         CASE(a_run_that_saved_nothing_says_so),
         CASE(a_checkpoint_of_a_later_step_saves_the_last_one),
+        CASE(the_end_of_rank_0_that_may_be_missing_is_told),
+        CASE(who_is_late_alone_is_told_what_is_saved),
         CASE(a_last_checkpoint_that_failed_is_told_with_the_way_out),
         CASE(a_run_without_a_step_says_nothing_of_checkpoints),
         CASE(a_preempted_run_tells_where_it_goes_on),

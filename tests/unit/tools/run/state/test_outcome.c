@@ -162,6 +162,41 @@ static void who_has_left_by_exit_is_done_only_behind_a_commit(void **state)
     }
 }
 
+static void the_end_of_rank_0_is_missing_if_it_died_behind_the_last_step(void **state)
+{
+    static const struct {
+        const char *name;
+        uint64_t results[TASKS], undone[TASKS]; /* 0: none */
+        uint32_t rank_first;
+        int unfinished; /* -1: nobody */
+    } rows[] = {
+        {"all have closed", {9, 9, 9}, {0, 0, 0}, 0, -1},
+        {"rank 0 died behind the last step", {0, 9, 9}, {9, 0, 0}, 0, 0},
+        {"rank 0 died in a former step", {0, 9, 9}, {8, 0, 0}, 0, -1},
+        {"another rank died behind it", {9, 0, 9}, {0, 9, 0}, 0, -1},
+        {"task 0 was away, and task 1 rank 0", {0, 0, 9}, {5, 9, 0}, 0, 1},
+        {"nobody has closed", {0, 0, 0}, {9, 9, 9}, 0, -1},
+        {"rank 0 is elsewhere", {0, 9, 9}, {9, 0, 0}, 3, -1},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct run_task *found;
+        struct run_outcome outcome;
+
+        print_message("%s\n", rows[i].name);
+        run.settings.rank_first = rows[i].rank_first;
+        for (uint32_t t = 0; t < TASKS; t++) {
+            tasks[t] = (struct run_task){.undone_step = rows[i].undone[t], .step = 9};
+            if (rows[i].results[t] > 0)
+                put_result(t, rows[i].results[t], "a");
+        }
+        run_outcome_gather(&run, &outcome);
+        found = run_outcome_find_unfinished(&run, &outcome);
+        assert_int_equal(found != NULL ? found - tasks : -1, rows[i].unfinished);
+    }
+}
+
 static void who_ends_without_a_word_is_silent(void **state)
 {
     struct run_task *task = &tasks[0];
@@ -204,6 +239,7 @@ int main(void)
         CASE(without_a_result_the_steps_are_those_that_were_committed),
         CASE(two_deaths_without_a_report_are_of_other_programs),
         CASE(who_has_left_by_exit_is_done_only_behind_a_commit),
+        CASE(the_end_of_rank_0_is_missing_if_it_died_behind_the_last_step),
         CASE(who_ends_without_a_word_is_silent),
         CASE(who_skips_an_operation_is_found),
     };
