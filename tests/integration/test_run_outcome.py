@@ -224,6 +224,14 @@ class TakingPart(unittest.TestCase):
             self.assertEqual(json.loads(done.stdout.splitlines()[-1])["exit_code"], done.returncode)
             self.assertIn(f"0 of {count} task{'s' * (count > 1)} took part", done.stderr)
 
+    def test_a_worker_that_goes_into_the_background_has_not_done_its_work(self):
+        done = run("-n", "2", "--json", "-", script="sleep 600 &")
+        self.assertEqual((done.returncode, json.loads(done.stdout)["exit_code"]), (1, 1), done.stderr)
+        self.assertIn("worker:1 ended with exit code 0 before it opened a strategy, while processes that it had started still ran", done.stderr)
+        self.assertIn("worker:0 has not done its work: processes that it had started still ran", done.stderr)
+        done = run("-n", "2", script="sleep 600 3>&- &")  # a helper, which does not report
+        self.assertEqual((done.returncode, done.stderr.count("still ran")), (0, 0), done.stderr)
+
     def test_programs_without_muster_are_judged_by_their_codes(self):
         done = run("-n", "2", script="exit 0")
         self.assertEqual(done.returncode, 0, done.stderr)

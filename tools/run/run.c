@@ -114,6 +114,8 @@ static void run_finish(struct run *run)
     if (run->exit_code == EXIT_OK && run->stop_signal == 0 &&
         run_outcome_find_unfinished(run, &outcome) != NULL)
         run->exit_code = EXIT_OTHER;
+    if (run->exit_code == EXIT_OK && run_outcome_find_runaway(run) != NULL)
+        run->exit_code = EXIT_OTHER;
     muster_timer_stop(&run->grace_timer);
     muster_timer_stop(&run->preemption_timer);
     run_preempt_key_close(run);

@@ -279,6 +279,16 @@ static void tell_skipped(struct run *run)
                       task->name, (unsigned long long)task->skipped_step, run->exit_code);
 }
 
+static void tell_runaway(struct run *run)
+{
+    const struct run_task *task = run_outcome_find_runaway(run);
+
+    if (task != NULL)
+        run_log_error("%s has not done its work: processes that it had started still ran when it "
+                      "ended with 0, before it opened a strategy, exit code of this run %d",
+                      task->name, run->exit_code);
+}
+
 /* Nobody here knows what the program does behind its loop. */
 static void tell_unfinished(struct run *run, const struct run_outcome *outcome)
 {
@@ -314,6 +324,7 @@ void run_summary_print(struct run *run)
     tell_unclosed(run, &outcome);
     tell_skipped(run);
     tell_unfinished(run, &outcome);
+    tell_runaway(run);
     if (run_outcome_is_undone(run) && run->stop_signal == 0)
         run_log_error(
             "no worker has done the job's work: those with the most steps have ended with 0 "

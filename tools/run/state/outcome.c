@@ -114,6 +114,14 @@ const struct run_task *run_outcome_find_skipper(const struct run *run)
     return NULL;
 }
 
+const struct run_task *run_outcome_find_runaway(const struct run *run)
+{
+    for (uint32_t i = 0; i < run->task_count; i++)
+        if (run->tasks[i].has_left_others)
+            return &run->tasks[i];
+    return NULL;
+}
+
 /* Ranks of a view are in the order of the tasks: the first one here that has done the last step was
  * rank 0 of it, if the job's first tasks are here. */
 const struct run_task *run_outcome_find_unfinished(const struct run *run,

@@ -33,6 +33,8 @@ bool run_outcome_is_undone(const struct run *run);
 /** The first task that has committed a step without an operation that others waited for; or NULL. The result is then
  * not what all have made. */
 const struct run_task *run_outcome_find_skipper(const struct run *run);
+/** The first task whose work still ran in other processes when it ended with 0; or NULL. */
+const struct run_task *run_outcome_find_runaway(const struct run *run);
 /** The task that was rank 0 of the last step, if it has died behind that step and before it closed, and no later life
  * of it has closed: what rank 0 does at the end may be missing. NULL: none, or rank 0 was another launcher's. */
 const struct run_task *run_outcome_find_unfinished(const struct run *run,

@@ -73,6 +73,7 @@ struct run_task {
     bool has_committed;   /* a step */
     bool is_loss_told;    /* by the others: they go on without it */
     uint64_t member_from; /* number of the first view that it reported; 0: none yet */
+    bool has_left_others; /* it ended with 0 without a report, and what it had started still ran */
     bool is_unclosed;     /* it has said that it ends without close, … */
     bool is_in_step;      /* … and with a step begun, … */
     uint64_t left_step;   /* … this one, else after this one */

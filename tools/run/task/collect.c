@@ -17,6 +17,7 @@
 
 #include <muster/strategy_preemption.h>
 
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -74,12 +75,25 @@ static void note_place(struct run_task *task)
     task->left_step = task->is_in_step ? place.begun_step : task->step;
 }
 
+/* They hold the pipe of reports, but for those that close what they inherit, as helpers of libraries
+ * do. Files, and the process of --preload, tell nothing. */
+static bool has_others(const struct run_task *task)
+{
+    struct pollfd report = {.fd = task->output->report.watch.fd, .events = POLLIN};
+
+    return task->run->resume == NULL && task->run->preload == NULL &&
+           task->output->report.is_open && poll(&report, 1, 0) >= 0 &&
+           (report.revents & POLLHUP) == 0;
+}
+
 void run_task_collect(struct run_task *task)
 {
     bool is_swept = find_wait_status(task);
+    bool has_left_others = task->wait_status == 0 && has_others(task);
 
     task->died_ns = muster_loop_clock_ns(task->run->env->loop);
     run_stream_drain(&task->output->report);
+    task->has_left_others = has_left_others && !task->has_reported;
     if (task->dying_ns != 0 && task->dying_ns < task->died_ns)
         task->died_ns = task->dying_ns; /* the system takes its time to take a process down */
     if (task->is_abandoned && task->wait_status == 0) /* a program that did not do its work */

@@ -99,7 +99,7 @@ static void task_start(struct run_task *task)
     task->member_from = task->left_step = 0;
     task->is_unclosed = task->is_in_step = task->is_silent = task->is_place_known = false;
     task->born_epoch = run->epoch_last;
-    task->is_too_late = task->is_refused = false;
+    task->is_too_late = task->is_refused = task->has_left_others = false;
     task->is_preempted = task->is_saved = false;
     task->is_abandoned = false;
     task->unsaved[0] = '\0';
@@ -468,6 +468,18 @@ static void tell_unclosed(struct run_task *task)
             task->name, (unsigned long long)task->left_step);
 }
 
+/* A program that puts itself into the background has not done its work when its first process ends. */
+static void tell_others(const struct run_task *task)
+{
+    if (task->has_left_others)
+        run_log(task->run, MUSTER_LOG_WARN, "left_processes",
+                RUN_FIELDS(MUSTER_FIELD("task", task->name)),
+                "%s ended with exit code 0 before it opened a strategy, while processes that it "
+                "had started still ran: they are ended. A worker must stay in the foreground "
+                "until its work is done: start the program without '&', and not as a daemon",
+                task->name);
+}
+
 void run_task_on_exit(struct run_task *task)
 {
     struct run *run = task->run;
@@ -501,6 +513,7 @@ void run_task_on_exit(struct run_task *task)
     case RUN_ACTION_LEAVE:
         run_task_move(task, RUN_TASK_LEFT);
         tell_unclosed(task);
+        tell_others(task);
         break;
     case RUN_ACTION_RESTART:
         task_restart(task);
