@@ -458,6 +458,20 @@ static void on_exit_of_process(struct muster_process_watch *watch)
                           "process ended");
 }
 
+#define NO_FILES "too many open files, or no memory; raise the limit of open files: ulimit -n 1024"
+
+/* A process that has no descriptor left for a watch has none for links either, and the others would
+ * wait for it. One that trains already goes on: its program may have freed some by then. */
+static void fail_for_files(struct muster_node *node, const struct muster_member *member)
+{
+    struct muster_error error;
+
+    (void)!muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED,
+                            "process %lld of %s:%u cannot be watched: " NO_FILES,
+                            (long long)member->pid, member->task_type, member->task_index);
+    muster_node_fail(node, &error);
+}
+
 /* pid and start time name the process together, because a pid may be used again. NOT_FOUND means that it is
  * dead already. A watch that cannot be had is no fault: silence is noticed too, later. */
 void muster_node_watch(struct muster_node *node, const struct muster_member *member)
@@ -477,9 +491,11 @@ void muster_node_watch(struct muster_node *node, const struct muster_member *mem
     gone.peer = member->incarnation;
     if (rc == MUSTER_NOT_FOUND)
         muster_node_post(node, &gone, "process ended");
+    else if (rc == MUSTER_RESOURCE_EXHAUSTED && !node->training.has_state)
+        fail_for_files(node, member);
     else if (rc != MUSTER_OK)
         MUSTER_LOG(node->env, WARN, "process_not_watched", "pid", (long long)member->pid, "reason",
-                   muster_rc_text(rc));
+                   rc == MUSTER_RESOURCE_EXHAUSTED ? NO_FILES : muster_rc_text(rc));
 }
 
 size_t muster_node_queued_bytes(const struct muster_node *node)

@@ -243,11 +243,43 @@ static void its_own_key_is_put_again_and_goes_with_it(void **state)
 TEST_SET_UP(tear_down, node_stand_end(&stand))
 #define CASE(name) cmocka_unit_test_teardown(name, tear_down)
 
+static enum muster_rc watch_without_files(struct muster_host *host,
+                                          struct muster_process_watch *watch)
+{
+    (void)host;
+    (void)watch;
+    return MUSTER_RESOURCE_EXHAUSTED;
+}
+
+/* It cannot reach the others either, who would wait for it. */
+static void who_has_no_files_left_says_so_and_ends(void **state)
+{
+    const struct muster_host_ops *ops;
+    struct muster_host_ops few;
+
+    (void)state;
+    node_stand_open(&stand);
+    ops = stand.pair.env->host->ops;
+    few = *ops;
+    few.watch = watch_without_files;
+    put_key("members/" OTHER, RECORD);
+    stand.pair.env->host->ops = &few;
+    node_stand_open_node(&stand);
+    node_stand_wait(&stand);
+
+    assert_string_equal(stand.told, "failed:8 ");
+    assert_non_null(strstr(stand.error.text, "too many open files"));
+    assert_non_null(strstr(stand.error.text, "ulimit -n"));
+    stand.pair.env->host->ops = ops;
+    node_stand_end(&stand);
+}
+
 int main(void)
 {
     const struct CMUnitTest node_watch[] = {
         cmocka_unit_test(only_what_is_whole_and_of_the_job_counts),
         cmocka_unit_test(what_is_put_later_counts_too),
+        cmocka_unit_test(who_has_no_files_left_says_so_and_ends),
         CASE(a_view_that_is_deleted_says_nothing),
         CASE(the_work_of_the_dead_is_done_although_its_key_is_deleted),
         CASE(who_was_first_does_not_yield_to_another_version),
