@@ -372,7 +372,6 @@ static void become_ready(struct muster_strategy *strategy)
             return;
         }
         strategy->is_torn = false;
-        strategy->has_come_back = true;
         if (strategy->committed_step >= strategy->next_step)
             strategy->steps_lost += strategy->committed_step - (strategy->next_step - 1);
         strategy->committed_step = strategy->next_step - 1;
@@ -559,7 +558,6 @@ static enum muster_rc commit_in_seat(struct muster_strategy *strategy)
     strategy->activity.steps++;
     muster_strategy_move(strategy, MUSTER_STRATEGY_READY);
     strategy->committed_step = strategy->step;
-    strategy->has_come_back = false;
     muster_strategy_blobs_commit(strategy);
     muster_node_commit_step(strategy->node, strategy->step);
     muster_report_place(strategy->report, strategy->step, strategy->committed_step);

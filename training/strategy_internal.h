@@ -201,8 +201,7 @@ struct muster_strategy {
     enum muster_strategy_begin begin;
     uint64_t waiting_since_ns;
 
-    bool has_come_back; /* it has the state of others, and has committed no step since */
-    bool is_torn;       /* the tensors have values of several members: never given to others */
+    bool is_torn; /* the tensors have values of several members: never given to others */
     uint64_t shared_bytes;
     uint64_t wait_logged_ns; /* of the begin that waits */
 

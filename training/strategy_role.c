@@ -44,11 +44,10 @@ struct muster_resolver *muster_strategy_resolver(const struct muster_strategy *s
 }
 
 /* The members are ordered by task, and the chief is the first one: rank 0 is the chief while it lives. A
- * chief that comes when the job is over has nothing to save. One that gets the state behind the last step cannot know
- * that it is the last: the rank 0 of that step saves, and may do so just now. */
+ * chief that comes when the job is over has nothing to save. */
 bool muster_strategy_should_checkpoint(const struct muster_strategy *strategy)
 {
-    if (strategy->rank == MUSTER_RANK_NOBODY || strategy->has_come_back)
+    if (strategy->rank == MUSTER_RANK_NOBODY)
         return false;
     return strategy->view != NULL ? strategy->rank == 0 : strategy->place.is_chief;
 }

@@ -85,9 +85,7 @@ static inline bool muster_strategy_is_between_graph(const struct muster_strategy
 MUSTER_API struct muster_resolver *muster_strategy_resolver(const struct muster_strategy *strategy);
 
 /** Whether this member saves what is saved once: the chief, and after its death the member of rank 0. As of
- * begin; before the first one the chief. A member that has come to a running job, or come back, saves nothing before it
- * has committed a step: the job may have ended with the one before, and then the rank 0 of that one saves.
- * Source: tf.distribute.StrategyExtended.should_checkpoint. */
+ * begin; before the first one the chief. Source: tf.distribute.StrategyExtended.should_checkpoint. */
 MUSTER_API bool muster_strategy_should_checkpoint(const struct muster_strategy *strategy);
 /** Equal to should_checkpoint. Source: tf.distribute.StrategyExtended.should_save_summary. */
 MUSTER_API bool muster_strategy_should_save_summary(const struct muster_strategy *strategy);

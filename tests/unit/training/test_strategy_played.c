@@ -9,7 +9,6 @@
 
 #include "assertion_count.h"
 #include <muster/strategy_checkpoint.h>
-#include <muster/strategy_role.h>
 
 #include "played_node.h"
 
@@ -456,30 +455,6 @@ static void who_is_excluded_while_the_state_is_shared_comes_back_by_catch_up(voi
     played_expect("commit 7\nbegin 8\ncommit 8\n");
 }
 
-/* worker:0 has gone. */
-static void catch_up_as_first(void)
-{
-    played_view(4, 6, 1u << PLAYED_SELF, 7, 0, NULL);
-    played_ready(7, true);
-}
-
-/* Step 6 may have been the last one, and whoever was rank 0 in it has saved. */
-static void who_comes_back_as_the_first_saves_nothing_before_it_has_committed(void **state)
-{
-    struct muster_strategy *strategy = *state;
-
-    played.on_state = catch_up_as_first;
-    expect_begin(strategy, 7, true);
-    assert_int_equal(muster_strategy_rank(strategy), 0);
-    assert_false(muster_strategy_should_checkpoint(strategy));
-    assert_false(muster_strategy_should_save_summary(strategy));
-    played_commit(strategy);
-    assert_true(muster_strategy_should_checkpoint(strategy));
-    expect_begin(strategy, 8, false);
-    assert_true(muster_strategy_should_checkpoint(strategy));
-    played_commit(strategy);
-}
-
 static uint64_t next_step;
 
 static void catch_up_at_next(void)
@@ -704,7 +679,6 @@ int main(void)
         CASE(a_state_that_the_node_refuses_ends_it, set_up_registered),
         cmocka_unit_test(who_cannot_start_says_why_and_leaves),
         CASE(who_is_excluded_while_the_state_is_shared_comes_back_by_catch_up, set_up_registered),
-        CASE(who_comes_back_as_the_first_saves_nothing_before_it_has_committed, set_up_registered),
         cmocka_unit_test(steps_that_the_others_do_not_have_are_lost),
         CASE(member_of_a_job_that_begins_anew_starts_at_step_one, set_up_registered),
         CASE(operations_of_the_excluded_are_aborted, set_up_registered),
