@@ -7,6 +7,9 @@
 
 #define MAP_MAGIC    0x50414d50u /* "PMAP" */
 #define MAP_VERSION  2u
+/* A job has no table yet: the first one waits for a map of version 2. Programs that do not know this would make it at
+ * once, so they do not read this version. */
+#define MAP_VERSION_UNUSED 3u
 #define FLAG_LEAVING 1u
 #define FLAG_UNUSED  1u /* of the head */
 
@@ -17,7 +20,7 @@ struct packed_head {
     uint32_t shard_count;
     uint32_t copies_wanted;
     uint32_t server_count;
-    uint32_t flags; /* 0 of a map that an older program has packed */
+    uint32_t flags; /* 0 in version 2 */
 };
 
 struct packed_server {
@@ -182,7 +185,7 @@ enum muster_rc muster_params_map_pack(const struct muster_params_map *map, struc
     size_t size = packed_bytes(map->server_count, map->shard_count);
     uint8_t *bytes = muster_mem_alloc_zero(mem, 1, size), *at = bytes;
     struct packed_head head = {.magic = MAP_MAGIC,
-                               .version = MAP_VERSION,
+                               .version = map->is_unused ? MAP_VERSION_UNUSED : MAP_VERSION,
                                .epoch = map->epoch,
                                .shard_count = map->shard_count,
                                .copies_wanted = map->copies_wanted,
@@ -226,10 +229,10 @@ static enum muster_rc head_read(const uint8_t *bytes, size_t size, struct packed
     memcpy(ret_head, bytes, sizeof(*ret_head));
     if (ret_head->magic != MAP_MAGIC)
         return map_refuse(ret_error, "its first bytes");
-    if (ret_head->version != MAP_VERSION)
+    if (ret_head->version != MAP_VERSION && ret_head->version != MAP_VERSION_UNUSED)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "a map of parameters has version %u, this program reads %u",
-                                ret_head->version, MAP_VERSION);
+                                "a map of parameters has version %u, this program reads %u and %u",
+                                ret_head->version, MAP_VERSION, MAP_VERSION_UNUSED);
     if (ret_head->server_count > MUSTER_PARAMS_SERVERS_MAX)
         return map_refuse(ret_error, "the number of servers");
     if (ret_head->shard_count > MUSTER_PARAMS_SHARD_COUNT_MAX)

@@ -6,6 +6,8 @@
 
 #define TIMEOUT_NS (2 * MUSTER_NS_PER_S)
 #define AGAIN_NS   (200 * MUSTER_NS_PER_MS)
+/* A queue of connections that is full for a moment is no server that has gone. */
+#define UNREACHED_MIN 3u
 /* As long as a lease: a registry that is slow, or is started again, has answered by then. */
 #define PATIENCE_NS (MUSTER_PARAMS_SERVER_LEASE_TTL_S * MUSTER_NS_PER_S)
 
@@ -57,7 +59,7 @@ static void on_down(struct muster_peer_link *link, const struct muster_error *er
 
     MUSTER_LOG(peer->registration->server->env, DEBUG, "params_farewell_failed", "address",
                peer->record.server.address, "reason", error->text);
-    peer->is_unreached = true;
+    peer->unreached_count++;
     muster_params_farewell_drop(peer);
     look_post(peer);
 }
@@ -105,7 +107,7 @@ bool muster_params_farewell_is_mutual(struct muster_params_registration *registr
                                       const struct muster_params_peer *peer)
 {
     return muster_params_departure_has(&registration->departures, &peer->record.server.id) &&
-           (peer->is_told || peer->is_unreached);
+           (peer->is_told || peer->unreached_count >= UNREACHED_MIN);
 }
 
 static void on_leaves(struct muster_params_server *server, const struct muster_incarnation *id)

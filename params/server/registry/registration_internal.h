@@ -33,7 +33,7 @@ struct muster_params_peer {
     /* This server's farewell to it (farewell.c). */
     struct muster_peer_link *farewell; /* NULL: none is under way */
     bool is_told;                      /* it knows that this server leaves */
-    bool is_unreached;                 /* it does not answer at its address */
+    uint32_t unreached_count;          /* attempts in a row at its address that failed */
     uint64_t farewell_ns;              /* the next attempt is not made before */
 };
 
