@@ -2,6 +2,7 @@
 #include "runtime/system/host_place.h"
 
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,18 @@
 #define PAGE_BYTES 4096u /* the least that is mapped; of larger pages the first part */
 #define PATH_BYTES 64u
 
+static bool is_launcher_memory(int fd)
+{
+    static const char expected[] = "/memfd:" MUSTER_HOST_PLACES_NAME " (deleted)";
+    char path[PATH_BYTES], found[sizeof(expected)];
+    ssize_t length;
+
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    length = readlink(path, found, sizeof(found));
+    return length == (ssize_t)sizeof(expected) - 1 &&
+           memcmp(found, expected, sizeof(expected) - 1) == 0;
+}
+
 /* Not more than there is: a write beyond it would kill the process. */
 static struct muster_host_place *place_map(int fd, unsigned long long offset)
 {
@@ -20,7 +33,7 @@ static struct muster_host_place *place_map(int fd, unsigned long long offset)
     uint8_t *page;
 
     if (within % sizeof(struct muster_host_place) != 0 || fstat(fd, &status) != 0 ||
-        !S_ISREG(status.st_mode) ||
+        !is_launcher_memory(fd) ||
         offset + PAGE_BYTES - within > (unsigned long long)status.st_size)
         return NULL;
     page = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(offset - within));

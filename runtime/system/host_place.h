@@ -11,8 +11,12 @@ struct muster_host_place {
     _Atomic uint64_t begun_step, committed_step;
 };
 
-/** The place of that name, "/proc/PID/fd/NUMBER:OFFSET" (MUSTER_STEP_PLACE). NULL: there is none, or it cannot be
- * mapped. Gives. */
+/** The launcher's memory has this name (memfd_create): a number of a process is used again, and may mean another one in
+ * a container. */
+#define MUSTER_HOST_PLACES_NAME "muster-places"
+
+/** The place of that name, "/proc/PID/fd/NUMBER:OFFSET" (MUSTER_STEP_PLACE). NULL: there is none, it is not in the
+ * memory of a launcher, or it cannot be mapped. Gives. */
 struct muster_host_place *muster_host_place_open(const char *name);
 /** NULL is accepted. */
 void muster_host_place_close(struct muster_host_place *place);

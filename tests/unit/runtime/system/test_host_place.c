@@ -18,7 +18,7 @@ static int set_up(void **state)
     void *memory;
 
     (void)state;
-    fd = memfd_create("places", MFD_CLOEXEC);
+    fd = memfd_create(MUSTER_HOST_PLACES_NAME, MFD_CLOEXEC);
     assert_true(fd >= 0 && ftruncate(fd, BYTES) == 0);
     memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_true(memory != MAP_FAILED);
@@ -74,9 +74,27 @@ static void a_place_that_is_not_there_is_none(void **state)
     muster_host_place_close(NULL);
 }
 
+static void a_file_of_somebody_else_is_none(void **state)
+{
+    char path[] = "/tmp/muster-place-XXXXXX", name[80];
+    int file = mkstemp(path), other = memfd_create("muster-places2", MFD_CLOEXEC);
+
+    (void)state;
+    assert_true(file >= 0 && ftruncate(file, BYTES) == 0);
+    assert_true(other >= 0 && ftruncate(other, BYTES) == 0);
+    snprintf(name, sizeof(name), "%s:0", path);
+    assert_null(muster_host_place_open(name));
+    snprintf(name, sizeof(name), "/proc/self/fd/%d:0", other);
+    assert_null(muster_host_place_open(name));
+    close(file);
+    close(other);
+    assert_int_equal(unlink(path), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_file_of_somebody_else_is_none, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_launcher_reads_what_is_written_at_the_place, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_place_that_is_not_there_is_none, set_up, tear_down),
