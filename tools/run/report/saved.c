@@ -8,21 +8,32 @@
 
 #include <stdio.h>
 
-/* The step of the newest checkpoint with a manifest; 0: none, or the folder cannot be read. */
-static uint64_t newest_step(struct run *run)
+/* The step of the newest checkpoint with a manifest; 0: none. */
+static enum muster_rc newest_find(struct run *run, uint64_t *ret_step,
+                                  struct muster_error *ret_error)
 {
     struct muster_checkpoint_entry *entries = NULL;
-    struct muster_error error;
     size_t count = 0;
     uint64_t step = 0;
+    enum muster_rc rc = muster_checkpoint_list(run->env->mem, run->settings.checkpoint_dir,
+                                               &entries, &count, ret_error);
 
-    if (muster_checkpoint_list(run->env->mem, run->settings.checkpoint_dir, &entries, &count,
-                               &error) != MUSTER_OK)
-        return 0;
+    if (rc != MUSTER_OK)
+        return rc;
     for (size_t i = 0; i < count && step == 0; i++)
         step = entries[i].has_manifest ? entries[i].name.step : 0;
     muster_mem_free(run->env->mem, entries);
-    return step;
+    *ret_step = step;
+    return MUSTER_OK;
+}
+
+/* 0: none, or the folder cannot be read. */
+static uint64_t newest_step(struct run *run)
+{
+    struct muster_error error;
+    uint64_t step = 0;
+
+    return newest_find(run, &step, &error) == MUSTER_OK ? step : 0;
 }
 
 const struct run_task *run_saved_find_lost(struct run *run, const struct run_outcome *outcome)
@@ -79,11 +90,22 @@ bool run_saved_is_missing(struct run *run, const struct run_outcome *outcome)
            newest_step(run) < outcome->steps;
 }
 
-static void tell_missing(struct run *run, uint64_t last_step, uint64_t step)
+static void tell_missing(struct run *run, uint64_t last_step)
 {
     const char *folder = run->settings.checkpoint_dir;
+    struct muster_error error;
+    uint64_t step = 0;
+    enum muster_rc rc = newest_find(run, &step, &error);
 
-    if (step != 0)
+    if (rc != MUSTER_OK && rc != MUSTER_NOT_FOUND)
+        run_log(
+            run, MUSTER_LOG_WARN, "not_saved",
+            RUN_FIELDS(MUSTER_FIELD("step", last_step), MUSTER_FIELD("reason", error.text),
+                       MUSTER_FIELD("exit_code", run->exit_code)),
+            "step %llu may not be saved: %s; look there before you start the same command again, "
+            "exit code of this run %d",
+            (unsigned long long)last_step, error.text, run->exit_code);
+    else if (step != 0)
         run_log(run, MUSTER_LOG_WARN, "not_saved",
                 RUN_FIELDS(MUSTER_FIELD("step", last_step), MUSTER_FIELD("saved_step", step),
                            MUSTER_FIELD("exit_code", run->exit_code)),
@@ -107,7 +129,7 @@ void run_saved_tell(struct run *run, const struct run_outcome *outcome)
     if (lost != NULL)
         tell_lost(run, lost);
     else if (run_saved_is_missing(run, outcome))
-        tell_missing(run, outcome->steps, newest_step(run));
+        tell_missing(run, outcome->steps);
     else if (folder != NULL && outcome->steps > 0)
         run_tell(run, "step %llu is saved in %s", (unsigned long long)outcome->steps, folder);
 }

@@ -370,6 +370,23 @@ static void who_is_late_alone_is_told_what_is_saved(void **state)
     assert_non_null(strstr(told, "step 7 is not saved: /nonexistent has no checkpoint, "));
 }
 
+static void a_folder_that_cannot_be_read_is_not_called_empty(void **state)
+{
+    struct scene *scene = *state;
+    char folder[] = "/tmp/muster-loop-XXXXXX";
+
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(symlink(folder, folder), 0); /* a link to itself */
+    put_results(scene, 7);
+    scene->run.settings.checkpoint_dir = folder;
+    scene->run.exit_code = 1;
+    run_summary_print(&scene->run);
+    assert_int_equal(unlink(folder), 0);
+
+    assert_non_null(strstr(told, "step 7 may not be saved: cannot list /tmp/muster-loop-"));
+}
+
 /* Its members went on from a checkpoint of a later step. */
 static void a_checkpoint_of_a_later_step_saves_the_last_one(void **state)
 {
@@ -493,6 +510,7 @@ int main(void)
         CASE(people_are_told_steps_and_seconds),
         CASE(a_run_that_was_stopped_tells_its_steps),
         CASE(a_run_that_saved_nothing_says_so),
+        CASE(a_folder_that_cannot_be_read_is_not_called_empty),
         CASE(a_checkpoint_of_a_later_step_saves_the_last_one),
         CASE(the_end_of_rank_0_that_may_be_missing_is_told),
         CASE(who_is_late_alone_is_told_what_is_saved),
