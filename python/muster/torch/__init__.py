@@ -141,7 +141,7 @@ class Elastic(muster.elastic.Elastic):
         elif not self._is_reduced:
             self.strategy.all_reduce_weighted([memory for memory, _, _ in self._flat[optimizer]], self.weight)
         self._updated.append(optimizer)
-        if len(self._updated) < len(self._optimizers):
+        if len(self._updated) < len(self._optimizers) or (self._members is not None and self._members.mail.has_sendings):
             self._state.note(optimizer)
 
     def _after_update(self, optimizer, args, kwargs):

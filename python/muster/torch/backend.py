@@ -215,18 +215,22 @@ def average(gradients):
 
 _plain_recv_anysource = dist.ProcessGroup.recv_anysource
 _plain_allreduce = dist.ProcessGroup.allreduce
-_backends = weakref.WeakKeyDictionary()  # of groups that were called here; None: of another module
+_backends = weakref.WeakKeyDictionary()  # by group: by type of device; None: of another module
 
 
 def _backend_behind(group, tensor):
-    """The backend of this module that PyTorch would call for the group, or None."""
-    if group not in _backends:
+    """The backend of this module that PyTorch would call for the group and the tensor, or None."""
+    known = _backends.get(group)
+    if known is None:
+        known = _backends[group] = {}
+    kind = tensor.device.type
+    if kind not in known:
         try:
             backend = group._get_backend(tensor.device)
         except RuntimeError:  # the group has none for this device
             return None
-        _backends[group] = backend if isinstance(backend, Backend) else None
-    return _backends[group]
+        known[kind] = backend if isinstance(backend, Backend) else None
+    return known[kind]
 
 
 def _recv_anysource(group, tensors, tag):
@@ -236,15 +240,21 @@ def _recv_anysource(group, tensors, tag):
     return backend.recv_anysource(tensors, tag) if backend else _plain_recv_anysource(group, tensors, tag)
 
 
-def _allreduce(group, tensors, *options):
+def _is_usual_call(args, words):
+    """That of dist.all_reduce with a tensor of PyTorch itself, whose operators nobody watches."""
+    return (not words and len(args) == 2 and isinstance(args[0], list) and len(args[0]) == 1
+            and type(args[0][0]) in (torch.Tensor, torch.nn.Parameter) and isinstance(args[1], dist.AllreduceOptions)
+            and not profiler._is_profiler_enabled and torch._C._len_torch_dispatch_stack() == 0)
+
+
+def _allreduce(group, *args, **words):
     """dist.all_reduce without PyTorch's dispatcher and its trampoline, which take as long as the sum of 64 KiB, unless a
     profiler or a mode such as CommDebugMode watches the operators."""
-    is_usual = isinstance(tensors, list) and len(options) == 1 and isinstance(options[0], dist.AllreduceOptions)
-    if is_usual and not profiler._is_profiler_enabled and torch._C._len_torch_dispatch_stack() == 0:
-        backend = _backend_behind(group, tensors[0])
+    if _is_usual_call(args, words):
+        backend = _backend_behind(group, args[0][0])
         if backend:
-            return backend.allreduce(tensors, options[0])
-    return _plain_allreduce(group, tensors, *options)
+            return backend.allreduce(*args)
+    return _plain_allreduce(group, *args, **words)
 
 
 def members_of_step():

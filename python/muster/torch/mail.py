@@ -292,6 +292,11 @@ class Mail:
                 moved = True
         return moved
 
+    @property
+    def has_sendings(self):
+        """Messages that their receivers have not taken yet: close may raise what becomes of them."""
+        return bool(self._sendings)
+
     def close(self):
         """What is sent is received; a receive that nobody has waited for is given up."""
         for rank in list(self._starting):

@@ -108,6 +108,8 @@ class State:
 
     def note(self, optimizer):
         """Before an update behind which operations follow: what it changes is kept until the step is over."""
+        if not self._undo:
+            self._before = copy.deepcopy(self.state_dict())
         for tensor in [*parameters_of(optimizer), *(each[3] for each in self._places[optimizer])]:
             self._undo.append((tensor, tensor.detach().clone()))
 
@@ -116,6 +118,8 @@ class State:
         with torch.no_grad():
             for tensor, value in reversed(self._undo):
                 tensor.copy_(value)
+        if self._undo:  # what an optimizer made in its first update is not there, either
+            self.load_state_dict(self._before)
         self.forget()
 
     def forget(self):
