@@ -457,7 +457,7 @@ class Signals(unittest.TestCase):
         self.assertTrue(wait_until(lambda: not any(is_alive(pid) for pid in pids)))
 
     def test_nothing_outlives_an_orderly_end(self):
-        child = self.start("-n", "2", script="sleep 600 & setsid sleep 600 & sleep 0.2; pgrep -P $$ sleep | tr '\\n' ' '; echo $!; exit 0")
+        child = self.start("-n", "2", script="exec 3>&-; sleep 600 & setsid sleep 600 & sleep 0.2; pgrep -P $$ sleep | tr '\\n' ' '; echo $!; exit 0")
         pids = [int(pid) for line in self.lines(child, 2) for pid in line.split()]
         self.assertGreaterEqual(len(pids), 4)
         self.assertEqual(child.wait(60), 0)

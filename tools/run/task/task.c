@@ -476,7 +476,8 @@ static void tell_others(const struct run_task *task)
                 RUN_FIELDS(MUSTER_FIELD("task", task->name)),
                 "%s ended with exit code 0 before it opened a strategy, while processes that it "
                 "had started still ran: they are ended. A worker must stay in the foreground "
-                "until its work is done: start the program without '&', and not as a daemon",
+                "until its work is done: start the program without '&', and not as a daemon, but "
+                "helpers that may be ended with 3>&-",
                 task->name);
 }
 
