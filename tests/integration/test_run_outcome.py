@@ -229,7 +229,7 @@ class TakingPart(unittest.TestCase):
         self.assertEqual((done.returncode, json.loads(done.stdout)["exit_code"]), (1, 1), done.stderr)
         self.assertIn("worker:1 ended with exit code 0 before it opened a strategy, while processes that it had started still ran", done.stderr)
         self.assertIn("worker:0 has not done its work: processes that it had started still ran", done.stderr)
-        done = run("-n", "2", script="sleep 600 3>&- &")  # a helper, which does not report
+        done = run("-n", "2", script="exec 3>&-; sleep 600 &")  # a helper, which does not report
         self.assertEqual((done.returncode, done.stderr.count("still ran")), (0, 0), done.stderr)
 
     def test_programs_without_muster_are_judged_by_their_codes(self):
