@@ -157,7 +157,7 @@ static void strangers_are_refused_with_a_reason(void **state)
         {"newer version", 4, 9, 0, 136, MUSTER_FAILED_PRECONDITION, " here, 9 there"},
         {"newer version, shorter hello", 4, 9, 0, 8, MUSTER_FAILED_PRECONDITION, " here, 9 there"},
         {"no purpose", 8, 0, 0, 136, MUSTER_INVALID_ARGUMENT, "does not say what the link is for"},
-        {"the first unknown purpose", 8, 7, 0, 136, MUSTER_INVALID_ARGUMENT, "purpose 7"},
+        {"the first unknown purpose", 8, 8, 0, 136, MUSTER_INVALID_ARGUMENT, "purpose 8"},
         {"unknown purpose", 8, 77, 0, 136, MUSTER_INVALID_ARGUMENT, "purpose 77"},
         {"no incarnation", 16, 0, 0, 136, MUSTER_INVALID_ARGUMENT, "no incarnation"},
         {"control character in the job", 33, '\n', 0, 136, MUSTER_INVALID_ARGUMENT,
