@@ -11,7 +11,7 @@ rank, size = dist.get_rank(), dist.get_world_size()
 """
 MUSTER = "import muster.torch.backend as backend; backend.init_process_group()"
 GLOO = 'dist.init_process_group("gloo")'
-PRELOAD = ("--preload", "torch,torch.distributed.fsdp,torch.distributed.checkpoint.state_dict")  # once for all workers of a job
+PRELOAD = "torch,torch.distributed.fsdp,torch.distributed.checkpoint.state_dict"  # once for all workers of a job
 PROGRAM = BEGIN + """
 torch.manual_seed(1)
 model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -56,7 +56,7 @@ def _ends(run):
 
 
 def test_an_unmodified_program_has_the_results_of_gloo(job):
-    runs = [job(_program(init), 2, *PRELOAD) for init in (MUSTER, GLOO)]
+    runs = [job(_program(init), 2) for init in (MUSTER, GLOO)]
     for run in runs:
         run.end()
 
@@ -67,7 +67,7 @@ def test_an_unmodified_program_has_the_results_of_gloo(job):
 
 def test_shards_within_rows_and_replicas_in_columns_train_alike(job):
     mesh = 'init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))'
-    run = job(_program(MUSTER, mesh), 4, *PRELOAD)
+    run = job(_program(MUSTER, mesh), 4)
 
     run.end()
 
@@ -78,7 +78,7 @@ def test_shards_within_rows_and_replicas_in_columns_train_alike(job):
 
 def test_a_death_ends_the_others_with_aborted(job):
     """The shards of the dead one are nowhere else: the others cannot go on, and say so at once."""
-    run = job(_program(MUSTER, steps=100000, victim=1), 2, "--max-restarts", "0", *PRELOAD)
+    run = job(_program(MUSTER, steps=100000, victim=1), 2, "--max-restarts", "0")
 
     assert run.child.wait(120) != 0
     assert "Aborted" in run.text()
