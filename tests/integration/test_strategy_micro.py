@@ -210,6 +210,7 @@ class Members(Case):
         early, late, victim = members
         self.assertEqual(early.ok("begin")["size"], 3)
         victim.kill()
+        self.assertRegex(late.ask("check_health 60"), "^UNAVAILABLE 1 of 3 ")  # it has seen the death
         self.assertEqual(late.ok("begin")["size"], 2)
         every([early, late], "micro_begin")
         for answer in ask_every([early, late], "micro_sum"):

@@ -133,15 +133,10 @@ with torch.profiler.profile() as profile:
     dist.all_reduce(x)
 assert any(event.key == "c10d::allreduce_" for event in profile.key_averages()), profile.key_averages()
 assert (x == 8).all(), x
-group = dist.group.WORLD    # the other ways to call it, and a device that muster has no backend for
+group = dist.group.WORLD    # the other ways to call it
 group.allreduce([x], op=dist.ReduceOp.SUM).wait()
 group.allreduce(x).wait()
 assert (x == 32).all(), x
-try:
-    dist.all_reduce(torch.ones(1, device="meta"))
-    assert False
-except Exception as error:
-    assert "meta" in str(error).lower(), error
 dist.all_reduce(x)
 assert (x == 64).all(), x
 dist.destroy_process_group()
