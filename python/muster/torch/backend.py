@@ -215,7 +215,7 @@ def average(gradients):
 
 _plain_recv_anysource = dist.ProcessGroup.recv_anysource
 _plain_allreduce = dist.ProcessGroup.allreduce
-_backends = weakref.WeakKeyDictionary()  # by group: by type of device; None: of another module
+_backends = weakref.WeakKeyDictionary()  # by group: by type of device, weak; of another module: what gives None
 
 
 def _backend_behind(group, tensor):
@@ -229,8 +229,8 @@ def _backend_behind(group, tensor):
             backend = group._get_backend(tensor.device)
         except RuntimeError:  # the group has none for this device
             return None
-        known[kind] = backend if isinstance(backend, Backend) else None
-    return known[kind]
+        known[kind] = weakref.ref(backend) if isinstance(backend, Backend) else lambda: None
+    return known[kind]()
 
 
 def _recv_anysource(group, tensors, tag):
