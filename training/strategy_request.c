@@ -340,7 +340,7 @@ void muster_strategy_take_requests(struct muster_strategy *strategy, struct must
         request->error.rc = open->rc;
         request->result = open->result;
         request->impl = NULL;
-        /* What the program itself has cancelled is no failure of its step. */
+        /* A request that the program itself has cancelled is not a failure of its step. */
         if (open->rc != MUSTER_OK && !open->is_earlier &&
             !(open->is_cancelled && open->rc == MUSTER_CANCELLED) &&
             strategy->state != MUSTER_STRATEGY_FAILED) {
