@@ -156,7 +156,8 @@ print(*used)
     assert done.stdout.split() == [str(number) for number in range(12)], done.stdout + done.stderr
 
 
-# What is bitwise that of plain torch, and (None) what is refused. Options make first steps special: what is made is not zero.
+# Each entry is an optimizer whose results must be those of plain torch bit by bit, or None: it is refused. The options need a state
+# that does not begin with zeros.
 OPTIMIZERS = {
     "Adadelta": [{}],
     "Adafactor": [{}],

@@ -25,7 +25,7 @@ static bool places_map(struct run_places *places)
 {
     void *memory;
 
-    places->fd = memfd_create("muster-places", MFD_CLOEXEC);
+    places->fd = memfd_create("muster-places", MFD_CLOEXEC); /* as host_place.h names it */
     if (places->fd < 0 || ftruncate(places->fd, (off_t)places->bytes) != 0)
         return false;
     memory = mmap(NULL, places->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, places->fd, 0);
