@@ -104,6 +104,16 @@ static bool are_in_one_map(void *data)
     return true;
 }
 
+/* All servers serve in one map, and a client makes the table. */
+static void anew_expect(struct params_scene *scene)
+{
+    assert_true(sim_run_until(scene->world, are_in_one_map, scene, 20 * SECOND));
+    for (uint32_t i = 0; i < SERVERS; i++)
+        health_expect(scene, i, NULL);
+    params_scene_client(scene);
+    params_scene_table(scene);
+}
+
 static void on_inspected(struct muster_params_inspect *inspect, enum muster_rc rc)
 {
     struct params_scene *scene = inspect->data;
@@ -404,11 +414,7 @@ static void a_job_begins_anew_by_force_without_rows(void **state)
         assert_true(sim_run_for(scene.world, LEASE));
         scene.is_new_by_force = true;
         servers_replace(&scene);
-        assert_true(sim_run_until(scene.world, are_in_one_map, &scene, 20 * SECOND));
-        for (uint32_t i = 0; i < SERVERS; i++)
-            health_expect(&scene, i, NULL);
-        params_scene_client(&scene);
-        params_scene_table(&scene);
+        anew_expect(&scene);
         params_scene_compare(&scene, 0);
 
         assert_int_equal(scene.servers[0].failures + scene.servers[1].failures, 0);
@@ -456,11 +462,7 @@ static void a_job_that_never_had_a_table_begins_anew_by_itself(void **state)
             servers_kill(&scene);
             assert_true(sim_run_for(scene.world, pause_ns));
             servers_replace(&scene);
-            assert_true(sim_run_until(scene.world, are_in_one_map, &scene, 20 * SECOND));
-            for (uint32_t i = 0; i < SERVERS; i++)
-                health_expect(&scene, i, NULL);
-            params_scene_client(&scene);
-            params_scene_table(&scene);
+            anew_expect(&scene);
             params_scene_push(&scene, 60 * SECOND);
             params_scene_await(&scene, 60 * SECOND);
             params_scene_compare(&scene, 1);
