@@ -252,6 +252,7 @@ static enum muster_rc manifest_save(struct muster_params_cutting *cutting,
                                     .shards = cutting->manifest.shard_count,
                                     .servers = cutting->answered};
     enum muster_rc rc;
+    int hold;
 
     for (uint32_t i = 0; i < cut.shards; i++) {
         if ((cutting->has[i / 8] & 1u << i % 8) == 0)
@@ -261,11 +262,15 @@ static enum muster_rc manifest_save(struct muster_params_cutting *cutting,
         cut.bytes += cutting->manifest.shards[i].bytes;
         cut.shards_saved += cutting->manifest.shards[i].cut == cut.number;
     }
+    rc = muster_params_snapshot_hold(&snapshot, &hold, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
     rc = muster_params_snapshot_check_job(&snapshot, params->hello.job, ret_error);
     if (rc == MUSTER_OK)
         rc = files_check(cutting, &snapshot, ret_error);
     if (rc == MUSTER_OK)
         rc = muster_params_snapshot_save_manifest(&snapshot, &cutting->manifest, ret_error);
+    muster_params_snapshot_release(&snapshot, hold);
     if (rc == MUSTER_OK)
         *cutting->ret_cut = cut;
     return rc;

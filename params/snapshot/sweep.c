@@ -87,16 +87,58 @@ static enum muster_rc on_file(void *data, const char *name)
     return muster_file_remove(path);
 }
 
+static void lock_path(const struct muster_params_snapshot *snapshot,
+                      char path[MUSTER_PARAMS_SNAPSHOT_PATH_BYTES])
+{
+    snprintf(path, MUSTER_PARAMS_SNAPSHOT_PATH_BYTES, "%s/lock", snapshot->folder);
+}
+
+enum muster_rc muster_params_snapshot_hold(const struct muster_params_snapshot *snapshot,
+                                           int *ret_hold, struct muster_error *ret_error)
+{
+    char path[MUSTER_PARAMS_SNAPSHOT_PATH_BYTES];
+    enum muster_rc rc;
+
+    lock_path(snapshot, path);
+    rc = muster_file_hold(path, true, ret_hold);
+    return rc == MUSTER_OK
+               ? MUSTER_OK
+               : muster_error_set(ret_error, rc, "%.180s cannot be opened: %s", path,
+                                  muster_rc_text(rc));
+}
+
+enum muster_rc muster_params_snapshot_hold_alone(const struct muster_params_snapshot *snapshot,
+                                                 int *ret_hold)
+{
+    char path[MUSTER_PARAMS_SNAPSHOT_PATH_BYTES];
+
+    lock_path(snapshot, path);
+    return muster_file_hold_alone(path, ret_hold);
+}
+
+void muster_params_snapshot_release(const struct muster_params_snapshot *snapshot, int hold)
+{
+    char path[MUSTER_PARAMS_SNAPSHOT_PATH_BYTES];
+
+    lock_path(snapshot, path);
+    muster_file_release_last(hold, path);
+}
+
 /* A manifest that cannot be read may name them. */
 void muster_params_snapshot_sweep(const struct muster_params_snapshot *snapshot,
                                   const uint64_t *cuts, size_t count)
 {
     struct sweep sweep = {.snapshot = snapshot, .cuts = cuts, .cut_count = count};
-    enum muster_rc rc = muster_folder_list(snapshot->folder, on_manifest, &sweep);
+    enum muster_rc rc;
+    int hold;
 
+    if (muster_params_snapshot_hold_alone(snapshot, &hold) != MUSTER_OK)
+        return;
+    rc = muster_folder_list(snapshot->folder, on_manifest, &sweep);
     if (rc == MUSTER_OK)
         rc = muster_folder_list(snapshot->folder, on_file, &sweep);
     (void)rc; /* what is left takes room on the disk, and nothing more */
     for (uint32_t i = 0; i < sweep.manifest_count; i++)
         muster_params_snapshot_manifest_fini(&sweep.manifests[i]);
+    muster_params_snapshot_release(snapshot, hold);
 }

@@ -56,6 +56,7 @@ enum muster_params_message {
     MUSTER_PARAMS_HOLD, /* payload: hold. From the client that wants a cut at a clock, and to all clients: send no
                          * push of that step, or a later one; clock 0: go on */
     MUSTER_PARAMS_HELD, /* to the client that wants the cut: all sources have come to its clock */
+    MUSTER_PARAMS_LEFT, /* to a server that leaves (MUSTER_LINK_PARAMS_LEAVE): its farewell is noted */
 };
 /* header.type between servers, over links with purpose MUSTER_LINK_PARAMS_COPY that the primary opens:
  * a stream of changes, in header.epoch the number of the primary's map. */

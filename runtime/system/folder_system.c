@@ -62,17 +62,23 @@ enum muster_rc muster_file_bytes(const char *path, uint64_t *ret_bytes)
     return MUSTER_OK;
 }
 
-/* One that another process has deleted meanwhile, as it saw no holder, is not that of the path. */
-enum muster_rc muster_file_hold(const char *path, bool must_make, int *ret_hold)
+/* A file that another process has deleted meanwhile, as it saw no holder, is not that of the path. */
+static enum muster_rc file_lock(const char *path, int flags, int operation, int *ret_hold)
 {
     for (;;) {
-        int fd = open(path, (must_make ? O_RDWR | O_CREAT : O_RDONLY) | O_CLOEXEC, 0666);
+        int fd = open(path, flags | O_CLOEXEC, 0666);
         struct stat found;
+        int failed;
 
         if (fd < 0)
             return muster_rc_from_errno(errno);
-        while (flock(fd, LOCK_SH) != 0 && errno == EINTR)
-            ;
+        do
+            failed = flock(fd, operation);
+        while (failed != 0 && errno == EINTR);
+        if (failed != 0 && errno == EWOULDBLOCK) {
+            close(fd);
+            return MUSTER_UNAVAILABLE;
+        }
         if (fstat(fd, &found) != 0 || found.st_nlink > 0) {
             *ret_hold = fd;
             return MUSTER_OK;
@@ -81,8 +87,26 @@ enum muster_rc muster_file_hold(const char *path, bool must_make, int *ret_hold)
     }
 }
 
+enum muster_rc muster_file_hold(const char *path, bool must_make, int *ret_hold)
+{
+    return file_lock(path, must_make ? O_RDWR | O_CREAT : O_RDONLY, LOCK_SH, ret_hold);
+}
+
+enum muster_rc muster_file_hold_alone(const char *path, int *ret_hold)
+{
+    return file_lock(path, O_RDWR | O_CREAT, LOCK_EX | LOCK_NB, ret_hold);
+}
+
 void muster_file_release(int hold)
 {
+    close(hold);
+}
+
+/* A process that opened it before holds a file without a name then, and opens the path anew. */
+void muster_file_release_last(int hold, const char *path)
+{
+    if (flock(hold, LOCK_EX | LOCK_NB) == 0)
+        (void)unlink(path);
     close(hold);
 }
 

@@ -2,6 +2,7 @@
 """`muster params cut`: all tables at one point of every source's pushes, while they go on; `muster params serve --restore` on any number of
 servers."""
 import errno
+import fcntl
 import glob
 import json
 import os
@@ -95,6 +96,24 @@ class Cut(ParamsCluster):
         self.assertLess(first["cut"], last["cut"])
         self.assertEqual(len(self.names()), 257)
         self.assertEqual(len([name for name in self.names() if f"-{last['cut']}-" in name]), last["shards_saved"])
+
+    def test_files_stay_while_another_cut_is_about_to_name_them(self):
+        _, address = self.serve("--log-level", "error", "--shards", "16")
+        self.assertEqual(self.pulse(address, "", 0, 1).wait(PATIENCE_S), 0)
+        self.assert_cut(address)
+        first = self.names()
+        with open(os.path.join(self.folder, "lock"), "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            self.assertEqual(self.pulse(address, "", 0, 1).wait(PATIENCE_S), 0)
+            last = self.assert_cut(address)
+            self.assertLessEqual(set(first), set(self.names()))
+        self.assert_cut(address)
+        self.assertEqual(len(self.names()), 17)  # the lock is gone, too
+        self.assertLess(len(self.names_of(first[0].split("-")[1])), 16)
+        self.assertTrue(self.names_of(last["cut"]))
+
+    def names_of(self, cut):
+        return [name for name in self.names() if name.startswith(f"cut-{cut}-")]
 
     def names(self):
         return sorted(os.path.basename(path) for path in glob.glob(os.path.join(self.folder, "*")))

@@ -111,18 +111,14 @@ static void others_remove(DIR *directory, const struct kept *kept, uint64_t numb
     }
 }
 
-static enum muster_rc folder_keep(DIR *directory, const char *folder, uint64_t number,
-                                  uint32_t keep_count, struct kept *kept,
-                                  struct muster_error *ret_error)
+static enum muster_rc older_remove(DIR *directory, const char *folder, uint64_t number,
+                                   uint32_t keep_count, struct kept *kept,
+                                   struct muster_error *ret_error)
 {
     uint64_t numbers[NUMBERS_MAX];
     uint32_t count = numbers_list(directory, number, numbers);
-    enum muster_rc rc = MUSTER_OK;
+    enum muster_rc rc;
 
-    if (keep_count > 1)
-        rc = manifest_link(directory, folder, number, ret_error);
-    if (rc != MUSTER_OK)
-        return rc;
     rc = manifests_read(folder, numbers, count < keep_count ? count : keep_count, kept, ret_error);
     if (rc != MUSTER_OK)
         return rc;
@@ -134,6 +130,29 @@ static enum muster_rc folder_keep(DIR *directory, const char *folder, uint64_t n
     }
     others_remove(directory, kept, number);
     return MUSTER_OK;
+}
+
+static enum muster_rc folder_keep(DIR *directory, const char *folder, uint64_t number,
+                                  uint32_t keep_count, struct kept *kept,
+                                  struct muster_error *ret_error)
+{
+    const struct muster_params_snapshot snapshot = {.folder = folder};
+    enum muster_rc rc = MUSTER_OK;
+    int hold;
+
+    if (keep_count > 1)
+        rc = manifest_link(directory, folder, number, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = muster_params_snapshot_hold_alone(&snapshot, &hold);
+    if (rc == MUSTER_UNAVAILABLE) /* another cut is about to name files */
+        return MUSTER_OK;
+    if (rc != MUSTER_OK)
+        return muster_error_set(ret_error, rc, "%.150s/lock cannot be opened: %s", folder,
+                                muster_rc_text(rc));
+    rc = older_remove(directory, folder, number, keep_count, kept, ret_error);
+    muster_params_snapshot_release(&snapshot, hold);
+    return rc;
 }
 
 enum muster_rc cut_files_keep(const char *folder, uint64_t number, uint32_t keep_count,

@@ -117,15 +117,18 @@ static void client_becomes_leader(struct muster_params_client *client)
     muster_params_leader_accept(server, link);
 }
 
-/* Another server that leaves. It has heard this server's hello, and closes the link. */
+/* Another server that leaves. It closes the link once it has the acknowledgement, and tries again without it. */
 static void client_leaves(struct muster_params_client *client)
 {
     struct muster_params_server *server = client->server;
 
-    if (server->registration == NULL || client->may_not_lead)
+    if (server->registration == NULL || client->may_not_lead) {
         client_give_up(client, "it is not a server of this job");
-    else
-        server->on_leaves(server, &muster_peer_link_hello(client->link)->incarnation);
+        return;
+    }
+    server->on_leaves(server, &muster_peer_link_hello(client->link)->incarnation);
+    if (!muster_params_alive_send(client->link, MUSTER_PARAMS_LEFT, 0))
+        client_give_up(client, "no memory to acknowledge its farewell");
 }
 
 static void on_ready(struct muster_peer_link *link)

@@ -28,21 +28,22 @@ void muster_params_farewell_drop(struct muster_params_peer *peer)
         muster_peer_link_close(link);
 }
 
-/* Its hello is the acknowledgement. */
+/* Its hello says nothing yet: a server that refuses the farewell sends one, too. */
 static void on_ready(struct muster_peer_link *link)
 {
-    struct muster_params_peer *peer = muster_peer_link_data(link);
-
-    peer->is_told = true;
-    muster_params_farewell_drop(peer);
-    look_post(peer);
+    (void)link;
 }
 
 static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
 {
-    (void)link;
-    (void)header;
-    return NULL; /* a map, perhaps */
+    struct muster_params_peer *peer = muster_peer_link_data(link);
+
+    if (header->channel != MUSTER_FRAME_PARAMS || header->type != MUSTER_PARAMS_LEFT)
+        return NULL;
+    peer->is_told = true;
+    muster_params_farewell_drop(peer);
+    look_post(peer);
+    return NULL;
 }
 
 static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,

@@ -15,6 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/system/folder_system.h"
+
 #define SERVERS 2u
 #define FOLDER  "/tmp/params_client_cut.none" /* nothing is written there */
 
@@ -73,7 +75,9 @@ static void saved_send(struct params_puppet *puppet, const struct params_puppet_
     }
     for (uint32_t i = 0; i < saved->entry_count; i++)
         entries[i] = (struct muster_params_saved_shard){
-            .shard = puppet->index * (PARAMS_PUPPETS_SHARDS / SERVERS) + i, .rows = 1};
+            .shard = puppet->index * (PARAMS_PUPPETS_SHARDS / SERVERS) + i,
+            .cut = saved->number,
+            .rows = 1};
     params_puppet_send(puppet, &header, payload);
     free(payload);
 }
@@ -251,6 +255,69 @@ static void files_of_a_cut_that_fails_are_removed(void **state)
     puppet_scene_close(&puppets);
 }
 
+/* The files of the system, but another client tries to sweep the folder before each write. */
+struct watched_files {
+    struct muster_files files;
+    const char *folder;
+    unsigned write_count, sweep_count; /* sweeps that could begin */
+};
+
+static enum muster_rc watched_read(struct muster_files *files, struct muster_mem *mem,
+                                   const char *path, size_t limit_bytes, char **ret_text,
+                                   size_t *ret_bytes)
+{
+    (void)files;
+    return muster_files_read(muster_files_system(), mem, path, limit_bytes, ret_text, ret_bytes);
+}
+
+static enum muster_rc watched_write(struct muster_files *files, const char *path, const void *bytes,
+                                    size_t count)
+{
+    struct watched_files *watched = (struct watched_files *)files;
+    char lock[256];
+    int hold;
+
+    snprintf(lock, sizeof(lock), "%s/lock", watched->folder);
+    watched->write_count++;
+    if (muster_file_hold_alone(lock, &hold) == MUSTER_OK) {
+        watched->sweep_count++;
+        muster_file_release(hold);
+    }
+    return muster_files_write(muster_files_system(), path, bytes, count);
+}
+
+static void nobody_may_sweep_the_folder_while_a_manifest_is_written(void **state)
+{
+    static const struct muster_files_ops ops = {.read = watched_read, .write = watched_write};
+    char folder[] = "/tmp/muster-cut-XXXXXX", path[256];
+    struct watched_files watched = {.files = {.ops = &ops}, .folder = folder};
+    struct params_puppets puppets;
+    struct cut_call cut;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    puppet_scene_init(&puppets, SERVERS);
+    puppets.env->files = &watched.files;
+    cut_begin_again(&puppets, &cut, folder);
+    for (uint32_t server = 0; server < SERVERS; server++) {
+        struct muster_params_saved saved = {.map = 1,
+                                            .table_count = 1,
+                                            .shard_count = PARAMS_PUPPETS_SHARDS,
+                                            .entry_count = PARAMS_PUPPETS_SHARDS / SERVERS};
+        struct params_puppet_frame frame = cut_expect(&puppets.list[server], &saved.number);
+
+        saved_send(&puppets.list[server], &frame, &saved, "counters");
+    }
+    assert_int_equal(puppet_call_await(&puppets, &cut.call), MUSTER_OK);
+
+    assert_int_equal(watched.write_count, 1);
+    assert_int_equal(watched.sweep_count, 0);
+    snprintf(path, sizeof(path), "%s/manifest", folder);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0); /* the lock is gone */
+    puppet_scene_close(&puppets);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +325,7 @@ int main(void)
         cmocka_unit_test(a_table_without_a_name_makes_no_cut),
         cmocka_unit_test(a_cut_that_is_begun_again_is_not_ended_by_another_one),
         cmocka_unit_test(files_of_a_cut_that_fails_are_removed),
+        cmocka_unit_test(nobody_may_sweep_the_folder_while_a_manifest_is_written),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -502,6 +502,41 @@ static void nothing_is_swept_beside_a_manifest_that_cannot_be_read(void **state)
     stand_close(&stand);
 }
 
+/* A manifest that names them is about to be written. */
+static void nothing_is_swept_while_somebody_holds_the_folder(void **state)
+{
+    static const uint64_t cuts[] = {5};
+    struct muster_error error;
+    struct stand stand;
+    int hold;
+
+    (void)state;
+    stand_open(&stand);
+    shard_save(&stand, 5);
+    assert_int_equal(muster_params_snapshot_hold(&stand.snapshot, &hold, &error), MUSTER_OK);
+    muster_params_snapshot_sweep(&stand.snapshot, cuts, 1);
+    assert_true(has_file(&stand, 5));
+
+    muster_params_snapshot_release(&stand.snapshot, hold);
+    muster_params_snapshot_sweep(&stand.snapshot, cuts, 1);
+
+    assert_false(has_file(&stand, 5));
+    stand_close(&stand);
+}
+
+static void a_folder_that_is_gone_cannot_be_held(void **state)
+{
+    struct muster_params_snapshot gone = {.folder = "/nonexistent/cuts"};
+    struct muster_error error;
+    int hold = -1;
+
+    (void)state;
+    assert_int_equal(muster_params_snapshot_hold(&gone, &hold, &error), MUSTER_NOT_FOUND);
+
+    assert_non_null(strstr(error.text, "/nonexistent/cuts/lock cannot be opened"));
+    assert_int_equal(hold, -1);
+}
+
 static void a_shard_packed_by_and_by_is_as_it_was_at_the_freeze(void **state)
 {
     struct muster_params_snapshot_packing whole = {.mem = careful_mem()};
@@ -554,6 +589,8 @@ int main(void)
         cmocka_unit_test(a_full_disk_leaves_the_earlier_cut),
         cmocka_unit_test(files_that_no_manifest_names_are_swept),
         cmocka_unit_test(nothing_is_swept_beside_a_manifest_that_cannot_be_read),
+        cmocka_unit_test(nothing_is_swept_while_somebody_holds_the_folder),
+        cmocka_unit_test(a_folder_that_is_gone_cannot_be_held),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -269,6 +269,47 @@ static void a_folder_is_not_deleted_as_a_file(void **state)
     fixture_close(&f);
 }
 
+static void nobody_holds_a_file_beside_one_that_holds_it_alone(void **state)
+{
+    int shared[2], alone = -1;
+    struct fixture f;
+
+    (void)state;
+    fixture_open(&f);
+    assert_int_equal(muster_file_hold(f.path, true, &shared[0]), MUSTER_OK);
+    assert_int_equal(muster_file_hold(f.path, true, &shared[1]), MUSTER_OK);
+    assert_int_equal(muster_file_hold_alone(f.path, &alone), MUSTER_UNAVAILABLE);
+    muster_file_release(shared[0]);
+    assert_int_equal(muster_file_hold_alone(f.path, &alone), MUSTER_UNAVAILABLE);
+    assert_int_equal(alone, -1);
+    muster_file_release(shared[1]);
+
+    assert_int_equal(muster_file_hold_alone(f.path, &alone), MUSTER_OK);
+
+    assert_true(muster_file_is_held(f.path));
+    assert_int_equal(muster_file_hold_alone(f.path, &shared[0]), MUSTER_UNAVAILABLE);
+    muster_file_release(alone);
+    fixture_close(&f);
+}
+
+static void the_last_holder_deletes_the_file(void **state)
+{
+    int holds[2];
+    struct fixture f;
+
+    (void)state;
+    fixture_open(&f);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(muster_file_hold(f.path, true, &holds[i]), MUSTER_OK);
+
+    muster_file_release_last(holds[0], f.path);
+    assert_int_equal(access(f.path, F_OK), 0);
+    muster_file_release_last(holds[1], f.path);
+
+    assert_int_not_equal(access(f.path, F_OK), 0);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +323,8 @@ int main(void)
         cmocka_unit_test(a_sync_that_fails_is_told),
         cmocka_unit_test(a_file_has_its_size_until_it_is_deleted),
         cmocka_unit_test(a_folder_is_not_deleted_as_a_file),
+        cmocka_unit_test(nobody_holds_a_file_beside_one_that_holds_it_alone),
+        cmocka_unit_test(the_last_holder_deletes_the_file),
     };
 
     return cmocka_run_group_tests_name("runtime.system.folder_system", tests, NULL, NULL);
