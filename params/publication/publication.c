@@ -1,5 +1,6 @@
 /* The publisher: makes versions, commits them by compare-and-swap of the registry's key, and tells the readers
  * where to fetch them. */
+#include "params/publication/making.h"
 #include "params/publication/meters.h"
 #include "params/publication/roster.h"
 #include "params/publication/waiter.h"
@@ -14,8 +15,6 @@
 
 #define REQUEST_TIMEOUT_NS (2 * MUSTER_NS_PER_S)
 #define RETRY_NS           (200 * MUSTER_NS_PER_MS)
-/* One turn copies or hashes for a few milliseconds, so that other events go on meanwhile. */
-#define BYTES_PER_TURN ((size_t)16 << 20)
 
 enum publication_state {
     PUBLICATION_OPENING,
@@ -27,8 +26,7 @@ enum publication_state {
 /* The version that is being made. */
 enum put_state {
     PUT_NONE,
-    PUT_COPYING,
-    PUT_HASHING,
+    PUT_MAKING,
     PUT_COMMITTING,
     PUT_WAITING, /* for readers */
 };
@@ -36,13 +34,8 @@ enum put_state {
 struct put {
     enum put_state state;
     struct muster_publication_op *op;
-    const struct muster_named_tensor *tensors;
     uint32_t wait_readers;
-    uint64_t deadline_ns;
-    struct muster_held_version *held;
-    uint32_t tensor; /* that is being copied, … */
-    uint64_t copied; /* … so many bytes of it */
-    uint32_t chunk;  /* that is hashed next */
+    struct muster_version_making making;
 };
 
 struct muster_publication {
@@ -108,9 +101,9 @@ static void put_end(struct muster_publication *publication, const struct muster_
 
     muster_timer_stop(&publication->deadline);
     muster_timer_stop(&publication->retry);
-    if (publication->put.held != NULL && publication->put.state != PUT_WAITING &&
-        (!publication->is_uncertain || muster_list_is_empty(&publication->put.held->node))) {
-        muster_held_unref(publication->put.held);
+    if (publication->put.making.held != NULL && publication->put.state != PUT_WAITING &&
+        (!publication->is_uncertain || muster_list_is_empty(&publication->put.making.held->node))) {
+        muster_held_unref(publication->put.making.held);
         muster_publication_door_progress(publication->door);
     }
     publication->put = (struct put){.state = PUT_NONE};
@@ -389,7 +382,7 @@ static bool request_take(struct muster_publication *publication)
 static void record_next(struct muster_publication *publication,
                         struct muster_publication_record *ret_record)
 {
-    const struct muster_held_version *held = publication->put.held;
+    const struct muster_held_version *held = publication->put.making.held;
 
     *ret_record = publication->record;
     if (publication->state == PUBLICATION_OPENING)
@@ -446,7 +439,7 @@ static void key_swap(struct muster_publication *publication)
  * outcome was not known has that number, if it was committed. */
 static void put_seal(struct muster_publication *publication)
 {
-    struct muster_held_version *held = publication->put.held;
+    struct muster_held_version *held = publication->put.making.held;
     uint64_t number = publication->record.version + 1;
     struct muster_error error;
 
@@ -517,46 +510,11 @@ static void key_step(struct muster_publication *publication)
 
 /* --- Making a version --- */
 
-static void put_copy(struct muster_publication *publication)
+static void put_make(struct muster_publication *publication)
 {
     struct put *put = &publication->put;
-    const struct muster_version_manifest *manifest = &put->held->manifest;
-    size_t budget = BYTES_PER_TURN;
 
-    while (put->tensor < manifest->tensor_count && budget > 0) {
-        const struct muster_named_tensor *tensor = &put->tensors[put->tensor];
-        uint64_t bytes = tensor->count * muster_dtype_bytes(tensor->dtype),
-                 left = bytes - put->copied;
-        size_t step = left < budget ? (size_t)left : budget;
-
-        if (step > 0)
-            memcpy(put->held->range + manifest->tensors[put->tensor].offset + put->copied,
-                   (const uint8_t *)tensor->data + put->copied, step);
-        put->copied += step;
-        budget -= step;
-        if (put->copied == bytes) {
-            put->tensor++;
-            put->copied = 0;
-        }
-    }
-    if (put->tensor == manifest->tensor_count)
-        put->state = PUT_HASHING;
-    step_post(publication);
-}
-
-static void put_hash(struct muster_publication *publication)
-{
-    struct put *put = &publication->put;
-    struct muster_held_version *held = put->held;
-
-    for (size_t i = 0;
-         i < BYTES_PER_TURN / MUSTER_VERSION_CHUNK_BYTES && put->chunk < held->manifest.chunk_count;
-         i++, put->chunk++) {
-        muster_version_manifest_hash_chunk(&held->manifest, put->chunk,
-                                           muster_held_chunk(held, put->chunk));
-        muster_held_set(held, put->chunk);
-    }
-    if (put->chunk < held->manifest.chunk_count) {
+    if (muster_version_making_step(&put->making)) {
         step_post(publication);
         return;
     }
@@ -581,9 +539,8 @@ static void on_deadline(struct muster_timer *timer)
     work_end(publication, &error);
 }
 
-static enum muster_rc put_check(const struct muster_publication *publication,
-                                const struct muster_publication_put *put,
-                                struct muster_error *ret_error)
+static enum muster_rc put_permit(const struct muster_publication *publication,
+                                 struct muster_error *ret_error)
 {
     if (publication->state == PUBLICATION_FAILED && publication->error.rc == MUSTER_ABORTED) {
         *ret_error = publication->error;
@@ -595,82 +552,6 @@ static enum muster_rc put_check(const struct muster_publication *publication,
     if (publication->put.state != PUT_NONE)
         return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
                                 "another version is being made");
-    if (put->count == 0 || put->count > MUSTER_PUBLICATION_TENSORS_MAX)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "a version must have 1 to %u tensors, got %zu",
-                                MUSTER_PUBLICATION_TENSORS_MAX, put->count);
-    for (size_t i = 0; i < put->count; i++) {
-        if (put->tensors[i].data == NULL && put->tensors[i].count > 0)
-            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "tensor %zu has no data",
-                                    i);
-    }
-    return MUSTER_OK;
-}
-
-/* The bytes between the tensors are hashed, too. */
-static void gaps_clear(struct muster_held_version *held)
-{
-    const struct muster_version_manifest *manifest = &held->manifest;
-    uint64_t end = 0;
-
-    for (uint32_t i = 0; i <= manifest->tensor_count; i++) {
-        const struct muster_version_tensor *tensor = &manifest->tensors[i];
-        uint64_t begin = i < manifest->tensor_count ? tensor->offset : manifest->bytes;
-
-        memset(held->range + end, 0, (size_t)(begin - end));
-        if (i < manifest->tensor_count)
-            end = tensor->offset + tensor->count * muster_dtype_bytes(tensor->dtype);
-    }
-}
-
-/* Readers get it in one message. */
-static enum muster_rc manifest_check(const struct muster_version_manifest *manifest,
-                                     struct muster_error *ret_error)
-{
-    uint64_t bytes = muster_version_manifest_packed_bytes(manifest);
-
-    if (bytes <= MUSTER_FRAME_PAYLOAD_MAX)
-        return MUSTER_OK;
-    return muster_error_set(
-        ret_error, MUSTER_RESOURCE_EXHAUSTED,
-        "the manifest of %u tensors in %u chunks has %" PRIu64
-        " bytes and does not fit into a message of %u: publish fewer bytes or shorter names, or "
-        "part them among publications",
-        manifest->tensor_count, manifest->chunk_count, bytes, MUSTER_FRAME_PAYLOAD_MAX);
-}
-
-static enum muster_rc held_make(struct muster_publication *publication,
-                                const struct muster_publication_put *put,
-                                struct muster_held_version **ret_held,
-                                struct muster_error *ret_error)
-{
-    struct muster_mem *mem = publication->env->mem;
-    struct muster_version_tensor *tensors =
-        muster_mem_alloc_zero(mem, put->count, sizeof(tensors[0]));
-    struct muster_version_manifest manifest;
-    enum muster_rc rc;
-
-    if (tensors == NULL)
-        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a version");
-    for (size_t i = 0; i < put->count; i++) {
-        tensors[i].name = put->tensors[i].name;
-        tensors[i].dtype = put->tensors[i].dtype;
-        tensors[i].count = put->tensors[i].count;
-    }
-    rc = muster_version_manifest_init(mem, publication->record.version + 1, tensors, put->count,
-                                      &manifest, ret_error);
-    muster_mem_free(mem, tensors);
-    if (rc != MUSTER_OK)
-        return rc;
-    rc = manifest_check(&manifest, ret_error);
-    if (rc != MUSTER_OK) {
-        muster_version_manifest_fini(&manifest);
-        return rc;
-    }
-    rc = muster_held_new(mem, &manifest, &publication->spare, ret_held);
-    if (rc != MUSTER_OK)
-        return muster_error_set(ret_error, rc, "no memory for a version");
-    gaps_clear(*ret_held);
     return MUSTER_OK;
 }
 
@@ -679,22 +560,21 @@ enum muster_rc muster_publication_put_start(struct muster_publication_op *op,
                                             const struct muster_publication_put *put,
                                             muster_publication_op_fn *done)
 {
-    struct muster_held_version *held = NULL;
-    enum muster_rc rc = put_check(publication, put, &op->error);
+    struct muster_version_making making;
+    enum muster_rc rc = put_permit(publication, &op->error);
 
     if (rc == MUSTER_OK)
-        rc = held_make(publication, put, &held, &op->error);
+        rc = muster_version_making_init(&making, publication->env->mem,
+                                        publication->record.version + 1, put, &publication->spare,
+                                        &op->error);
     if (rc != MUSTER_OK)
         return rc;
     op->done = done;
     op->version = 0;
     op->readers = 0;
     publication->error.text[0] = '\0';
-    publication->put = (struct put){.state = PUT_COPYING,
-                                    .op = op,
-                                    .tensors = put->tensors,
-                                    .wait_readers = put->wait_readers,
-                                    .held = held};
+    publication->put = (struct put){
+        .state = PUT_MAKING, .op = op, .wait_readers = put->wait_readers, .making = making};
     muster_timer_start(&publication->deadline, publication->env->loop, put->deadline_ns);
     step_post(publication);
     return MUSTER_OK;
@@ -763,7 +643,7 @@ static void closing_step(struct muster_publication *publication)
     muster_publication_meters_close(&publication->meters);
     if (publication->put.state != PUT_NONE) {
         muster_error_set(&error, MUSTER_CANCELLED, "the publication was closed");
-        if (publication->put.held != NULL && publication->put.state != PUT_WAITING)
+        if (publication->put.making.held != NULL && publication->put.state != PUT_WAITING)
             publication->is_uncertain = false; /* its memory goes, committed or not */
         put_end(publication, &error);
     }
@@ -778,10 +658,8 @@ static void on_step(struct muster_task *task)
         closing_step(publication);
     else if (publication->state == PUBLICATION_OPENING)
         key_step(publication);
-    else if (publication->put.state == PUT_COPYING)
-        put_copy(publication);
-    else if (publication->put.state == PUT_HASHING)
-        put_hash(publication);
+    else if (publication->put.state == PUT_MAKING)
+        put_make(publication);
     else
         put_check_readers(publication);
 }

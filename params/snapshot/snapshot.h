@@ -42,8 +42,8 @@ enum muster_rc muster_params_snapshot_unwritten(enum muster_rc rc, int sys, cons
 /** Whether the folder has the file of an earlier cut, by its size: a later cut may name it again. */
 bool muster_params_snapshot_has(const struct muster_params_snapshot *snapshot, uint32_t shard,
                                 const struct muster_params_snapshot_shard *entry);
-/** Nobody deletes files of the folder until muster_params_snapshot_release: those that a manifest is about to name stay.
- * Waits while somebody deletes some. Errors: those of muster_file_hold; the text names the file. */
+/** Nobody deletes files of the folder until muster_params_snapshot_release: what a manifest is about to name stays. Waits
+ * while somebody deletes some. Errors: those of muster_file_hold; the text names the file. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_hold(
     const struct muster_params_snapshot *snapshot, int *ret_hold, struct muster_error *ret_error);
 /** To delete files: nobody else writes a manifest until muster_params_snapshot_release. Errors: UNAVAILABLE (somebody
@@ -51,8 +51,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_hold(
 MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_hold_alone(
     const struct muster_params_snapshot *snapshot, int *ret_hold);
 void muster_params_snapshot_release(const struct muster_params_snapshot *snapshot, int hold);
-/** Delete the files of these cuts, which rise, that no manifest of the folder names; where one cannot be read, or somebody
- * holds the folder, none. */
+/** Delete the files of these cuts, which rise, that no manifest of the folder names; where one cannot be read, or
+ * somebody holds the folder, none. */
 void muster_params_snapshot_sweep(const struct muster_params_snapshot *snapshot,
                                   const uint64_t *cuts, size_t count);
 /** Make the names of the written files last; due before anybody is told of them. Errors: those of

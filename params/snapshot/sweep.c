@@ -101,10 +101,9 @@ enum muster_rc muster_params_snapshot_hold(const struct muster_params_snapshot *
 
     lock_path(snapshot, path);
     rc = muster_file_hold(path, true, ret_hold);
-    return rc == MUSTER_OK
-               ? MUSTER_OK
-               : muster_error_set(ret_error, rc, "%.180s cannot be opened: %s", path,
-                                  muster_rc_text(rc));
+    return rc == MUSTER_OK ? MUSTER_OK
+                           : muster_error_set(ret_error, rc, "%.180s cannot be opened: %s", path,
+                                              muster_rc_text(rc));
 }
 
 enum muster_rc muster_params_snapshot_hold_alone(const struct muster_params_snapshot *snapshot,

@@ -10,8 +10,8 @@
 
 /**
  * The cut of this number is the folder's newest: keep so many, and delete files that only older ones name.
- * Older ones keep a manifest of their own, manifest-NUMBER. While another cut writes its manifest nothing is deleted: the
- * next cut does it.
+ * Older ones keep a manifest of their own, manifest-NUMBER. While another cut writes its manifest nothing is deleted:
+ * the next cut does it.
  *
  * Errors: those of reading manifests and of link(2); then nothing is deleted.
  */

@@ -75,8 +75,8 @@ static void a_server_of_the_job_notes_a_farewell_and_acknowledges_it(void **stat
     test_env_run_until(leaving->job.env, is_over, leaving->peer);
 
     assert_true(leaving->peer->is_told);
-    assert_true(muster_params_departure_has(&other->departures,
-                                            &leaving->registration->record.server.id));
+    assert_true(
+        muster_params_departure_has(&other->departures, &leaving->registration->record.server.id));
 }
 
 static void a_hello_alone_acknowledges_nothing(void **state)
