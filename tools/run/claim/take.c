@@ -259,6 +259,7 @@ bool run_claim_take(struct run *run, int *ret_exit)
     }
     if (claim->state != CLAIM_HELD && claim->state != CLAIM_LOST)
         return false;
+    run_registry_go_on(run);
     if (run->settings.nodes_max > 1)
         muster_timer_start(&claim->absent, run->env->loop, run_claim_after(claim, ABSENT_FIRST_NS));
     return true;

@@ -138,7 +138,6 @@ static void on_silence(struct muster_timer *timer)
     struct muster_loop *loop = registry->run->env->loop;
     bool is_up = muster_registry_is_connected(registry->client);
 
-    registry->is_under_way = true;
     if (is_up && registry->is_silence_told)
         run_tell(registry->run, "the registry at %s answers", registry->endpoint);
     else if (!is_up && !registry->is_silence_told)
@@ -207,6 +206,11 @@ bool run_registry_open(struct run *run, struct muster_error *ret_error)
     muster_timer_start(&registry->silence_timer, run->env->loop,
                        muster_loop_after_ns(run->env->loop, SILENCE_NS));
     return true;
+}
+
+void run_registry_go_on(struct run *run)
+{
+    run->registry->is_under_way = true;
 }
 
 struct muster_registry *run_registry_client(const struct run *run)

@@ -8,6 +8,8 @@
 
 /** Embedded: serve one on 127.0.0.1; else connect to settings->registry. */
 bool run_registry_open(struct run *run, struct muster_error *ret_error);
+/** The launcher has its place: from now on a registry that refuses it for good ends the run, and is told of here. */
+void run_registry_go_on(struct run *run);
 /** host:port for the workers. */
 const char *run_registry_endpoint(const struct run *run);
 /** The client's handle. Borrowed. */

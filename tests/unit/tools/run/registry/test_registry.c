@@ -1,5 +1,7 @@
 /* The registry of a job as its launcher sees it: opened and closed, away, and refusing. */
+#define muster_registry_refusal played_refusal
 #include "tools/run/registry/registry.c"
+#undef muster_registry_refusal
 
 #include "test_env.h"
 
@@ -9,9 +11,16 @@
 
 #define ENDPOINT "127.0.0.1:1" /* nobody listens there */
 
+static struct muster_error refusal; /* of the registry; MUSTER_OK: none */
 static char told[512];
 static unsigned ended_by;
 static unsigned files_added, files_removed;
+
+const struct muster_error *played_refusal(const struct muster_registry *registry)
+{
+    (void)registry;
+    return refusal.rc == MUSTER_OK ? NULL : &refusal;
+}
 
 void run_tell(struct run *run, const char *format, ...)
 {
@@ -65,6 +74,7 @@ static void scene_open(struct scene *scene)
 {
     memset(scene, 0, sizeof(*scene));
     told[0] = '\0';
+    refusal.rc = MUSTER_OK;
     ended_by = files_added = files_removed = 0;
     test_env_open(&scene->test);
     assert_int_equal(muster_net_system_open(&scene->test.env, &scene->test.env.net), MUSTER_OK);
@@ -165,12 +175,44 @@ static void who_refuses_a_probe_is_named_with_its_reason(void **state)
     }
 }
 
+/* However long it was away before: while the launcher asks for its place, that is what reports a refusal. */
+static void a_refusal_ends_a_run_that_has_its_place_and_is_told_once(void **state)
+{
+    struct scene scene;
+    struct run_registry *registry;
+
+    (void)state;
+    scene_open(&scene);
+    scene.run.settings.is_embedded = false;
+    scene.run.settings.registry = ENDPOINT;
+    assert_true(run_registry_open(&scene.run, &scene.error));
+    registry = scene.run.registry;
+    registry->probe.data = registry;
+    on_silence(&registry->silence_timer);
+    told[0] = '\0';
+    (void)muster_error_set(&refusal, MUSTER_FAILED_PRECONDITION, "it speaks TLS");
+    on_probed(&registry->probe, MUSTER_UNAVAILABLE);
+    assert_string_equal(told, "");
+    assert_int_equal(ended_by, 0);
+
+    run_registry_go_on(&scene.run);
+    on_probed(&registry->probe, MUSTER_UNAVAILABLE);
+    assert_string_equal(told, "the registry cannot be used: it speaks TLS");
+    assert_int_equal(ended_by, SIGTERM);
+
+    told[0] = '\0';
+    on_probed(&registry->probe, MUSTER_UNAVAILABLE);
+    assert_string_equal(told, "");
+    scene_close(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_embedded_registry_is_served_until_the_end),
         cmocka_unit_test(a_registry_whose_port_is_taken_leaves_nothing),
         cmocka_unit_test(who_refuses_a_probe_is_named_with_its_reason),
+        cmocka_unit_test(a_refusal_ends_a_run_that_has_its_place_and_is_told_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
