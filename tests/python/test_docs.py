@@ -81,15 +81,16 @@ def test_the_micro_batches_of_the_page_have_the_same_bits(job):
     assert len(lines) == 2 and lines[0] == lines[1] and lines[0].startswith("weights [1. 2. 3. 4.]"), lines
 
 
-def test_the_commands_of_the_page_install_and_run():
+@pytest.mark.parametrize("stranger", ["muster_package", "muster_free_threaded"])
+def test_the_commands_of_the_page_install_and_run(stranger):
     """What tests/tools/install-strangers has done by the page's first lines, and the last line."""
     sys.path.insert(0, str(conftest.SOURCE / "tests/lib"))
     import needs
     make, install, start = blocks(PAGE, "sh")[0].splitlines()
-    python = needs.stranger_path("muster_package/bin/python")
+    python = needs.stranger_path(f"{stranger}/bin/python")
     if python is None:
-        print("skipped: " + needs.stranger_is_missing("muster_package"))
-        pytest.skip(needs.stranger_is_missing("muster_package"))
+        print("skipped: " + needs.stranger_is_missing(stranger))
+        pytest.skip(needs.stranger_is_missing(stranger))
 
     assert make == "python3 -m venv venv" and install == "venv/bin/pip install ./python numpy"
     clean = {key: value for key, value in os.environ.items() if key in ("PATH", "HOME", "LANG", "TMPDIR")}

@@ -158,24 +158,29 @@ static void a_late_member_keeps_little_of_what_the_others_send(void **state)
     }
 }
 
-/* The second time everything comes out of the pool. */
+#define STEADY_ROUNDS 4u
+#define ROUNDS_MAX    60u
+
+/* Everything comes out of the pool. How many messages wait at a time depends on how the kernel runs the members, so the
+ * pool may grow once more in a late round, but not in each. */
 static void a_steady_operation_allocates_nothing(void **state)
 {
     (void)state;
     for (size_t a = 1; a < ALGORITHM_COUNT; a++) {
         size_t held = 0;
+        unsigned steady = 0;
 
         open_ring(algorithms[a], 4, 4 << 10, 2);
-        for (unsigned round = 0; round < 12; round++) {
+        for (unsigned round = 0; round < ROUNDS_MAX && steady < STEADY_ROUNDS; round++) {
             for (uint32_t member = 0; member < 4; member++)
                 start_member(member, 9000, MUSTER_SUM);
             finish_all(4);
             check_values(4, 9000, MUSTER_SUM);
             group_ring_turn(&ring, 20);
-            if (round == 7)
-                held = ring.test.mem.held_bytes;
+            steady = ring.test.mem.held_bytes == held ? steady + 1 : 0;
+            held = ring.test.mem.held_bytes;
         }
-        assert_true(ring.test.mem.held_bytes == held);
+        assert_int_equal(steady, STEADY_ROUNDS);
         group_ring_close(&ring);
     }
 }
