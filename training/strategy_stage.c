@@ -232,7 +232,8 @@ static void on_transferred(struct muster_device_transfer *transfer, enum muster_
     stage->is_copying = false;
     if (rc != MUSTER_OK)
         rc = muster_strategy_memory_check(stage->strategy);
-    stage->on_copied(stage->owner, rc);
+    if (stage->on_copied != NULL)
+        stage->on_copied(stage->owner, rc);
 }
 
 static enum muster_rc transfer_start(struct muster_stage *stage, bool is_out)
@@ -353,12 +354,20 @@ enum muster_rc muster_stage_write_back(const struct muster_stage *stage)
     return MUSTER_OK;
 }
 
+static bool has_copied(void *data)
+{
+    const struct muster_stage *stage = data;
+
+    return !stage->is_copying;
+}
+
 void muster_stage_close(struct muster_stage *stage)
 {
     if (stage == NULL)
         return;
+    stage->on_copied = NULL;
     if (stage->is_copying)
-        muster_device_transfer_stop(&stage->transfer, stage->memory);
+        muster_strategy_wait_until(stage->strategy, has_copied, stage);
     if (stage->room != NULL)
         room_give_back(stage->strategy, stage->room);
     muster_mem_free(stage->strategy->env->mem, stage);

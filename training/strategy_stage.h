@@ -28,7 +28,7 @@ void muster_stage_set_owner(struct muster_stage *stage, muster_stage_fn *on_copi
 bool muster_stage_start_write_back(struct muster_stage *stage);
 /** Copy back what the call writes. Errors: UNAVAILABLE, as open. */
 MUSTER_MUST_CHECK enum muster_rc muster_stage_write_back(const struct muster_stage *stage);
-/** It waits for copies that are under way. NULL is accepted. */
+/** It waits for copies that are under way, and turns the loop meanwhile. NULL is accepted. */
 void muster_stage_close(struct muster_stage *stage);
 
 /** The memory that is kept for later calls goes back. */

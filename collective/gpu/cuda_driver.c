@@ -69,6 +69,7 @@ struct muster_cuda {
     int (*copy_out)(void *to, device_pointer from, size_t bytes, struct muster_cuda_stream *stream);
     int (*pointer_attribute)(void *value, int attribute, device_pointer memory);
     int (*stream_create)(struct muster_cuda_stream **stream, unsigned flags);
+    int (*stream_query)(struct muster_cuda_stream *stream);
     int (*stream_synchronize)(struct muster_cuda_stream *stream);
     int (*stream_wait)(struct muster_cuda_stream *stream, struct muster_cuda_event *event,
                        unsigned flags);
@@ -106,6 +107,7 @@ static const struct symbol {
     {"cuMemcpyDtoHAsync_v2", offsetof(struct muster_cuda, copy_out)},
     {"cuPointerGetAttribute", offsetof(struct muster_cuda, pointer_attribute)},
     {"cuStreamCreate", offsetof(struct muster_cuda, stream_create)},
+    {"cuStreamQuery", offsetof(struct muster_cuda, stream_query)},
     {"cuStreamSynchronize", offsetof(struct muster_cuda, stream_synchronize)},
     {"cuStreamWaitEvent", offsetof(struct muster_cuda, stream_wait)},
     {"cuStreamDestroy_v2", offsetof(struct muster_cuda, stream_destroy)},
@@ -354,6 +356,17 @@ enum muster_rc muster_cuda_stream_synchronise(const struct muster_cuda *cuda,
                                               struct muster_error *ret_error)
 {
     return check_result(cuda, cuda->stream_synchronize(stream), "wait for a stream", ret_error);
+}
+
+enum muster_rc muster_cuda_stream_query(const struct muster_cuda *cuda,
+                                        struct muster_cuda_stream *stream, bool *ret_is_done,
+                                        struct muster_error *ret_error)
+{
+    int result = cuda->stream_query(stream);
+
+    *ret_is_done = result == CUDA_SUCCESS;
+    return result == CUDA_NOT_READY ? MUSTER_OK
+                                    : check_result(cuda, result, "look at a stream", ret_error);
 }
 
 /* Without timing: these events are only asked whether they are done. */

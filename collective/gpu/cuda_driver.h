@@ -48,6 +48,11 @@ void muster_cuda_stream_free(const struct muster_cuda *cuda, struct muster_cuda_
 MUSTER_MUST_CHECK enum muster_rc muster_cuda_stream_synchronise(const struct muster_cuda *cuda,
                                                                 struct muster_cuda_stream *stream,
                                                                 struct muster_error *ret_error);
+/** Whether the stream has done all that it holds now. */
+MUSTER_MUST_CHECK enum muster_rc muster_cuda_stream_query(const struct muster_cuda *cuda,
+                                                          struct muster_cuda_stream *stream,
+                                                          bool *ret_is_done,
+                                                          struct muster_error *ret_error);
 MUSTER_MUST_CHECK enum muster_rc muster_cuda_event_new(const struct muster_cuda *cuda,
                                                        struct muster_cuda_event **ret_event,
                                                        struct muster_error *ret_error);

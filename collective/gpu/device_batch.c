@@ -7,10 +7,14 @@ enum muster_rc muster_device_batch_open(struct muster_device_batch *batch,
                                         struct muster_device_memory *memory,
                                         struct muster_error *ret_error)
 {
-    void *before = muster_cuda_enter(memory->cuda);
     enum muster_rc rc;
+    void *before;
 
-    *batch = (struct muster_device_batch){.memory = memory};
+    *batch = (struct muster_device_batch){.memory = NULL};
+    if (muster_device_memory_has_failed(memory, ret_error))
+        return MUSTER_UNAVAILABLE;
+    batch->memory = memory;
+    before = muster_cuda_enter(memory->cuda);
     rc = muster_cuda_stream_new(memory->cuda, &batch->stream, ret_error);
     if (rc == MUSTER_OK)
         rc = muster_cuda_event_new(memory->cuda, &batch->event, ret_error);
@@ -22,14 +26,13 @@ enum muster_rc muster_device_batch_open(struct muster_device_batch *batch,
 
 void muster_device_batch_close(struct muster_device_batch *batch)
 {
-    void *before;
+    if (batch->memory != NULL && !muster_device_memory_hangs(batch->memory)) {
+        void *before = muster_cuda_enter(batch->memory->cuda);
 
-    if (batch->memory == NULL || muster_device_memory_hangs(batch->memory))
-        return;
-    before = muster_cuda_enter(batch->memory->cuda);
-    muster_cuda_event_free(batch->memory->cuda, batch->event);
-    muster_cuda_stream_free(batch->memory->cuda, batch->stream);
-    muster_cuda_leave(batch->memory->cuda, before);
+        muster_cuda_event_free(batch->memory->cuda, batch->event);
+        muster_cuda_stream_free(batch->memory->cuda, batch->stream);
+        muster_cuda_leave(batch->memory->cuda, before);
+    }
     *batch = (struct muster_device_batch){.memory = NULL};
 }
 

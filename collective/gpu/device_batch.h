@@ -14,11 +14,12 @@ struct muster_device_batch {
 };
 
 /** Make a stream and an event for copies of this device. Borrows memory until close. Errors:
- * RESOURCE_EXHAUSTED, UNAVAILABLE. */
+ * RESOURCE_EXHAUSTED, UNAVAILABLE (also: the device has failed before); the batch is all zero then. */
 MUSTER_MUST_CHECK enum muster_rc muster_device_batch_open(struct muster_device_batch *batch,
                                                           struct muster_device_memory *memory,
                                                           struct muster_error *ret_error);
-/** Only after muster_device_batch_wait. A batch that is all zero is accepted, and stays so. */
+/** Only after muster_device_batch_wait. It is all zero then, and a batch that is so is accepted. Of a
+ * device that hangs the stream stays. */
 void muster_device_batch_close(struct muster_device_batch *batch);
 
 /** Let copies that are issued from now on come after what `stream` (the program's) holds now. Errors: as of start. */

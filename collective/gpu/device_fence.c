@@ -36,9 +36,11 @@ static enum muster_rc stall_fail(const struct muster_device_stall *stall,
     MUSTER_LOG(memory->env, ERROR, "device_hangs", "device", device, "operation", stall->operation,
                "waited_ms", waited_ns / MUSTER_NS_PER_MS);
     muster_error_set(&error, MUSTER_UNAVAILABLE,
-                     "device %d hangs: %.60s has waited %.1f s for it, the bound of "
-                     "MUSTER_DEVICE_TIMEOUT_S; look at dmesg, or raise the bound",
-                     device, stall->operation, (double)waited_ns / (double)MUSTER_NS_PER_S);
+                     "device %d hangs: %.40s has waited %.1f s for its work, longer than the bound "
+                     "of %g s: see dmesg for its faults, or raise MUSTER_DEVICE_TIMEOUT_S if its "
+                     "work takes longer",
+                     device, stall->operation, (double)waited_ns / (double)MUSTER_NS_PER_S,
+                     (double)memory->timeout_ns / (double)MUSTER_NS_PER_S);
     atomic_store(&memory->hangs, true);
     return muster_device_memory_fail(memory, &error);
 }
@@ -72,15 +74,33 @@ void muster_device_fence_set(struct muster_device_fence *fence, struct muster_de
     struct muster_error error = {.rc = MUSTER_OK};
     void *before;
 
-    *fence = (struct muster_device_fence){.memory = memory};
+    *fence = (struct muster_device_fence){.memory = memory, .stream = stream};
     if (muster_device_memory_hangs(memory))
         return;
     before = muster_cuda_enter(memory->cuda);
     if (muster_cuda_event_new(memory->cuda, &fence->event, &error) != MUSTER_OK ||
-        muster_cuda_event_record(memory->cuda, fence->event, stream, &error) != MUSTER_OK)
+        muster_cuda_event_record(memory->cuda, fence->event, stream, &error) != MUSTER_OK) {
         (void)!muster_device_memory_fail(memory, &error);
+        muster_cuda_event_free(memory->cuda, fence->event);
+        fence->event = NULL;
+    }
     muster_cuda_leave(memory->cuda, before);
     muster_device_stall_begin(&fence->stall, memory, operation);
+    fence->is_set = true;
+}
+
+enum muster_rc muster_device_look(const struct muster_device_memory *memory,
+                                  struct muster_cuda_event *event,
+                                  struct muster_cuda_stream *stream, bool *ret_is_done,
+                                  struct muster_error *ret_error)
+{
+    void *before = muster_cuda_enter(memory->cuda);
+    enum muster_rc rc =
+        event != NULL ? muster_cuda_event_query(memory->cuda, event, ret_is_done, ret_error)
+                      : muster_cuda_stream_query(memory->cuda, stream, ret_is_done, ret_error);
+
+    muster_cuda_leave(memory->cuda, before);
+    return rc;
 }
 
 bool muster_device_fence_is_reached(struct muster_device_fence *fence)
@@ -88,13 +108,10 @@ bool muster_device_fence_is_reached(struct muster_device_fence *fence)
     struct muster_error error = {.rc = MUSTER_OK};
     bool is_done = false;
     enum muster_rc rc;
-    void *before;
 
-    if (fence->event == NULL || muster_device_memory_hangs(fence->memory))
+    if (!fence->is_set || muster_device_memory_hangs(fence->memory))
         return true;
-    before = muster_cuda_enter(fence->memory->cuda);
-    rc = muster_cuda_event_query(fence->memory->cuda, fence->event, &is_done, &error);
-    muster_cuda_leave(fence->memory->cuda, before);
+    rc = muster_device_look(fence->memory, fence->event, fence->stream, &is_done, &error);
     if (rc != MUSTER_OK)
         rc = muster_device_memory_fail(fence->memory, &error);
     else if (!is_done)
@@ -120,6 +137,7 @@ void muster_device_fence_clear(struct muster_device_fence *fence)
 {
     void *before;
 
+    fence->is_set = false;
     if (fence->event == NULL)
         return;
     before = muster_cuda_enter(fence->memory->cuda);

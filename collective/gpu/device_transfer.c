@@ -7,8 +7,6 @@
 
 #define SLOW_NS (20 * MUSTER_NS_PER_MS)
 
-static const char give_up_text[] = "a request that cannot start";
-
 bool muster_device_pin(struct muster_device_memory *memory, void *host, size_t bytes)
 {
     struct muster_error error;
@@ -49,7 +47,7 @@ static void transfer_end(struct muster_device_transfer *transfer,
                          struct muster_device_memory *memory, enum muster_rc rc)
 {
     transfer_release(transfer, memory);
-    transfer->done(transfer, rc);
+    transfer->done(transfer, rc == MUSTER_OK ? transfer->rc : rc);
 }
 
 static struct muster_device_transfer *first_of(struct muster_list *list)
@@ -63,11 +61,16 @@ static void end_all(struct muster_device_memory *memory, enum muster_rc rc)
         transfer_end(first_of(&memory->transfers), memory, rc);
 }
 
+static bool has_fired(const struct muster_device_transfer *transfer)
+{
+    return transfer->slot != NULL && muster_gpu_slot_has_fired(transfer->slot);
+}
+
 /* Each done may start others and end others: the search begins anew after it. */
 static struct muster_device_transfer *find_fired(struct muster_device_memory *memory)
 {
     MUSTER_LIST_EACH (&memory->transfers, transfer, struct muster_device_transfer, node)
-        if (transfer->slot != NULL && muster_gpu_slot_has_fired(transfer->slot))
+        if (has_fired(transfer))
             return transfer;
     return NULL;
 }
@@ -81,17 +84,6 @@ static void on_wake(struct muster_wake *wake)
         transfer_end(transfer, memory, MUSTER_OK);
 }
 
-static enum muster_rc event_look(const struct muster_device_memory *memory,
-                                 struct muster_cuda_event *event, bool *ret_is_done,
-                                 struct muster_error *ret_error)
-{
-    void *before = muster_cuda_enter(memory->cuda);
-    enum muster_rc rc = muster_cuda_event_query(memory->cuda, event, ret_is_done, ret_error);
-
-    muster_cuda_leave(memory->cuda, before);
-    return rc;
-}
-
 static void start_slow(struct muster_device_memory *memory)
 {
     if (!muster_timer_is_started(&memory->slow))
@@ -103,7 +95,8 @@ static enum muster_rc transfer_look(struct muster_device_transfer *transfer,
                                     struct muster_device_memory *memory, bool *ret_is_done)
 {
     struct muster_error error;
-    enum muster_rc rc = event_look(memory, transfer->event, ret_is_done, &error);
+    enum muster_rc rc = muster_device_look(
+        memory, transfer->event, transfer->is_out ? memory->out : memory->in, ret_is_done, &error);
 
     if (rc != MUSTER_OK)
         return muster_device_memory_fail(memory, &error);
@@ -123,7 +116,7 @@ static void on_slow(struct muster_timer *timer)
         rc = transfer_look(transfer, memory, &is_done);
         if (rc != MUSTER_OK)
             break;
-        if (is_done && lost == NULL && !muster_gpu_slot_has_fired(transfer->slot))
+        if (is_done && lost == NULL && !has_fired(transfer))
             lost = transfer;
     }
     if (rc != MUSTER_OK) {
@@ -135,7 +128,7 @@ static void on_slow(struct muster_timer *timer)
     if (!muster_list_is_empty(&memory->transfers))
         start_slow(memory);
     if (lost != NULL)
-        lost->done(lost, MUSTER_OK);
+        lost->done(lost, lost->rc);
 }
 
 /* --- Start --- */
@@ -170,18 +163,47 @@ static enum muster_rc order_behind(const struct muster_device_transfer *transfer
                : rc;
 }
 
-static enum muster_rc copies_issue(const struct muster_device_memory *memory,
+static enum muster_rc copies_issue(struct muster_device_transfer *transfer,
+                                   const struct muster_device_memory *memory,
                                    const struct muster_device_copy *copies, size_t count,
-                                   bool is_out, struct muster_error *ret_error)
+                                   struct muster_error *ret_error)
 {
     enum muster_rc rc = MUSTER_OK;
 
-    for (size_t i = 0; i < count && rc == MUSTER_OK; i++)
-        rc = is_out ? muster_cuda_copy_out(memory->cuda, copies[i].host, copies[i].device,
-                                           copies[i].bytes, memory->out, ret_error)
-                    : muster_cuda_copy_in(memory->cuda, copies[i].device, copies[i].host,
-                                          copies[i].bytes, memory->in, ret_error);
+    for (size_t i = 0; i < count && rc == MUSTER_OK; i++) {
+        rc = transfer->is_out ? muster_cuda_copy_out(memory->cuda, copies[i].host, copies[i].device,
+                                                     copies[i].bytes, memory->out, ret_error)
+                              : muster_cuda_copy_in(memory->cuda, copies[i].device, copies[i].host,
+                                                    copies[i].bytes, memory->in, ret_error);
+        transfer->is_issued = transfer->is_issued || rc == MUSTER_OK;
+    }
     return rc;
+}
+
+/* Without a slot, of which there are so many in a process, the slow timer sees the end. */
+static enum muster_rc callback_issue(struct muster_device_transfer *transfer,
+                                     const struct muster_device_memory *memory,
+                                     struct muster_cuda_stream *own, struct muster_error *ret_error)
+{
+    enum muster_rc rc;
+
+    transfer->slot = muster_gpu_slot_take(memory->wake);
+    if (transfer->slot == NULL)
+        return MUSTER_OK;
+    rc =
+        muster_cuda_launch_host(memory->cuda, own, muster_gpu_slot_fire, transfer->slot, ret_error);
+    if (rc != MUSTER_OK) {
+        muster_gpu_slot_drop(transfer->slot, false);
+        transfer->slot = NULL;
+    }
+    return rc;
+}
+
+static void event_drop(struct muster_device_transfer *transfer,
+                       const struct muster_device_memory *memory)
+{
+    muster_cuda_event_free(memory->cuda, transfer->event);
+    transfer->event = NULL;
 }
 
 static enum muster_rc transfer_issue(struct muster_device_transfer *transfer,
@@ -197,37 +219,18 @@ static enum muster_rc transfer_issue(struct muster_device_transfer *transfer,
     if (rc == MUSTER_OK && transfer->is_out)
         rc = order_behind(transfer, memory, stream, ret_error);
     if (rc == MUSTER_OK)
-        rc = copies_issue(memory, copies, count, transfer->is_out, ret_error);
+        rc = copies_issue(transfer, memory, copies, count, ret_error);
     own = transfer->is_out ? memory->out : memory->in;
     if (rc == MUSTER_OK)
         rc = muster_cuda_event_record(memory->cuda, transfer->event, own, ret_error);
-    if (rc != MUSTER_OK)
+    if (rc != MUSTER_OK) { /* it may stand before the copies: the stream itself is asked */
+        event_drop(transfer, memory);
         return rc;
-    transfer->slot = muster_gpu_slot_take(memory->wake);
-    if (transfer->slot == NULL)
-        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no slot is free");
-    rc =
-        muster_cuda_launch_host(memory->cuda, own, muster_gpu_slot_fire, transfer->slot, ret_error);
-    if (rc != MUSTER_OK)
-        muster_gpu_slot_drop(transfer->slot, false);
-    return rc;
+    }
+    return callback_issue(transfer, memory, own, ret_error);
 }
 
-/* Copies that were issued before a failure may still write to the memory: they are waited for, before the device counts
- * as failed, after which nothing is waited for. */
-static enum muster_rc transfer_give_up(struct muster_device_transfer *transfer,
-                                       struct muster_device_memory *memory, enum muster_rc rc,
-                                       const struct muster_error *error)
-{
-    if (memory->out != NULL)
-        (void)!muster_device_memory_wait(memory, memory->out, give_up_text);
-    if (memory->in != NULL)
-        (void)!muster_device_memory_wait(memory, memory->in, give_up_text);
-    muster_cuda_event_free(memory->cuda, transfer->event);
-    transfer->event = NULL;
-    return rc == MUSTER_RESOURCE_EXHAUSTED ? rc : muster_device_memory_fail(memory, error);
-}
-
+/* Copies that were issued before a failure may still write to the memory: the transfer ends when they have. */
 enum muster_rc muster_device_transfer_start(struct muster_device_transfer *transfer,
                                             struct muster_device_memory *memory,
                                             const struct muster_device_copy *copies, size_t count,
@@ -235,7 +238,6 @@ enum muster_rc muster_device_transfer_start(struct muster_device_transfer *trans
                                             muster_device_transfer_fn *done)
 {
     struct muster_error error = {.rc = MUSTER_OK};
-    enum muster_rc rc;
     void *before;
 
     if (muster_device_memory_has_failed(memory, &error))
@@ -243,12 +245,14 @@ enum muster_rc muster_device_transfer_start(struct muster_device_transfer *trans
     *transfer =
         (struct muster_device_transfer){.data = transfer->data, .done = done, .is_out = is_out};
     before = muster_cuda_enter(memory->cuda);
-    rc = transfer_issue(transfer, memory, copies, count, stream, &error);
-    if (rc != MUSTER_OK)
-        rc = transfer_give_up(transfer, memory, rc, &error);
+    transfer->rc = transfer_issue(transfer, memory, copies, count, stream, &error);
     muster_cuda_leave(memory->cuda, before);
-    if (rc != MUSTER_OK)
-        return rc;
+    if (transfer->rc == MUSTER_RESOURCE_EXHAUSTED && !transfer->is_issued)
+        return transfer->rc;
+    if (transfer->rc != MUSTER_OK)
+        transfer->rc = muster_device_memory_fail(memory, &error);
+    if (transfer->rc != MUSTER_OK && !transfer->is_issued)
+        return transfer->rc;
     muster_device_stall_begin(&transfer->stall, memory, "a request");
     muster_list_append(&memory->transfers, &transfer->node);
     start_slow(memory);
@@ -256,14 +260,6 @@ enum muster_rc muster_device_transfer_start(struct muster_device_transfer *trans
 }
 
 /* --- Ends of all --- */
-
-void muster_device_transfer_stop(struct muster_device_transfer *transfer,
-                                 struct muster_device_memory *memory)
-{
-    (void)!muster_device_memory_wait(memory, transfer->is_out ? memory->out : memory->in,
-                                     "a request that ends");
-    transfer_release(transfer, memory);
-}
 
 bool muster_device_transfers_are_over(const struct muster_device_memory *memory)
 {

@@ -14,10 +14,11 @@ struct muster_device_transfer {
     /* private */
     struct muster_list node;
     muster_device_transfer_fn *done;
-    struct muster_cuda_event *event; /* after its copies */
+    struct muster_cuda_event *event; /* after its copies; NULL: there could be none */
     struct muster_gpu_slot *slot;
     struct muster_device_stall stall;
-    bool is_out;
+    enum muster_rc rc; /* at the end of the copies that were issued */
+    bool is_out, is_issued;
 };
 
 struct muster_device_copy {
@@ -33,16 +34,13 @@ void muster_device_unpin(struct muster_device_memory *memory, void *host);
  * Copy all of `copies`, whose host memory is pinned: out of the device, after what `stream` (the program's) holds now,
  * or into it. Those out are done in the order of their starts, and so are those in.
  *
- * Errors:  returned UNAVAILABLE, RESOURCE_EXHAUSTED; by done UNAVAILABLE.
+ * Errors:  returned UNAVAILABLE, RESOURCE_EXHAUSTED, when no copy was issued; by done UNAVAILABLE.
  * Thread:  loop only.
  */
 MUSTER_MUST_CHECK enum muster_rc muster_device_transfer_start(
     struct muster_device_transfer *transfer, struct muster_device_memory *memory,
     const struct muster_device_copy *copies, size_t count, bool is_out, void *stream,
     muster_device_transfer_fn *done);
-/** Wait for its end, or that of its device. done is not called. */
-void muster_device_transfer_stop(struct muster_device_transfer *transfer,
-                                 struct muster_device_memory *memory);
 /** None is under way: done of each has been called. */
 bool muster_device_transfers_are_over(const struct muster_device_memory *memory);
 

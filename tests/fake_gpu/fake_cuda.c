@@ -540,6 +540,22 @@ FAKE_API int cuStreamSynchronize(struct fake_stream *stream)
     return SUCCESS;
 }
 
+FAKE_API int cuStreamQuery(struct fake_stream *stream)
+{
+    int result;
+
+    NEED_CONTEXT();
+    pthread_mutex_lock(&mutex);
+    stream = stream_of(stream);
+    result = stream->first == NULL && !stream->is_busy ? SUCCESS : NOT_READY;
+    if (result == NOT_READY) {
+        stream->is_asked = true;
+        pthread_cond_broadcast(&changed);
+    }
+    pthread_mutex_unlock(&mutex);
+    return result;
+}
+
 FAKE_API int cuStreamDestroy_v2(struct fake_stream *stream)
 {
     NEED_CONTEXT();

@@ -257,14 +257,6 @@ enum muster_rc muster_device_transfer_start(struct muster_device_transfer *trans
     return MUSTER_INTERNAL;
 }
 
-void muster_device_transfer_stop(struct muster_device_transfer *transfer,
-                                 struct muster_device_memory *memory)
-{
-    (void)transfer;
-    (void)memory;
-    fail();
-}
-
 bool muster_device_transfers_are_over(const struct muster_device_memory *memory)
 {
     (void)memory;

@@ -441,7 +441,7 @@ static void a_device_that_fails_in_a_request_ends_this_member(void **state)
 {
     static struct fault faults[] = {{"copy_fails", true},
                                     {"event_fails", true},
-                                    {"launch_fails", true},
+                                    {"launch_fails", false},
                                     {"write_fails", false}};
 
     (void)state;

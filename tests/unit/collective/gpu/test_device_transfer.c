@@ -6,6 +6,7 @@
 
 #include "collective/gpu/cuda_driver.h"
 #include "collective/gpu/device_transfer.h"
+#include "collective/gpu/slot.h"
 
 #define BYTES ((size_t)5000)
 
@@ -142,9 +143,50 @@ static void a_lost_callback_is_found(void **state)
     assert_int_equal(stand.done[0].rc, MUSTER_OK);
 }
 
+/* Copies that were issued may still write: the start neither waits for them nor fails. */
+static void a_failure_behind_copies_comes_when_they_have_ended(void **state)
+{
+    static const struct {
+        const char *knob;
+        bool is_out; /* the first event of those out comes before their copies */
+    } rows[] = {{"launch_fails", true}, {"launch_fails", false}, {"event_fails", false}};
+    struct muster_error error;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (i > 0)
+            set_up(state);
+        stand.knobs.cuda_set("hold", 1);
+        stand.knobs.cuda_set(rows[i].knob, 1);
+        assert_int_equal(try_start(0, rows[i].is_out, stand.device), MUSTER_OK);
+        assert_true(muster_device_memory_has_failed(stand.memory, &error));
+        test_env_turn(&stand.test.env, 3);
+        assert_int_equal(stand.done_count, 0);
+        stand.knobs.cuda_set("hold", 0);
+        await_done(1);
+        assert_int_equal(stand.done[0].rc, MUSTER_UNAVAILABLE);
+        if (i + 1 < sizeof(rows) / sizeof(rows[0]))
+            tear_down(state);
+    }
+}
+
+/* All slots of the process are taken: the slow timer sees the end. */
+static void a_transfer_needs_no_slot(void **state)
+{
+    static struct muster_gpu_slot *slots[MUSTER_GPU_SLOT_COUNT];
+
+    (void)state;
+    for (unsigned i = 0; i < MUSTER_GPU_SLOT_COUNT; i++)
+        slots[i] = muster_gpu_slot_take(NULL);
+    start_one(0, false, stand.device);
+    await_done(1);
+    assert_int_equal(stand.done[0].rc, MUSTER_OK);
+    for (unsigned i = 0; i < MUSTER_GPU_SLOT_COUNT; i++)
+        muster_gpu_slot_drop(slots[i], false);
+}
+
 static void a_failure_at_the_start_is_returned_and_kept(void **state)
 {
-    static const char *const knobs[] = {"copy_fails", "event_fails", "launch_fails"};
+    static const char *const knobs[] = {"copy_fails", "event_fails"};
     struct muster_error error;
 
     for (size_t i = 0; i < sizeof(knobs) / sizeof(knobs[0]); i++) {
@@ -158,16 +200,6 @@ static void a_failure_at_the_start_is_returned_and_kept(void **state)
             tear_down(state);
     }
     assert_int_equal(stand.done_count, 0);
-}
-
-static void stop_waits_and_calls_nobody(void **state)
-{
-    (void)state;
-    start_one(0, false, stand.device);
-    start_one(1, false, stand.other);
-    muster_device_transfer_stop(&stand.transfers[0], stand.memory);
-    await_done(1);
-    assert_ptr_equal(stand.done[0].transfer, &stand.transfers[1]);
 }
 
 static void they_are_over_when_all_have_been_called(void **state)
@@ -202,7 +234,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_lost_callback_is_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_failure_at_the_start_is_returned_and_kept, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(stop_waits_and_calls_nobody, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_failure_behind_copies_comes_when_they_have_ended, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_transfer_needs_no_slot, set_up, tear_down),
         cmocka_unit_test_setup_teardown(they_are_over_when_all_have_been_called, set_up, tear_down),
         cmocka_unit_test_setup_teardown(memory_is_pinned_and_given_back, set_up, tear_down),
     };
