@@ -170,6 +170,7 @@ static void on_excluded(void *data, const struct muster_error *why)
     muster_trace_emit(strategy->env, "excluded", strategy->step, strategy->epoch,
                       (uint64_t)why->rc);
     strategy->error = *why;
+    muster_strategy_forget_skipped(strategy);
     muster_strategy_note_loss(strategy, "this member", why->text);
     if (strategy->state == MUSTER_STRATEGY_FAILED) /* of a fixed size */
         return;

@@ -51,8 +51,8 @@ void muster_strategy_note_loss(struct muster_strategy *strategy, const char *nam
         end_by_loss(strategy);
 }
 
-/* Others wait for an operation of a step that was committed here without it. A state that an exclusion replaces is not
- * the one that lacks it. Behind the last step the launcher alone is told, as there is no call that could fail. */
+/* Others wait for an operation of a step that was committed here without it. Behind the last step the launcher alone is
+ * told, as there is no call that could fail. */
 void muster_strategy_note_skipped(struct muster_strategy *strategy, uint64_t step)
 {
     if (strategy->loss.rc != MUSTER_OK || !muster_strategy_is_member(strategy))
@@ -64,6 +64,13 @@ void muster_strategy_note_skipped(struct muster_strategy *strategy, uint64_t ste
                      (unsigned long long)step);
     if (is_in_step_or_begin(strategy))
         end_by_loss(strategy);
+}
+
+/* The state that lacks the operation is replaced by that of the others. */
+void muster_strategy_forget_skipped(struct muster_strategy *strategy)
+{
+    if (strategy->loss.rc == MUSTER_INVALID_ARGUMENT)
+        strategy->loss = (struct muster_error){.rc = MUSTER_OK};
 }
 
 void muster_strategy_apply_loss(struct muster_strategy *strategy)

@@ -339,6 +339,8 @@ void muster_strategy_note_loss(struct muster_strategy *strategy, const char *nam
 /** This member has committed `step` without an operation that others wait for: it ends likewise, of any size. On the
  * loop. */
 void muster_strategy_note_skipped(struct muster_strategy *strategy, uint64_t step);
+/** It is excluded, and gets another state. */
+void muster_strategy_forget_skipped(struct muster_strategy *strategy);
 /** FAILED from here on, if somebody is gone, or an operation was skipped. In the seat. */
 void muster_strategy_apply_loss(struct muster_strategy *strategy);
 

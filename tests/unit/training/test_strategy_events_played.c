@@ -427,6 +427,23 @@ static void who_has_skipped_an_operation_ends_in_the_next_step(void **state)
     expect_skipped(strategy, reduce_tensors(strategy, 1));
 }
 
+/* Its state is replaced by that of the others. */
+static void who_is_excluded_behind_a_skipped_operation_comes_back(void **state)
+{
+    struct muster_strategy *strategy = *state;
+    uint64_t step = 0;
+
+    played_commit(strategy);
+    played.on_state = wait_five_seconds;
+    played_enter();
+    played_skip(2);
+    played_exclude(MUSTER_ABORTED, "suspected");
+    played_leave();
+    assert_int_equal(muster_strategy_begin(strategy, &step, NULL), MUSTER_OK);
+    assert_int_equal(step, 7);
+    assert_int_equal(played_count_told("rejoined"), 1);
+}
+
 static void who_has_skipped_an_operation_of_the_last_step_is_done(void **state)
 {
     struct muster_strategy *strategy = open_in_step(2);
@@ -637,6 +654,7 @@ int main(void)
         cmocka_unit_test(a_failure_is_told_as_it_is_meant),
         CASE(who_has_skipped_an_operation_ends_in_its_next_begin, set_up_step_2),
         CASE(who_has_skipped_an_operation_ends_in_the_next_step, set_up_step_2),
+        CASE(who_is_excluded_behind_a_skipped_operation_comes_back, set_up_step_2),
         cmocka_unit_test(who_has_skipped_an_operation_of_the_last_step_is_done),
         CASE(a_step_is_recorded, set_up_step_2),
         CASE(a_change_of_view_is_recorded, set_up_step_1),
