@@ -125,6 +125,19 @@ class TakenOver(Case):
         self.assertEqual(os.listdir(os.path.join(self.dir, "lives")), [])
         self.assertFalse(os.path.exists(os.path.join(self.dir, "environment")))
 
+    def test_a_checkpoint_folder_that_is_away_for_a_moment_is_waited_for(self):
+        folder, away = self.path("checkpoints"), self.path("away")
+        launcher = self.first("-n", "1", "--checkpoint-dir", folder, script="echo started; while [ ! -e $WHERE/go ]; do sleep 0.02; done")
+        lines_until(launcher.stdout, 1, "started")
+        self.kill(launcher)
+        os.rename(folder, away)
+        successor = self.resume()
+        lines_until(successor.stderr, 1, f"waits up to 60 s for the directory {folder} of --checkpoint-dir: No such file or directory")
+        os.rename(away, folder)
+        self.touch("go")
+        _, _, result = self.end(successor)
+        self.assertEqual(result["tasks"][0]["exit_code"], 0)
+
     def test_a_worker_killed_meanwhile_is_started_again_and_catches_up(self):
         launcher = self.first("-n", "3", script="echo pid $RANK $$; exec $STEPPER 60000")
         pids = dict(lines_until(launcher.stdout, 3, r"pid (\d) (\d+)"))

@@ -2,6 +2,7 @@
 #include "run/options/folders.h"
 
 #include "run/output/log.h"
+#include "run/state/resume.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,6 +10,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define PATIENCE_NS (60 * MUSTER_NS_PER_S) /* a file server that starts anew is back sooner */
+#define TELL_NS     (10 * MUSTER_NS_PER_S)
+#define LOOK_NS     (1 * MUSTER_NS_PER_S)
 
 /* Make the directory, and those above it. False: errno. */
 static bool path_make(char *path)
@@ -47,6 +52,65 @@ static bool path_copy(char *path, size_t bytes, const char *name, const char *op
     return false;
 }
 
+/* --- Of a predecessor --- */
+
+static void on_pause_over(struct muster_timer *timer)
+{
+    *(bool *)timer->data = true;
+}
+
+static void folder_pause(struct run *run)
+{
+    struct muster_loop *loop = run->env->loop;
+    struct muster_timer timer;
+    bool is_over = false;
+
+    muster_timer_init(&timer, on_pause_over, &is_over);
+    muster_timer_start(&timer, loop, muster_loop_after_ns(loop, LOOK_NS));
+    while (!is_over)
+        muster_loop_turn(loop, UINT64_MAX);
+}
+
+static bool is_resumed(const struct run *run)
+{
+    return run->resume != NULL && run->resume->is_resumed;
+}
+
+/* The predecessor has made it, and the workers use it. It is waited for, and not made: where its file system is not
+ * mounted it would be another one. `whole` gets the absolute path. */
+static bool folder_await(struct run *run, const char *name, const char *option, int mode,
+                         char *whole)
+{
+    struct muster_loop *loop = run->env->loop;
+    uint64_t until_ns = muster_loop_after_ns(loop, PATIENCE_NS), tell_ns = 0;
+
+    while (realpath(name, whole) == NULL || access(whole, mode) != 0) {
+        const char *why = strerror(errno);
+        uint64_t now_ns = muster_loop_now_ns(loop);
+
+        if (now_ns >= until_ns) {
+            run_log_error("the directory %s of %s cannot be used for %llu s: %s; the workers go "
+                          "on: mount or mend it, and take them over with 'muster run --resume %s'",
+                          name, option, (unsigned long long)(PATIENCE_NS / MUSTER_NS_PER_S), why,
+                          run->resume->dir);
+            return false;
+        }
+        if (now_ns >= tell_ns) {
+            run_tell(
+                run,
+                "waits up to %llu s for the directory %s of %s: %s; the workers go on "
+                "meanwhile",
+                (unsigned long long)((until_ns - now_ns + MUSTER_NS_PER_S - 1) / MUSTER_NS_PER_S),
+                name, option, why);
+            tell_ns = now_ns + TELL_NS;
+        }
+        folder_pause(run);
+    }
+    return true;
+}
+
+/* --- Opening --- */
+
 /* A worker may change its directory, so it gets the absolute path. */
 bool run_trace_dir_open(struct run *run)
 {
@@ -57,6 +121,8 @@ bool run_trace_dir_open(struct run *run)
         return true;
     if (!path_copy(path, sizeof(path), name, "--trace"))
         return false;
+    if (is_resumed(run))
+        return folder_await(run, name, "--trace", W_OK | X_OK, run->trace_dir);
     return (path_make(path) && realpath(path, run->trace_dir) != NULL) ||
            path_refuse(name, "--trace");
 }
@@ -89,8 +155,12 @@ bool run_checkpoint_dir_open(struct run *run)
         return true;
     if (!path_copy(path, sizeof(path), name, "--checkpoint-dir"))
         return false;
-    if (!path_make(path) || realpath(path, run->checkpoint_dir) == NULL)
+    if (is_resumed(run)) {
+        if (!folder_await(run, name, "--checkpoint-dir", R_OK | W_OK | X_OK, run->checkpoint_dir))
+            return false;
+    } else if (!path_make(path) || realpath(path, run->checkpoint_dir) == NULL) {
         return path_refuse(name, "--checkpoint-dir");
+    }
     run->settings.checkpoint_dir = run->checkpoint_dir; /* the workers' place, wherever they go */
     if (access(run->checkpoint_dir, R_OK | W_OK | X_OK) == 0)
         return true;
