@@ -28,7 +28,9 @@ struct proposal {
         busy_id; /* of the checkpoint that this member still writes, or waits for; id 0: none */
     uint64_t failed_id; /* the last one that it could not write */
     uint64_t outcome;   /* of the start: told when all others are 0 */
-    uint64_t life;      /* in which it has the folder of the schedule; 0: it came later */
+    uint64_t
+        life; /* of the job, in which it has the folder; 0: it came later, or nobody has it yet */
+    uint64_t job_life; /* in which it has any folder; 0: none */
 };
 #define PROPOSAL_WORDS (sizeof(struct proposal) / sizeof(uint64_t))
 
@@ -60,14 +62,16 @@ static enum muster_rc proposals_gather(struct muster_strategy *strategy, struct 
     return rc;
 }
 
-static struct proposal proposal_make(struct muster_strategy *strategy, bool is_due)
+static struct proposal proposal_make(struct muster_strategy *strategy, bool is_due,
+                                     const char *folder)
 {
     const struct muster_strategy_saving *saving = &strategy->saving;
     struct proposal proposal = {.wall_ns = muster_host_wall_ns(strategy->env->host),
                                 .is_due = is_due,
                                 .step = strategy->committed_step,
                                 .failed_id = saving->failed_id,
-                                .life = strategy->owner.life};
+                                .life = muster_strategy_folder_life(strategy, folder),
+                                .job_life = muster_strategy_job_life(strategy)};
 
     while (proposal.id == 0)
         proposal.id = muster_rng_next(strategy->env->rng);
@@ -161,15 +165,21 @@ static enum muster_rc proposals_decide(struct muster_strategy *strategy, struct 
     return strategy->state == MUSTER_STRATEGY_FAILED ? strategy->error.rc : rc;
 }
 
-/* A member that sees another folder ends alone: the others lose this checkpoint, and save the next one without it. */
-static enum muster_rc folder_join(struct muster_strategy *strategy, const struct proposal *all)
+/* A folder that nobody has yet is taken by all. A member that comes later and sees another one ends alone: the others
+ * lose this checkpoint, and save the next one without it. */
+static enum muster_rc folder_join(struct muster_strategy *strategy, const char *folder,
+                                  const struct proposal *all)
 {
-    uint64_t life = 0;
+    uint64_t life = 0, job_life = 0;
     enum muster_rc rc;
 
-    for (uint32_t rank = 0; rank < strategy->size; rank++)
+    for (uint32_t rank = 0; rank < strategy->size; rank++) {
         life = all[rank].life > life ? all[rank].life : life;
-    rc = muster_strategy_folder_join(strategy, life);
+        job_life = all[rank].job_life > job_life ? all[rank].job_life : job_life;
+    }
+    if (life == 0 && !muster_strategy_is_scheduled(strategy, folder))
+        return muster_strategy_folder_name(strategy, folder, job_life);
+    rc = muster_strategy_folder_join(strategy, folder, life);
     if (rc != MUSTER_OK)
         muster_strategy_fail(strategy);
     return rc;
@@ -179,7 +189,7 @@ enum muster_rc muster_strategy_save(struct muster_strategy *strategy, bool is_du
                                     const struct muster_strategy_checkpoint_options *options,
                                     bool *ret_is_begun)
 {
-    struct proposal own = proposal_make(strategy, is_due);
+    struct proposal own = proposal_make(strategy, is_due, options->folder);
     struct proposal *all = muster_mem_alloc_zero(strategy->env->mem, strategy->size, sizeof(*all));
     enum muster_rc rc;
 
@@ -187,8 +197,8 @@ enum muster_rc muster_strategy_save(struct muster_strategy *strategy, bool is_du
         return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED, NAME ": %s",
                                 muster_rc_text(MUSTER_RESOURCE_EXHAUSTED));
     rc = proposals_gather(strategy, &own, all);
-    if (rc == MUSTER_OK && options->folder == strategy->schedule.folder)
-        rc = folder_join(strategy, all);
+    if (rc == MUSTER_OK)
+        rc = folder_join(strategy, options->folder, all);
     *ret_is_begun = rc == MUSTER_OK && all[0].is_due != 0;
     if (*ret_is_begun)
         rc = proposals_decide(strategy, all, options);

@@ -7,6 +7,7 @@
 
 #include "collective/group/group.h"
 #include "training/strategy_device.h"
+#include "training/strategy_folder.h"
 #include "training/strategy_memory.h"
 #include "training/strategy_stage.h"
 #include "training/tls_variables.h"
@@ -320,7 +321,7 @@ static void strategy_free(struct muster_strategy *strategy)
     muster_strategy_copies_fini(strategy);
     muster_strategy_splits_free(strategy);
     muster_strategy_blobs_free(strategy);
-    muster_checkpoint_owner_leave(&strategy->owner);
+    muster_strategy_folders_leave(strategy);
     muster_mem_free(env->mem, strategy->schedule.folder);
     muster_mem_free(env->mem, strategy->restore_folder);
     muster_mem_free(env->mem, strategy->micro_slots);

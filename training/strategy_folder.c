@@ -1,4 +1,4 @@
-/* The members of a job take its folder of checkpoints together. */
+/* The members of a job take its folders of checkpoints together. */
 #include "training/strategy_folder.h"
 
 #include <string.h>
@@ -19,10 +19,91 @@ struct claim {
 
 #define CLAIM_WORDS (sizeof(struct claim) / sizeof(uint64_t))
 
+/* --- Folders of this member --- */
+
+/* A folder, and how the user has named it. */
+struct place {
+    const char *path;
+    struct muster_checkpoint_owner *owner;
+    const char *another; /* the remedy */
+};
+
+static struct place place_of_schedule(struct muster_strategy *strategy)
+{
+    return (struct place){.path = strategy->schedule.folder,
+                          .owner = &strategy->owner,
+                          .another = "give this job another --checkpoint-dir"};
+}
+
+bool muster_strategy_is_scheduled(const struct muster_strategy *strategy, const char *folder)
+{
+    return strategy->schedule.folder != NULL && strcmp(strategy->schedule.folder, folder) == 0;
+}
+
+static struct muster_strategy_named_folder *named_find(struct muster_strategy *strategy,
+                                                       const char *folder)
+{
+    for (uint32_t i = 0; i < MUSTER_STRATEGY_NAMED_FOLDERS; i++)
+        if (strategy->named_folders[i].path != NULL &&
+            strcmp(strategy->named_folders[i].path, folder) == 0)
+            return &strategy->named_folders[i];
+    return NULL;
+}
+
+static void named_leave(struct muster_strategy *strategy,
+                        struct muster_strategy_named_folder *named)
+{
+    muster_checkpoint_owner_leave(&named->owner);
+    muster_mem_free(strategy->env->mem, named->path);
+    named->path = NULL;
+}
+
+/* Without memory for its path it is taken all the same, as the others do, and is joined anew the next time. */
+static struct place place_find(struct muster_strategy *strategy, const char *folder)
+{
+    struct muster_strategy_named_folder *named = named_find(strategy, folder);
+
+    if (muster_strategy_is_scheduled(strategy, folder))
+        return place_of_schedule(strategy);
+    if (named == NULL) {
+        named = &strategy->named_folders[strategy->named_next++ % MUSTER_STRATEGY_NAMED_FOLDERS];
+        named_leave(strategy, named);
+        named->path = muster_mem_strdup(strategy->env->mem, folder);
+    }
+    return (struct place){.path = folder, .owner = &named->owner, .another = "name another folder"};
+}
+
+uint64_t muster_strategy_folder_life(struct muster_strategy *strategy, const char *folder)
+{
+    const struct muster_strategy_named_folder *named = named_find(strategy, folder);
+
+    if (muster_strategy_is_scheduled(strategy, folder))
+        return strategy->owner.life;
+    return named != NULL ? named->owner.life : 0;
+}
+
+/* All folders are taken in the same life, so that one that has two paths is not refused to its own job. */
+uint64_t muster_strategy_job_life(const struct muster_strategy *strategy)
+{
+    uint64_t life = strategy->owner.life;
+
+    for (uint32_t i = 0; i < MUSTER_STRATEGY_NAMED_FOLDERS && life == 0; i++)
+        life = strategy->named_folders[i].owner.life;
+    return life;
+}
+
+void muster_strategy_folders_leave(struct muster_strategy *strategy)
+{
+    muster_checkpoint_owner_leave(&strategy->owner);
+    for (uint32_t i = 0; i < MUSTER_STRATEGY_NAMED_FOLDERS; i++)
+        named_leave(strategy, &strategy->named_folders[i]);
+}
+
 /* --- The giver takes it --- */
 
 struct attempt {
     struct muster_strategy *strategy;
+    const struct place *place;
     const char *job;
     struct muster_timer again;
     uint64_t life, until_ns;
@@ -36,7 +117,7 @@ static void attempt_make(struct attempt *attempt)
     struct muster_strategy *strategy = attempt->strategy;
     uint64_t now_ns = muster_loop_now_ns(strategy->env->loop);
 
-    attempt->rc = muster_checkpoint_owner_take(&strategy->owner, strategy->schedule.folder,
+    attempt->rc = muster_checkpoint_owner_take(attempt->place->owner, attempt->place->path,
                                                attempt->job, attempt->life, &attempt->other);
     attempt->is_over = attempt->rc != MUSTER_UNAVAILABLE || now_ns >= attempt->until_ns;
     if (!attempt->is_over)
@@ -50,13 +131,17 @@ static void on_again(struct muster_timer *timer)
     attempt_make(timer->data);
 }
 
-static struct claim claim_make(struct muster_strategy *strategy, const char *job)
+/* life 0: a new one. */
+static struct claim claim_make(struct muster_strategy *strategy, const struct place *place,
+                               const char *job, uint64_t life)
 {
     struct attempt attempt = {
         .strategy = strategy,
+        .place = place,
         .job = job,
+        .life = life,
         .until_ns = muster_loop_after_ns(strategy->env->loop, strategy->schedule.take_ns)};
-    const char *folder = strategy->schedule.folder;
+    const char *folder = place->path;
     struct claim claim = {.life = 0};
 
     while (attempt.life == 0)
@@ -90,30 +175,32 @@ static enum muster_rc life_find(struct muster_strategy *strategy, uint64_t *ret_
     return muster_strategy_all_reduce_in_seat(strategy, TAKE, &tensor, MUSTER_MAX);
 }
 
-static enum muster_rc claim_share(struct muster_strategy *strategy,
-                                  const struct muster_strategy_sharers *sharers,
-                                  struct claim *claim)
+static enum muster_rc claim_refuse(struct muster_strategy *strategy, const struct place *place,
+                                   const struct claim *claim)
 {
-    struct muster_tensor tensor = {.data = claim, .count = CLAIM_WORDS, .dtype = MUSTER_U64};
-    struct muster_root root = {.incarnation =
-                                   muster_strategy_sharer_at(sharers, sharers->giver)->incarnation,
-                               .epoch = sharers->view->epoch};
-    enum muster_rc rc;
-
-    if (sharers->self == sharers->giver)
-        *claim = claim_make(strategy, sharers->view->job);
-    rc = muster_strategy_broadcast_in_seat(strategy, TAKE, &tensor, 1, &root);
-    claim->job[sizeof(claim->job) - 1] = '\0';
-    if (rc != MUSTER_OK || !claim->is_refused)
-        return rc;
     return muster_error_set(
         &strategy->error, MUSTER_INVALID_ARGUMENT,
         "the checkpoint directory %.80s is in use by another job, %.63s, which runs: end that "
-        "one, or give this job another --checkpoint-dir",
-        strategy->schedule.folder, claim->job);
+        "one, or %s",
+        place->path, claim->job, place->another);
 }
 
-static enum muster_rc sight_refuse(struct muster_strategy *strategy,
+static enum muster_rc claim_share(struct muster_strategy *strategy, const struct place *place,
+                                  const struct muster_member *giver, const struct muster_view *view,
+                                  struct claim *claim)
+{
+    struct muster_tensor tensor = {.data = claim, .count = CLAIM_WORDS, .dtype = MUSTER_U64};
+    struct muster_root root = {.incarnation = giver->incarnation, .epoch = view->epoch};
+    enum muster_rc rc;
+
+    if (muster_incarnation_is_equal(&giver->incarnation, muster_node_incarnation(strategy->node)))
+        *claim = claim_make(strategy, place, view->job, claim->life);
+    rc = muster_strategy_broadcast_in_seat(strategy, TAKE, &tensor, 1, &root);
+    claim->job[sizeof(claim->job) - 1] = '\0';
+    return rc == MUSTER_OK && claim->is_refused ? claim_refuse(strategy, place, claim) : rc;
+}
+
+static enum muster_rc sight_refuse(struct muster_strategy *strategy, const char *folder,
                                    const struct muster_member *blind)
 {
     char address[MUSTER_ADDRESS_TEXT_BYTES];
@@ -123,49 +210,90 @@ static enum muster_rc sight_refuse(struct muster_strategy *strategy,
         "%.16s:%u (%.40s, host key %.36s) does not see in the checkpoint directory %.48s what "
         "another member has put there: mount the same one on all hosts",
         blind->task_type, blind->task_index, muster_address_format(&blind->address, address),
-        blind->host_key, strategy->schedule.folder);
+        blind->host_key, folder);
 }
 
-static enum muster_rc sight_compare(struct muster_strategy *strategy,
-                                    const struct muster_strategy_sharers *sharers, uint64_t life)
+/* `self` is this member's number + 1. *ret_blind: that of one that does not see the folder; 0: none. */
+static enum muster_rc sight_compare(struct muster_strategy *strategy, const struct place *place,
+                                    const char *job, uint64_t life, uint64_t self,
+                                    uint64_t *ret_blind)
 {
-    uint64_t blind = muster_checkpoint_owner_join(&strategy->owner, strategy->schedule.folder,
-                                                  sharers->view->job, life) != MUSTER_OK
-                         ? sharers->self + 1u
-                         : 0;
-    struct muster_tensor tensor = {.data = &blind, .count = 1, .dtype = MUSTER_U64};
-    enum muster_rc rc = muster_strategy_all_reduce_in_seat(strategy, TAKE, &tensor, MUSTER_MAX);
+    struct muster_tensor tensor = {.data = ret_blind, .count = 1, .dtype = MUSTER_U64};
 
-    if (rc != MUSTER_OK || blind == 0 || blind > sharers->count)
-        return rc;
-    return sight_refuse(strategy, muster_strategy_sharer_at(sharers, (uint32_t)blind - 1));
+    *ret_blind =
+        muster_checkpoint_owner_join(place->owner, place->path, job, life) != MUSTER_OK ? self : 0;
+    return muster_strategy_all_reduce_in_seat(strategy, TAKE, &tensor, MUSTER_MAX);
 }
 
 enum muster_rc muster_strategy_folder_take(struct muster_strategy *strategy,
                                            const struct muster_strategy_sharers *sharers)
 {
+    struct place place = place_of_schedule(strategy);
     struct claim claim = {.life = 0};
+    uint64_t blind = 0;
     enum muster_rc rc;
 
-    if (strategy->schedule.folder == NULL)
+    if (place.path == NULL)
         return MUSTER_OK;
     rc = life_find(strategy, &claim.life);
     if (rc == MUSTER_OK && claim.life == 0)
-        rc = claim_share(strategy, sharers, &claim);
-    return rc == MUSTER_OK && claim.life != 0 ? sight_compare(strategy, sharers, claim.life) : rc;
+        rc = claim_share(strategy, &place, muster_strategy_sharer_at(sharers, sharers->giver),
+                         sharers->view, &claim);
+    if (rc == MUSTER_OK && claim.life != 0)
+        rc = sight_compare(strategy, &place, sharers->view->job, claim.life, sharers->self + 1u,
+                           &blind);
+    if (rc != MUSTER_OK || blind == 0 || blind > sharers->count)
+        return rc;
+    return sight_refuse(strategy, place.path,
+                        muster_strategy_sharer_at(sharers, (uint32_t)blind - 1));
+}
+
+/* --- A folder that the program names --- */
+
+static enum muster_rc named_take(struct muster_strategy *strategy, const struct place *place,
+                                 uint64_t life)
+{
+    const struct muster_view *view = strategy->view;
+    struct claim claim = {.life = life};
+    uint64_t blind = 0;
+    enum muster_rc rc = claim_share(strategy, place, &view->members[0], view, &claim);
+
+    if (rc == MUSTER_OK && claim.life != 0)
+        rc = sight_compare(strategy, place, view->job, claim.life, strategy->rank + 1u, &blind);
+    if (rc != MUSTER_OK || blind == 0 || blind > view->member_count)
+        return rc;
+    return sight_refuse(strategy, place->path, &view->members[blind - 1]);
+}
+
+/* One that was refused is not kept: the next attempt asks anew. */
+enum muster_rc muster_strategy_folder_name(struct muster_strategy *strategy, const char *folder,
+                                           uint64_t life)
+{
+    struct muster_op_result result = strategy->result;
+    struct place place = place_find(strategy, folder);
+    enum muster_rc rc = named_take(strategy, &place, life);
+
+    strategy->result = result;
+    strategy->ops_rc = MUSTER_OK; /* no operation of the program's step */
+    if (rc != MUSTER_OK)
+        muster_checkpoint_owner_leave(place.owner);
+    return rc;
 }
 
 /* --- A member that comes later --- */
 
-enum muster_rc muster_strategy_folder_join(struct muster_strategy *strategy, uint64_t life)
+enum muster_rc muster_strategy_folder_join(struct muster_strategy *strategy, const char *folder,
+                                           uint64_t life)
 {
     const struct muster_view *view = strategy->view;
+    struct place place;
     uint32_t rank = 0;
 
-    if (life == 0 || muster_checkpoint_owner_join(&strategy->owner, strategy->schedule.folder,
-                                                  view->job, life) == MUSTER_OK)
+    if (life == 0)
         return MUSTER_OK;
-    if (!muster_view_find(view, muster_node_incarnation(strategy->node), &rank))
+    place = place_find(strategy, folder);
+    if (muster_checkpoint_owner_join(place.owner, place.path, view->job, life) == MUSTER_OK ||
+        !muster_view_find(view, muster_node_incarnation(strategy->node), &rank))
         return MUSTER_OK;
-    return sight_refuse(strategy, &view->members[rank]);
+    return sight_refuse(strategy, folder, &view->members[rank]);
 }

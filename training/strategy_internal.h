@@ -106,6 +106,13 @@ struct muster_strategy_device_memory {
     struct muster_device_batch batch; /* of calls of replicas; its memory is NULL: none */
 };
 
+/** Folders that the program has named for checkpoints, which are marked as the job's: strategy_folder.c. */
+#define MUSTER_STRATEGY_NAMED_FOLDERS 8u
+struct muster_strategy_named_folder {
+    char *path;
+    struct muster_checkpoint_owner owner;
+};
+
 /** The devices of the replicas: devices.c. */
 struct muster_strategy_device {
     int gpu;
@@ -211,6 +218,8 @@ struct muster_strategy {
     struct muster_strategy_saving saving;
     struct muster_strategy_schedule schedule;
     struct muster_checkpoint_owner owner; /* of the schedule's folder */
+    struct muster_strategy_named_folder named_folders[MUSTER_STRATEGY_NAMED_FOLDERS];
+    uint32_t named_next;    /* the one that is replaced next */
     uint64_t updated_step;  /* the last one with update_begin; 0: none yet */
     char *restore_folder;   /* a new job begins from there; NULL: from its tensors */
     uint64_t restored_step; /* … and began after this step; 0: from its tensors */

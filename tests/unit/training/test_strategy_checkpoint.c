@@ -519,9 +519,10 @@ static void a_later_member_that_sees_another_folder_is_named(void **state)
     trainee_begin(&one);
     life = one.strategy->owner.life;
     assert_int_not_equal(life, 0);
-    assert_int_equal(muster_strategy_folder_join(one.strategy, life), MUSTER_OK);
+    assert_int_equal(muster_strategy_folder_join(one.strategy, trainee_folder, life), MUSTER_OK);
 
-    assert_int_equal(muster_strategy_folder_join(one.strategy, life + 1), MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(muster_strategy_folder_join(one.strategy, trainee_folder, life + 1),
+                     MUSTER_INVALID_ARGUMENT);
 
     trainee_text_check(&one, "worker:0 (");
     trainee_commit(&one);
@@ -557,6 +558,144 @@ static void a_folder_that_a_living_job_has_is_refused_and_later_taken(void **sta
     job_stage_close(&stage);
 }
 
+/* --- A folder that the program names */
+
+static void assert_held(const struct trainee *one, const char *folder)
+{
+    struct muster_checkpoint_owner owner = {.life = 0};
+    struct muster_checkpoint_other other;
+
+    assert_int_equal(muster_checkpoint_owner_take(&owner, folder, "another", 1, &other),
+                     MUSTER_UNAVAILABLE);
+    assert_string_equal(other.job, one->strategy->view->job);
+}
+
+static void a_named_folder_that_a_living_job_has_is_refused_and_later_taken(void **state)
+{
+    struct muster_checkpoint_owner owner = {.life = 0};
+    struct muster_checkpoint_other other;
+    struct trainee one;
+
+    (void)state;
+    job_stage_open(&stage, 0, 1); /* its processes would hold the file, too */
+    trainee_open(&one, 3, NULL);
+    assert_int_equal(muster_checkpoint_owner_take(&owner, trainee_folder, "another", 1, &other),
+                     MUSTER_OK);
+    one.strategy->schedule.take_ns = 1;
+    trainee_train(&one, 1);
+    trainee_begin(&one);
+    assert_int_equal(trainee_save(&one, trainee_folder), MUSTER_INVALID_ARGUMENT);
+    trainee_text_check(&one, " is in use by another job, another, which runs: end that one, or "
+                             "name another folder");
+    assert_int_equal(trainee_save(&one, trainee_other), MUSTER_OK);
+    assert_int_equal(muster_strategy_checkpoint_wait(one.strategy), MUSTER_OK);
+    assert_held(&one, trainee_other);
+
+    muster_checkpoint_owner_leave(&owner);
+    assert_int_equal(trainee_save(&one, trainee_folder), MUSTER_OK);
+    assert_int_equal(muster_strategy_checkpoint_wait(one.strategy), MUSTER_OK);
+    assert_held(&one, trainee_folder);
+    trainee_commit(&one);
+    trainee_close(&one);
+    job_stage_close(&stage);
+    assert_int_equal(muster_checkpoint_owner_take(&owner, trainee_folder, "another", 1, &other),
+                     MUSTER_OK);
+    assert_string_not_equal(other.job, "");
+    muster_checkpoint_owner_leave(&owner);
+}
+
+/* By another path than that of the variable, and by its own one. */
+static void a_program_may_name_the_folder_that_its_job_has(void **state)
+{
+    struct trainee one;
+    char path[80];
+
+    (void)state;
+    job_stage_open(&stage, 0, 1);
+    setenv("MUSTER_CHECKPOINT_DIR", trainee_folder, 1);
+    trainee_open(&one, 3, NULL);
+    one.strategy->schedule.take_ns = 1;
+    trainee_train(&one, 1);
+    trainee_begin(&one);
+    snprintf(path, sizeof(path), "%s/.", trainee_folder);
+    assert_int_equal(trainee_save(&one, path), MUSTER_OK);
+    assert_int_equal(muster_strategy_checkpoint_wait(one.strategy), MUSTER_OK);
+    assert_int_equal(trainee_save(&one, trainee_folder), MUSTER_OK);
+    trainee_commit(&one);
+    trainee_close(&one);
+    unsetenv("MUSTER_CHECKPOINT_DIR");
+    job_stage_close(&stage);
+}
+
+/* More than a process marks: the first ones are left. */
+static void many_named_folders_are_marked_in_turn(void **state)
+{
+    struct muster_checkpoint_owner owner = {.life = 0};
+    struct muster_checkpoint_other other;
+    struct trainee one;
+    char path[96];
+
+    (void)state;
+    job_stage_open(&stage, 0, 1);
+    trainee_open(&one, 3, NULL);
+    trainee_train(&one, 1);
+    trainee_begin(&one);
+    for (unsigned i = 0; i <= MUSTER_STRATEGY_NAMED_FOLDERS; i++) {
+        snprintf(path, sizeof(path), "%s/%u", trainee_folder, i);
+        assert_int_equal(trainee_save(&one, path), MUSTER_OK);
+        assert_int_equal(muster_strategy_checkpoint_wait(one.strategy), MUSTER_OK);
+        assert_held(&one, path);
+    }
+    snprintf(path, sizeof(path), "%s/0", trainee_folder);
+    assert_int_equal(muster_checkpoint_owner_take(&owner, path, "another", 1, &other), MUSTER_OK);
+    muster_checkpoint_owner_leave(&owner);
+    trainee_commit(&one);
+    trainee_close(&one);
+    job_stage_close(&stage);
+    for (unsigned i = 0; i <= MUSTER_STRATEGY_NAMED_FOLDERS; i++) {
+        snprintf(path, sizeof(path), "%s/%u", trainee_folder, i);
+        trainee_folder_delete(path);
+    }
+}
+
+static void save_together(struct trainee *one, const char *folder, enum muster_rc rc)
+{
+    trainee_open(one, 3, NULL);
+    trainee_train(one, 1);
+    trainee_begin(one);
+    JOB_CHECK(trainee_save(one, folder) == rc);
+}
+
+static void save_elsewhere(unsigned rank, void *data)
+{
+    struct trainee one;
+
+    (void)rank;
+    (void)data;
+    save_together(&one, trainee_other, MUSTER_INVALID_ARGUMENT);
+    trainee_text_check(&one, "worker:1 (");
+    JOB_CHECK(trainee_save(&one, trainee_folder) == MUSTER_OK);
+    trainee_commit(&one);
+    trainee_close(&one);
+}
+
+static void members_that_name_different_folders_are_told(void **state)
+{
+    struct trainee one;
+
+    (void)state;
+    job_stage_open(&stage, 0, 2);
+    job_stage_start(&stage, 1, save_elsewhere, NULL);
+    save_together(&one, trainee_folder, MUSTER_INVALID_ARGUMENT);
+    trainee_text_check(&one, "what another member has put there");
+    JOB_CHECK(trainee_save(&one, trainee_folder) == MUSTER_OK);
+    trainee_commit(&one);
+    trainee_close(&one);
+    job_stage_join(&stage);
+    job_stage_close(&stage);
+    trainee_folder_check("1 ");
+}
+
 int main(void)
 {
 #define CASE(name)                                                                                 \
@@ -580,6 +719,10 @@ int main(void)
         CASE(a_member_that_sees_another_folder_is_named_at_once),
         CASE(a_later_member_that_sees_another_folder_is_named),
         CASE(a_folder_that_a_living_job_has_is_refused_and_later_taken),
+        CASE(a_named_folder_that_a_living_job_has_is_refused_and_later_taken),
+        CASE(a_program_may_name_the_folder_that_its_job_has),
+        CASE(many_named_folders_are_marked_in_turn),
+        CASE(members_that_name_different_folders_are_told),
     };
 #undef CASE
 

@@ -1,6 +1,7 @@
 /* Checkpoints of a strategy whose members end, die or cannot write. */
 #include <limits.h>
 #include <sched.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -135,6 +136,33 @@ static void shard_await(const struct trainee *one, const char *where)
         usleep(1000);
 }
 
+#define LIFE 77u /* of the job, so that the name of its mark is known */
+
+/* This member writes elsewhere, but finds there the mark of the others' folder. */
+static void mark_forge(struct muster_strategy *strategy)
+{
+    char mark[PATH_MAX], target[PATH_MAX];
+
+    (void)snprintf(mark, sizeof(mark), "used-by-%s-%016x", strategy->view->job, LIFE);
+    (void)snprintf(target, sizeof(target), "%s/%.200s", trainee_folder, mark);
+    JOB_CHECK(chdir(trainee_other) == 0 && symlink(target, mark) == 0);
+    strategy->named_folders[0].owner = (struct muster_checkpoint_owner){.life = LIFE, .hold = -1};
+}
+
+/* It has this folder already, and the others find their own one taken as well. */
+static void folder_forge(struct muster_strategy *strategy, const char *folder)
+{
+    char mark[PATH_MAX];
+    int fd;
+
+    (void)snprintf(mark, sizeof(mark), "%s/used-by-%s-%016x", trainee_folder, strategy->view->job,
+                   LIFE);
+    fd = open(mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    JOB_CHECK(fd >= 0 && close(fd) == 0);
+    strategy->named_folders[0] = (struct muster_strategy_named_folder){
+        .path = muster_mem_strdup(strategy->env->mem, folder), .owner = {.life = LIFE, .hold = -1}};
+}
+
 static void be_in_scene(unsigned rank, void *data)
 {
     const struct scene *scene = data;
@@ -146,6 +174,8 @@ static void be_in_scene(unsigned rank, void *data)
     trainee_open(&one, TRAINEE_COUNT, NULL);
     trainee_train(&one, 4);
     trainee_begin(&one);
+    if (role == ROLE_ELSEWHERE)
+        mark_forge(one.strategy);
     JOB_CHECK(trainee_save(&one, where) == MUSTER_OK);
     if (role != ROLE_STAYS) {
         char byte;
@@ -285,6 +315,7 @@ static void be_held(unsigned rank, void *data)
     trainee_begin(&one);
     trainee_copy_bytes_max = 1;
     if (rank == 2) {
+        mark_forge(one.strategy);
         JOB_CHECK(trainee_save(&one, trainee_other) == MUSTER_OK);
         held_await(2);
         raise(SIGKILL);
@@ -344,6 +375,7 @@ static void be_unable(unsigned rank, void *data)
         trainee_text_check(&one, "cannot write ");
         file_size_limit(RLIM_INFINITY);
     } else if (rank == 2) {
+        folder_forge(one.strategy, "/proc/nothing");
         JOB_CHECK(trainee_save(&one, "/proc/nothing") == MUSTER_NOT_FOUND);
         trainee_text_check(&one, "cannot make the folder /proc/nothing");
     } else {
@@ -451,6 +483,8 @@ static void be_busy(unsigned rank, void *data)
     trainee_open(&one, TRAINEE_COUNT, NULL);
     trainee_train(&one, 2);
     trainee_begin(&one);
+    if (rank == 1)
+        mark_forge(one.strategy);
     JOB_CHECK(trainee_save(&one, where) == MUSTER_OK);
     trainee_commit(&one);
     trainee_begin(&one);
