@@ -70,6 +70,11 @@ enum muster_rc muster_tls_openssl_accept(struct muster_tls_engine *engine);
 void muster_tls_openssl_peer_fini(struct muster_tls_peer *peer, struct muster_mem *mem);
 /** "Nov 22 05:47:30 2026 GMT". */
 void muster_tls_openssl_time(const ASN1_TIME *time, char *out, size_t room);
+/** Seconds from now, by the engine's clock; negative: it has passed. 0: it cannot be read. */
+int64_t muster_tls_openssl_until_s(const struct muster_tls_engine *engine, const ASN1_TIME *time);
+/** "3 d 4 h", "9 min 10 s": its two largest units, whatever the sign. */
+#define MUSTER_TLS_SPAN_BYTES 64
+const char *muster_tls_openssl_span(int64_t seconds, char out[MUSTER_TLS_SPAN_BYTES]);
 
 /* net/tls/openssl_error.c */
 

@@ -5,6 +5,10 @@
 #include <openssl/err.h>
 #include <string.h>
 
+/* OpenSSL sends the same alert for a certificate that is not valid yet as for any that it does not like: the clock is
+ * named where the certificate is as young as this. */
+#define YOUNG_S 86400
+
 static const struct {
     int reason;
     const char *text;
@@ -87,6 +91,38 @@ static const char *text_of(unsigned long code)
     return text != NULL ? text : "the handshake broke off";
 }
 
+/* A peer names neither the dates nor its clock; ours are known. */
+static bool explain_own_dates(struct muster_tls_engine *engine, int reason)
+{
+    X509 *cert = SSL_get_certificate(engine->ssl);
+    char span[MUSTER_TLS_SPAN_BYTES];
+    int64_t begin_s, end_s;
+
+    if (cert == NULL)
+        return false;
+    begin_s = muster_tls_openssl_until_s(engine, X509_get0_notBefore(cert));
+    end_s = muster_tls_openssl_until_s(engine, X509_get0_notAfter(cert));
+    if (reason == SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED && end_s > 0)
+        (void)muster_error_set(
+            &engine->error, MUSTER_UNAUTHENTICATED,
+            "TLS: the peer says that our certificate has expired, but by this host's clock it is "
+            "valid for another %s: set the clock of the peer or of this host, as they differ by "
+            "so much or more",
+            muster_tls_openssl_span(end_s, span));
+    else if (reason == SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED)
+        (void)muster_error_set(&engine->error, MUSTER_UNAUTHENTICATED,
+                               "TLS: the peer says that our certificate has expired, %s ago by "
+                               "this host's clock: renew it",
+                               muster_tls_openssl_span(end_s, span));
+    else if (reason == SSL_R_SSLV3_ALERT_BAD_CERTIFICATE && begin_s > -YOUNG_S)
+        (void)muster_error_set(&engine->error, MUSTER_UNAUTHENTICATED,
+                               "TLS: the peer refuses our certificate, and its log says why: if "
+                               "its clock is %s or more behind this host's, where the certificate "
+                               "became valid so long ago, set that clock",
+                               muster_tls_openssl_span(begin_s, span));
+    return engine->error.rc != MUSTER_OK;
+}
+
 /* The first error of the queue is the cause; the later ones only say how it spread. */
 void muster_tls_openssl_explain(struct muster_tls_engine *engine, int ssl_error)
 {
@@ -96,6 +132,9 @@ void muster_tls_openssl_explain(struct muster_tls_engine *engine, int ssl_error)
         (void)muster_error_set(&engine->error, MUSTER_RESOURCE_EXHAUSTED, "TLS: no memory");
     else if (engine->error.rc == MUSTER_OK && is_plain_text(engine))
         plain_text_refuse(engine);
+    else if (engine->error.rc == MUSTER_OK && code != 0 && ERR_GET_LIB(code) == ERR_LIB_SSL &&
+             explain_own_dates(engine, ERR_GET_REASON(code)))
+        ; /* told */
     else if (engine->error.rc == MUSTER_OK && code != 0)
         (void)muster_error_set(&engine->error,
                                is_about_certificates(ERR_GET_REASON(code)) ? MUSTER_UNAUTHENTICATED

@@ -22,6 +22,39 @@ void muster_tls_openssl_time(const ASN1_TIME *time, char *out, size_t room)
     BIO_free(bio);
 }
 
+int64_t muster_tls_openssl_until_s(const struct muster_tls_engine *engine, const ASN1_TIME *time)
+{
+    time_t now = (time_t)engine->options.now_s;
+    ASN1_TIME *from = now != 0 ? ASN1_TIME_set(NULL, now) : NULL;
+    int days = 0, seconds = 0;
+    bool is_read = (now == 0 || from != NULL) && ASN1_TIME_diff(&days, &seconds, from, time) == 1;
+
+    ASN1_TIME_free(from);
+    return is_read ? (int64_t)days * 86400 + seconds : 0;
+}
+
+const char *muster_tls_openssl_span(int64_t seconds, char out[MUSTER_TLS_SPAN_BYTES])
+{
+    static const struct {
+        const char *name;
+        uint64_t seconds;
+    } units[] = {{"d", 86400}, {"h", 3600}, {"min", 60}, {"s", 1}};
+    uint64_t left = seconds < 0 ? (uint64_t)-seconds : (uint64_t)seconds;
+    size_t i = 0;
+
+    while (i + 1 < sizeof(units) / sizeof(units[0]) && left < units[i].seconds)
+        i++;
+    if (i + 1 == sizeof(units) / sizeof(units[0]) || left % units[i].seconds < units[i + 1].seconds)
+        (void)snprintf(out, MUSTER_TLS_SPAN_BYTES, "%llu %s",
+                       (unsigned long long)(left / units[i].seconds), units[i].name);
+    else
+        (void)snprintf(out, MUSTER_TLS_SPAN_BYTES, "%llu %s %llu %s",
+                       (unsigned long long)(left / units[i].seconds), units[i].name,
+                       (unsigned long long)(left % units[i].seconds / units[i + 1].seconds),
+                       units[i + 1].name);
+    return out;
+}
+
 /* For texts of errors, cut to fit. */
 static void describe_name(const X509_NAME *name, char *out, size_t room)
 {
@@ -224,14 +257,18 @@ static const char *owner_text(const struct muster_tls_engine *engine)
 static void explain_dates(struct muster_tls_engine *engine, X509 *cert, const char *who,
                           bool is_late)
 {
-    char when[64];
+    const ASN1_TIME *time = is_late ? X509_get0_notAfter(cert) : X509_get0_notBefore(cert);
+    char when[64], span[MUSTER_TLS_SPAN_BYTES];
 
-    muster_tls_openssl_time(is_late ? X509_get0_notAfter(cert) : X509_get0_notBefore(cert), when,
-                            sizeof(when));
-    (void)muster_error_set(&engine->error, MUSTER_UNAUTHENTICATED,
-                           is_late ? "%s certificate %.90s expired %s: renew it (or mend the clock)"
-                                   : "%s certificate %.90s is not valid before %s: mend the clocks",
-                           owner_text(engine), who, when);
+    muster_tls_openssl_time(time, when, sizeof(when));
+    (void)muster_tls_openssl_span(muster_tls_openssl_until_s(engine, time), span);
+    (void)muster_error_set(
+        &engine->error, MUSTER_UNAUTHENTICATED,
+        is_late ? "%s certificate %.60s expired %s, %s before this host's clock: renew it, or set "
+                  "the clock of the peer or of this host, if they differ"
+                : "%s certificate %.60s is not valid before %s, %s ahead of this host's clock: set "
+                  "the clock of the peer or of this host, as they differ by so much or more",
+        owner_text(engine), who, when, span);
 }
 
 static void explain_names(struct muster_tls_engine *engine, X509 *cert)
