@@ -6,6 +6,7 @@
 
 #include <event2/event.h>
 
+#include "runtime/value/assert.h"
 #include "runtime/value/backoff.h"
 
 /* A yield that takes longer than this may have let another thread run. */
@@ -25,6 +26,15 @@ static const struct muster_backoff park = {.first_ns = 100 * MUSTER_NS_PER_US,
 static uint64_t add_saturating(uint64_t a, uint64_t b)
 {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+/* The poll fails when its own descriptor is not ours any more, and would fail again and again. In a joined base that is
+ * for its owner to see. */
+static void poll_base(const struct libevent_loop *ours, int flags)
+{
+    if (event_base_loop(ours->base, flags) < 0 && !ours->is_joined)
+        muster_assert_end("this process has closed descriptors of muster's: close only your own, "
+                          "or close the others before muster is opened");
 }
 
 /* After own work the caller may only want to look at what changed, so a turn that could have waited
@@ -87,7 +97,7 @@ static bool poll_fds(struct libevent_loop *ours, uint64_t until_ns)
         if (!is_crowd && now_ns - before_ns > LATE_NS && switch_count() != switches)
             park_loop(ours, now_ns);
         ours->is_clock_stale = true;
-        event_base_loop(ours->base, LOOK);
+        poll_base(ours, LOOK);
         if (ours->has_moved || ours->has_foreign_events || now_ns >= until_ns)
             return true;
     }
@@ -100,7 +110,7 @@ static bool check_fds(struct libevent_loop *ours, int flags)
 {
     ours->has_moved = false;
     ours->is_clock_stale = true;
-    event_base_loop(ours->base, flags);
+    poll_base(ours, flags);
     ours->now_ns = muster_loop_libevent_clock_ns();
     ours->is_clock_stale = false;
     ours->poll.descriptors_due_ns = ours->now_ns + MUSTER_LOOP_DESCRIPTORS_NS;
@@ -187,7 +197,7 @@ static void turn_sleeping(struct libevent_loop *ours, uint64_t wait_ns, bool has
     else
         muster_loop_libevent_arm(ours, until_ns, muster_loop_libevent_clock_ns());
     ours->is_clock_stale = true;
-    event_base_loop(ours->base, flags);
+    poll_base(ours, flags);
 }
 
 static void run_turn(struct libevent_loop *ours, uint64_t wait_ns)

@@ -26,7 +26,7 @@ const char *muster_assert_text(void)
     return atomic_load_explicit(&assert_text, memory_order_acquire);
 }
 
-void muster_assert_failed(const char *condition, const char *file, int line, const char *function)
+void muster_assert_end(const char *text)
 {
     static atomic_flag has_failed = ATOMIC_FLAG_INIT;
 
@@ -34,8 +34,7 @@ void muster_assert_failed(const char *condition, const char *file, int line, con
     if (!atomic_flag_test_and_set(&has_failed)) {
         muster_assert_report_fn *report;
 
-        snprintf(assert_line, sizeof(assert_line), "assertion failed: %s (%s:%d, %s)", condition,
-                 file, line, function);
+        snprintf(assert_line, sizeof(assert_line), "%s", text);
         atomic_store_explicit(&assert_text, assert_line, memory_order_release);
         fprintf(stderr, "muster: %s\n", assert_line);
         report = atomic_load_explicit(&assert_report, memory_order_relaxed);
@@ -44,4 +43,13 @@ void muster_assert_failed(const char *condition, const char *file, int line, con
         fflush(stderr);
     }
     abort();
+}
+
+void muster_assert_failed(const char *condition, const char *file, int line, const char *function)
+{
+    char text[sizeof(assert_line)];
+
+    snprintf(text, sizeof(text), "assertion failed: %s (%s:%d, %s)", condition, file, line,
+             function);
+    muster_assert_end(text);
 }

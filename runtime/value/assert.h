@@ -8,6 +8,10 @@ typedef void muster_assert_report_fn(void);
 /** Call report when an assertion fails; NULL: nothing is called. The flight recorder sets it. */
 void muster_assert_set_report(muster_assert_report_fn *report);
 
+/** What the program has done makes it impossible to go on: print it as a failed assertion is printed, and abort. Any
+ * thread. */
+_Noreturn void muster_assert_end(const char *text);
+
 /** The text of the assertion that has failed, for a handler of SIGABRT; NULL: none has. */
 const char *muster_assert_text(void);
 

@@ -7,12 +7,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <event2/event.h>
@@ -364,6 +366,49 @@ static void a_watch_of_nothing_opens_and_closes_in_silence(void **state)
     assert_int_equal(warning_count, 0);
 }
 
+/* --- Descriptors that the program has closed --- */
+
+_Noreturn static void turn_without_descriptors(int report)
+{
+    struct muster_loop *loop = NULL;
+
+    signal(SIGABRT, SIG_DFL);
+    if (dup2(report, STDERR_FILENO) < 0 ||
+        muster_loop_open(muster_mem_system(), NULL, &loop) != MUSTER_OK ||
+        syscall(SYS_close_range, 3u, ~0u, 0u) != 0)
+        _exit(1);
+    for (int i = 0; i < 3; i++)
+        muster_loop_turn(loop, 0);
+    _exit(0);
+}
+
+static void a_program_that_closes_them_all_ends_with_one_text(void **state)
+{
+    static char text[16384];
+    size_t length = 0;
+    const char *told;
+    ssize_t count;
+    int ends[2], status = 0;
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        turn_without_descriptors(ends[1]);
+    close(ends[1]);
+    while ((count = read(ends[0], text + length, sizeof(text) - 1 - length)) > 0)
+        length += (size_t)count;
+    close(ends[0]);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    assert_non_null(strstr(text, "muster: this process has closed descriptors of muster's: close "
+                                 "only your own, or close the others before muster is opened\n"));
+    told = strstr(text, "epoll_wait"); /* libevent's own */
+    assert_true(told == NULL || strstr(told + 1, "epoll_wait") == NULL);
+}
+
 /* --- Many descriptors of one poll --- */
 
 #define CROWD 100u
@@ -437,6 +482,7 @@ int main(void)
         CASE(a_process_without_standard_input_watches),
         CASE(a_loop_gives_back_what_libevent_took),
         CASE(a_watch_of_nothing_opens_and_closes_in_silence),
+        CASE(a_program_that_closes_them_all_ends_with_one_text),
         CASE(tasks_of_many_ready_descriptors_run_amid_them),
     };
 
