@@ -8,6 +8,7 @@
 #define PATIENCE_NS     (2 * MUSTER_NS_PER_S)    /* a begin that takes longer is logged … */
 #define LOG_INTERVAL_NS (10 * MUSTER_NS_PER_S)   /* … and again */
 #define MIB             ((uint64_t)1 << 20)
+#define SHARE_BYTES     64
 
 static uint64_t clock_ns(const struct muster_strategy *strategy)
 {
@@ -43,11 +44,24 @@ static uint64_t state_bytes(const struct muster_strategy *strategy)
     return bytes;
 }
 
+/* "2 of 5 MiB", and of less than that in bytes. */
+static const char *share_format(const struct muster_strategy *strategy, uint64_t done_bytes,
+                                char text[SHARE_BYTES])
+{
+    uint64_t bytes = state_bytes(strategy), unit = bytes < MIB ? 1 : MIB;
+
+    (void)snprintf(text, SHARE_BYTES, "%llu of %llu %s", (unsigned long long)(done_bytes / unit),
+                   (unsigned long long)(bytes / unit), unit == 1 ? "bytes" : "MiB");
+    return text;
+}
+
 /* The reason why this member stands still, in words for people, with how much of it is done. True:
  * the node logs it. */
-static bool describe_wait(const struct muster_strategy *strategy, char *text, size_t room)
+static bool describe_wait(const struct muster_strategy *strategy, const char *task, char *text,
+                          size_t room)
 {
     const struct muster_member *joiner = NULL;
+    char share[SHARE_BYTES];
     uint64_t fetched = 0;
 
     text[0] = '\0';
@@ -57,13 +71,12 @@ static bool describe_wait(const struct muster_strategy *strategy, char *text, si
     if (strategy->activity.state != MUSTER_ACTIVITY_BEGIN)
         return false;
     if (strategy->begin == MUSTER_STRATEGY_BEGIN_SHARES)
-        snprintf(text, room, "the initial state, %llu of %llu MiB have gone to all",
-                 (unsigned long long)(strategy->shared_bytes / MIB),
-                 (unsigned long long)(state_bytes(strategy) / MIB));
+        snprintf(text, room, "the initial state, %s have gone to all%s%s",
+                 share_format(strategy, strategy->shared_bytes, share),
+                 task[0] != '\0' ? "; it waits for " : "", task);
     else if (muster_node_is_fetching(strategy->node, &fetched))
-        snprintf(text, room, "the members' state, %llu of %llu MiB are fetched",
-                 (unsigned long long)(fetched / MIB),
-                 (unsigned long long)(state_bytes(strategy) / MIB));
+        snprintf(text, room, "the members' state, %s are fetched",
+                 share_format(strategy, fetched, share));
     else if (muster_strategy_is_member(strategy))
         joiner = muster_node_find_stateless(strategy->node, strategy->next_step);
     if (joiner != NULL)
@@ -74,7 +87,8 @@ static bool describe_wait(const struct muster_strategy *strategy, char *text, si
 
 /* A wait is logged after a while without progress, then now and then, so that a log shows the wait
  * and is not filled by it. */
-static void log_wait(struct muster_strategy *strategy, const char *text, bool is_logged)
+static void log_wait(struct muster_strategy *strategy, const char *task, const char *text,
+                     bool is_logged)
 {
     uint64_t now_ns = clock_ns(strategy), since_ns = strategy->activity.since_ns;
 
@@ -87,8 +101,10 @@ static void log_wait(struct muster_strategy *strategy, const char *text, bool is
     if (is_logged)
         return;
     MUSTER_LOG(strategy->env, WARN, "begin_waits", "waits_for",
-               text[0] != '\0' ? text : "the other members", "seconds",
-               (now_ns - since_ns) / MUSTER_NS_PER_S);
+               text[0] != '\0'   ? text
+               : task[0] != '\0' ? task
+                                 : "the other members",
+               "seconds", (now_ns - since_ns) / MUSTER_NS_PER_S);
 }
 
 static void activity_tell(struct muster_strategy *strategy)
@@ -108,8 +124,8 @@ static void activity_tell(struct muster_strategy *strategy)
 
     MUSTER_ASSERT(strategy->node != NULL);
     find_awaited(strategy, view, task, sizeof(task), &wait);
-    is_logged = describe_wait(strategy, stands_for, sizeof(stands_for));
-    log_wait(strategy, stands_for, is_logged);
+    is_logged = describe_wait(strategy, task, stands_for, sizeof(stands_for));
+    log_wait(strategy, task, stands_for, is_logged);
     if (view != NULL) {
         report.epoch = view->epoch;
         report.member_count = view->member_count;

@@ -179,13 +179,34 @@ static void look_at_fetching(void)
     played_catch_up();
 }
 
+/* A state of 10 bytes, as it were. */
+static void look_at_fetching_little(void)
+{
+    struct muster_node_tensor *tensors = played.strategy->tensors;
+    uint64_t counts[2] = {tensors[0].tensor.count, tensors[1].tensor.count};
+
+    tensors[0].tensor.count = 10;
+    tensors[1].tensor.count = 0;
+    played.is_fetching = true;
+    played.fetched_bytes = 3;
+    wait_for(0, 0);
+    played.is_fetching = false;
+    tensors[0].tensor.count = counts[0];
+    tensors[1].tensor.count = counts[1];
+    played_catch_up();
+}
+
 static void look_at_sharing(struct played_op *op)
 {
+    struct muster_group_wait wait = {.rank = 1, .op = "broadcast #0"};
+
     if (strcmp(op->kind, "broadcast") != 0)
         return;
+    played.group_waits = &wait;
     played.strategy->shared_bytes += 2 << 20;
     wait_for(0, 0);
     played.strategy->shared_bytes -= 2 << 20;
+    played.group_waits = NULL;
 }
 
 /* All of the state differs, so that it is given. */
@@ -209,9 +230,12 @@ static void what_begin_waits_for_is_told(void **state)
         {"nobody", look_when_alone, NULL, NULL},
         {"the node's", look_at_node, NULL, "\"stands_for\":\"worker:0 has not come\""},
         {"the initial state", played_start_job, share_in_sight,
-         "\"stands_for\":\"the initial state, 2 of 5 MiB have gone to all\""},
+         "\"stands_for\":\"the initial state, 2 of 5 MiB have gone to all; it waits for "
+         "worker:1\""},
         {"the members' state", look_at_fetching, NULL,
          "\"stands_for\":\"the members' state, 3 of 5 MiB are fetched\""},
+        {"the members' small state", look_at_fetching_little, NULL,
+         "\"stands_for\":\"the members' state, 3 of 10 bytes are fetched\""},
     };
 
     (void)state;
