@@ -207,10 +207,12 @@ int params_cut(int argc, char **argv)
     if (!command_parse(&params_cut_options, argc, argv, &settings, &rest, &code) ||
         !settings_check(&settings, argc - rest, &code))
         return code;
+    if (!cut_folder_open(params_cut_options.command, "DIR", argv[rest], &code))
+        return code;
     folder = realpath(argv[rest], NULL);
     if (folder == NULL)
-        return command_refuse(params_cut_options.command, "the folder %s: %s; make it first",
-                              argv[rest], strerror(errno));
+        return command_refuse(params_cut_options.command, "DIR: the folder %s: %s", argv[rest],
+                              strerror(errno));
     if (settings.every_ns > 0)
         cuts_repeat(&settings, folder);
     code = cut_once(&settings, folder);

@@ -7,10 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <muster/env.h>
 
+#include "common/command.h"
 #include "params/snapshot/snapshot.h"
 
 #define NUMBERS_MAX (CUTS_KEPT_MAX + 256u)
@@ -172,4 +174,22 @@ enum muster_rc cut_files_keep(const char *folder, uint64_t number, uint32_t keep
         closedir(directory);
     free(kept);
     return rc;
+}
+
+bool cut_folder_open(const char *command, const char *name, const char *folder, int *ret_exit)
+{
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
+        *ret_exit = command_refuse(command,
+                                   "%s: the folder %s cannot be made: %s; make the folder above "
+                                   "it, or name another one",
+                                   name, folder, strerror(errno));
+        return false;
+    }
+    if (access(folder, W_OK | X_OK) == 0)
+        return true;
+    *ret_exit = command_refuse(command,
+                               "%s: the folder %s cannot be written to: %s; change its mode, or "
+                               "name another one",
+                               name, folder, strerror(errno));
+    return false;
 }

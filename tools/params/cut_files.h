@@ -2,6 +2,7 @@
 #ifndef MUSTER_TOOLS_PARAMS_CUT_FILES_H
 #define MUSTER_TOOLS_PARAMS_CUT_FILES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <muster/status.h>
@@ -18,5 +19,9 @@
 MUSTER_MUST_CHECK enum muster_rc cut_files_keep(const char *folder, uint64_t number,
                                                 uint32_t keep_count,
                                                 struct muster_error *ret_error);
+
+/** The folder of cuts, for files of this process; made, if the one above it is there. False: told on standard error, as
+ * that of `name`, an option or a word. */
+bool cut_folder_open(const char *command, const char *name, const char *folder, int *ret_exit);
 
 #endif

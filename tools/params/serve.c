@@ -1,7 +1,6 @@
 /* muster params serve: its options. */
 #include "params/params.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include <muster/registry.h>
 
 #include "common/command.h"
+#include "params/cut_files.h"
 #include "params/cutter.h"
 #include "params/servers.h"
 
@@ -269,11 +269,8 @@ static bool cut_check(const struct params_seat_settings *settings, int *ret_exit
                                    "--cut-every and --cut-keep need --cut-dir DIR");
         return false;
     }
-    if (access(settings->cut_folder, W_OK | X_OK) == 0)
-        return true;
-    *ret_exit = command_refuse(params_serve_options.command, "--cut-dir: the folder %s: %s",
-                               settings->cut_folder, strerror(errno));
-    return false;
+    return cut_folder_open(params_serve_options.command, "--cut-dir", settings->cut_folder,
+                           ret_exit);
 }
 
 static void cutter_start(struct params_seat *seat, bool is_again)
