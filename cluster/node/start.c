@@ -120,7 +120,8 @@ void muster_node_on_start_timer(struct muster_timer *timer)
     }
     MUSTER_LOG(node->env, WARN, "start_blocked", "job", node->job, "registry",
                node->registry.endpoints, "waits_for", what, "seconds",
-               (now_ns - (node->start.deadline_ns - node->start.timeout_ns)) / MUSTER_NS_PER_S);
+               (now_ns - (node->start.deadline_ns - node->start.timeout_ns)) / MUSTER_NS_PER_S,
+               "timeout_seconds", node->start.timeout_ns / MUSTER_NS_PER_S);
     muster_timer_start(timer, node->env->loop,
                        again_ns < node->start.deadline_ns ? again_ns : node->start.deadline_ns);
 }

@@ -119,7 +119,7 @@ class Waits(Case):
         first.ok("open")
         first.ok("register total 8 1")
         first.tell("begin")
-        words = re.compile(rf'start_blocked job=late registry={re.escape(self.job.address)} waits_for="tasks that are not registered: worker:1" seconds=(\d+)')
+        words = re.compile(rf'start_blocked job=late registry={re.escape(self.job.address)} waits_for="tasks that are not registered: worker:1" seconds=(\d+) timeout_seconds=300')
         while not any(words.search(line) for line in first.errors):
             self.assertFalse(first.has_answered())
             time.sleep(0.02)
