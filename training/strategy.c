@@ -198,6 +198,19 @@ static enum muster_rc new_strategy(struct muster_strategy **ret_strategy,
     return MUSTER_OK;
 }
 
+static enum muster_rc open_runtime(struct muster_strategy *strategy, struct muster_error *ret_error)
+{
+    enum muster_rc rc = muster_runtime_open(&(struct muster_runtime_options){.env = strategy->env},
+                                            &strategy->runtime);
+
+    return rc != MUSTER_RESOURCE_EXHAUSTED
+               ? rc
+               : muster_error_set(ret_error, rc,
+                                  "the thread that answers the other members cannot be started: "
+                                  "raise the limit of this user's processes (ulimit -u, or "
+                                  "pids.max of the cgroup) or of memory (ulimit -v)");
+}
+
 /* Each part is opened after the parts that it uses, and muster_strategy_close undoes whatever is
  * there, so one label serves all failures. */
 enum muster_rc muster_strategy_open(const struct muster_strategy_options *options,
@@ -244,8 +257,7 @@ enum muster_rc muster_strategy_open(const struct muster_strategy_options *option
     if (rc == MUSTER_OK)
         rc = open_node(strategy, options, &error);
     if (rc == MUSTER_OK)
-        rc = muster_runtime_open(&(struct muster_runtime_options){.env = strategy->env},
-                                 &strategy->runtime);
+        rc = open_runtime(strategy, &error);
     if (rc != MUSTER_OK)
         goto fail;
     muster_strategy_start_activity(strategy);

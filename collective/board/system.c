@@ -300,10 +300,25 @@ static struct muster_board_system *board_new(const struct muster_board_options *
     return board;
 }
 
+static size_t segment_bytes(size_t memory_bytes)
+{
+    return (memory_bytes == 0 ? MUSTER_BOARD_MEMORY_BYTES_DEFAULT : memory_bytes) +
+           MUSTER_BOARD_PAGE_BYTES;
+}
+
+static void explain_segment(enum muster_rc rc, size_t memory_bytes, struct muster_error *ret_error)
+{
+    (void)muster_error_set(ret_error, rc,
+                           rc == MUSTER_RESOURCE_EXHAUSTED
+                               ? "no %zu MiB of memory for a board: raise the limit (ulimit -v, "
+                                 "or memory.max of the cgroup)"
+                               : "no sealed memory of %zu MiB for a board",
+                           segment_bytes(memory_bytes) >> 20);
+}
+
 static enum muster_rc open_segment(struct muster_board_system *board, size_t memory_bytes)
 {
-    size_t bytes = (memory_bytes == 0 ? MUSTER_BOARD_MEMORY_BYTES_DEFAULT : memory_bytes) +
-                   MUSTER_BOARD_PAGE_BYTES;
+    size_t bytes = segment_bytes(memory_bytes);
     enum muster_rc rc = muster_shared_memory_open("muster-board", bytes, &board->segment);
 
     if (rc != MUSTER_OK)
@@ -333,7 +348,7 @@ enum muster_rc muster_board_system_open(const struct muster_board_options *optio
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a board");
     rc = open_segment(board, options->memory_bytes);
     if (rc != MUSTER_OK) {
-        muster_error_set(ret_error, rc, "no sealed memory for a board");
+        explain_segment(rc, options->memory_bytes, ret_error);
         goto fail;
     }
     rc = muster_board_listen(board, ret_error);

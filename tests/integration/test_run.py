@@ -369,6 +369,19 @@ class Restarts(unittest.TestCase):
                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (few, few)))
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_a_user_without_processes_is_told_of_the_limit(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+            if os.geteuid() == 0:  # whom no limit of processes holds back
+                os.setgroups([])
+                os.setgid(54321)
+                os.setuid(54321)
+
+        env = dict(CLEAN, ASAN_OPTIONS="detect_leaks=0")  # the search for leaks needs a process, too
+        done = subprocess.run(command("-n", "1", script="true"), env=env, text=True, capture_output=True, timeout=120, cwd="/", preexec_fn=limit)
+        self.assertEqual(done.returncode, 126, done.stderr)
+        self.assertIn("this user may have no more processes: raise the limit (ulimit -u, or pids.max of the cgroup)", done.stderr)
+
     def test_a_gang_gives_up_with_the_code_of_the_failure(self):
         done = run("-n", "2", "--restart", "all", "--max-restarts", "1",
                    script="echo gang; [ $RANK = 1 ] && sleep 0.3 && exit 4; exec sleep 60")

@@ -1,5 +1,7 @@
 /* The strategy: life of a member, and the step from begin to commit. Alone in its job, or with one
  * other. */
+#include <dlfcn.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
@@ -14,9 +16,31 @@
 
 #include "job_stage.h"
 #include "test_env.h"
+#include "tests/lib/uninstrumented.h"
 #include "training/strategy_internal.h"
 
 static struct job_stage stage;
+
+static bool refuses_threads;
+
+#if HAS_THREAD_SANITIZER
+/* The thread sanitizer must hear of the thread. */
+int __interceptor_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                                 void *(*body)(void *), void *data);
+#endif
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *),
+                   void *data)
+{
+    typedef int create_fn(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+#if HAS_THREAD_SANITIZER
+    create_fn *real = __interceptor_pthread_create;
+#else
+    create_fn *real = (create_fn *)(uintptr_t)dlsym(RTLD_NEXT, "pthread_create");
+#endif
+
+    return refuses_threads ? EAGAIN : real(thread, attributes, body, data);
+}
 
 static void expect_error(const struct muster_strategy *strategy, enum muster_rc rc,
                          enum muster_rc expected, const char *text)
@@ -178,6 +202,20 @@ static void a_process_of_a_launcher_has_one_strategy_at_a_time(void **state)
     muster_strategy_close(NULL);
     muster_strategy_abandon(NULL, "nobody");
     close_alone(strategy);
+}
+
+static void a_thread_that_cannot_be_started_is_told_with_its_limits(void **state)
+{
+    struct muster_strategy *strategy = NULL;
+    struct muster_error error;
+
+    (void)state;
+    job_stage_open(&stage, 0, 1);
+    refuses_threads = true;
+    assert_int_equal(muster_strategy_open(NULL, &strategy, &error), MUSTER_RESOURCE_EXHAUSTED);
+    refuses_threads = false;
+    assert_non_null(strstr(error.text, "raise the limit of this user's processes (ulimit -u, or "));
+    job_stage_close(&stage);
 }
 
 /* --- register --- */
@@ -504,6 +542,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_open_resolver_is_asked_on_its_own_loop, test_env_set_up,
                                         test_env_tear_down),
         cmocka_unit_test(a_process_of_a_launcher_has_one_strategy_at_a_time),
+        cmocka_unit_test(a_thread_that_cannot_be_started_is_told_with_its_limits),
         CASE(tensors_are_registered_before_the_first_begin_by_names_of_their_own, set_up_alone),
         CASE(the_digest_is_of_all_registered_tensors_in_order, set_up_alone),
         CASE(memory_that_others_map_is_given_and_taken_back, set_up_alone),

@@ -60,6 +60,11 @@ static const char *why_not_runnable(const char *program, int failure)
         return "; a script needs a first line such as #!/bin/sh";
     if (failure == EMFILE)
         return "; raise the limit: ulimit -n 1024";
+    if (failure == EAGAIN)
+        return "; this user may have no more processes: raise the limit (ulimit -u, or pids.max of "
+               "the cgroup)";
+    if (failure == ENOMEM)
+        return "; raise the limit of memory (ulimit -v, or memory.max of the cgroup)";
     return "";
 }
 

@@ -301,6 +301,20 @@ static void a_host_that_shares_nothing_has_no_board(void **state)
     assert_int_equal(muster_board_system_open(&options, &board, &error), MUSTER_UNIMPLEMENTED);
 }
 
+static void memory_that_is_not_there_is_told_with_its_limit(void **state)
+{
+    const struct muster_board_options options = {.env = &world.test.env,
+                                                 .job = "test",
+                                                 .self = &world.stands[0].member,
+                                                 .memory_bytes = SIZE_MAX / 2};
+    struct muster_board *board = NULL;
+    struct muster_error error;
+
+    (void)state;
+    assert_int_equal(muster_board_system_open(&options, &board, &error), MUSTER_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(error.text, " MiB of memory for a board: raise the limit (ulimit -v, "));
+}
+
 /* --- Strangers --- */
 
 static bool are_both_ready(void *data)
@@ -727,6 +741,7 @@ int main(void)
         CASE(a_released_peer_sees_the_end_and_keeps_the_memory),
         CASE(one_member_has_one_board),
         CASE(a_host_that_shares_nothing_has_no_board),
+        CASE(memory_that_is_not_there_is_told_with_its_limit),
         CASE(a_board_that_has_no_listener_yet_tells_nobody),
         CASE(members_of_another_job_are_refused),
         cmocka_unit_test(a_board_that_others_could_change_is_refused),
