@@ -8,7 +8,7 @@ typedef void muster_assert_report_fn(void);
 /** Call report when an assertion fails; NULL: nothing is called. The flight recorder sets it. */
 void muster_assert_set_report(muster_assert_report_fn *report);
 
-/** What the program has done makes it impossible to go on: print it as a failed assertion is printed, and abort. Any
+/** The program has made it impossible to go on, as the text says: print it as a failed assertion, and abort. Any
  * thread. */
 _Noreturn void muster_assert_end(const char *text);
 
