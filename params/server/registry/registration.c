@@ -10,29 +10,17 @@ _Static_assert(MUSTER_PARAMS_REPLICAS_MAX == MUSTER_PARAMS_COPIES_MAX, "the map 
 
 /* --- Leaving --- */
 
-/* Whether the registry shows a server that does not leave; not this one, where except is its id. */
-static bool somebody_stays(const struct muster_params_registration *registration,
-                           const struct muster_incarnation *except)
+/* Whether the registry shows a server that does not leave; not this one, where except is its id. Where the registry is
+ * away its keys do not tell who leaves, but farewells do. */
+static bool somebody_stays(struct muster_params_registration *registration,
+                           const struct muster_incarnation *except, bool is_away)
 {
     MUSTER_LIST_EACH (&registration->peers, peer, struct muster_params_peer, node) {
         const struct muster_params_map_server *server = &peer->record.server;
 
         if (!server->is_leaving &&
-            (except == NULL || !muster_incarnation_is_equal(&server->id, except)))
-            return true;
-    }
-    return false;
-}
-
-/* The same where the registry is away: the keys do not tell who leaves. */
-static bool somebody_may_stay(struct muster_params_registration *registration)
-{
-    MUSTER_LIST_EACH (&registration->peers, peer, struct muster_params_peer, node) {
-        const struct muster_params_map_server *server = &peer->record.server;
-
-        if (!server->is_leaving &&
-            !muster_incarnation_is_equal(&server->id, &registration->record.server.id) &&
-            !muster_params_farewell_is_mutual(registration, peer))
+            (except == NULL || !muster_incarnation_is_equal(&server->id, except)) &&
+            (!is_away || !muster_params_farewell_is_mutual(registration, peer)))
             return true;
     }
     return false;
@@ -40,7 +28,7 @@ static bool somebody_may_stay(struct muster_params_registration *registration)
 
 bool muster_params_registration_has_heir(const struct muster_params_server *server)
 {
-    return somebody_stays(server->registration, &server->registration->record.server.id);
+    return somebody_stays(server->registration, &server->registration->record.server.id, false);
 }
 
 static bool is_registered(const void *data, const struct muster_incarnation *id)
@@ -62,10 +50,10 @@ const struct muster_params_map_server *muster_params_registration_missing(
 /* Nobody could take its shards now, but a server that is dead may come back, and have its own part of the rows. */
 static bool has_nobody(struct muster_params_registration *registration)
 {
+    bool is_away = muster_params_farewell_is_final(registration);
     const struct muster_params_map_server *missing;
 
-    if (muster_params_farewell_is_final(registration) ? somebody_may_stay(registration)
-                                                      : somebody_stays(registration, NULL))
+    if (somebody_stays(registration, is_away ? &registration->record.server.id : NULL, is_away))
         return false;
     missing = muster_params_registration_missing(registration->server);
     if (missing != NULL && !registration->is_waiting)
