@@ -356,6 +356,19 @@ static enum muster_rc order_make(struct restoring *restoring)
                                                        GIVE ": out of memory");
 }
 
+/* Most reasons name a file, and the folder with it. */
+static enum muster_rc folder_refuse(struct muster_strategy *strategy,
+                                    const struct muster_error *why)
+{
+    bool is_named = strstr(why->text, strategy->restore_folder) != NULL;
+
+    return muster_error_set(&strategy->error, MUSTER_DATA_LOSS,
+                            "no checkpoint%s%.70s is whole: %.*s; name an empty folder to begin "
+                            "anew",
+                            is_named ? "" : " in ", is_named ? "" : strategy->restore_folder,
+                            is_named ? 175 : 100, why->text);
+}
+
 enum muster_rc muster_strategy_restore_values(struct muster_strategy *strategy,
                                               const struct muster_strategy_sharers *sharers,
                                               bool *ret_is_restored)
@@ -372,10 +385,7 @@ enum muster_rc muster_strategy_restore_values(struct muster_strategy *strategy,
     if (rc != MUSTER_OK)
         return rc;
     if (!is_restored && (restoring.candidates.count > 0 || strategy->is_restore_begun))
-        return muster_error_set(&strategy->error, MUSTER_DATA_LOSS,
-                                "no checkpoint in %.80s is whole; to begin anew, "
-                                "name an empty folder: %s",
-                                strategy->restore_folder, restoring.error.text);
+        return folder_refuse(strategy, &restoring.error);
     strategy->restored_step = is_restored ? restoring.name.step : 0;
     strategy->is_restore_begun = false;
     if (is_restored)

@@ -90,9 +90,9 @@ static enum muster_rc part_refuse(const struct muster_params_store_table *have,
                             part->name, texts[0], texts[1]);
 }
 
-enum muster_rc muster_params_table_refuse(const struct muster_params_store_table *have,
-                                          const struct muster_params_store_table *asked,
-                                          struct muster_error *ret_error)
+static enum muster_rc difference_tell(const struct muster_params_store_table *have,
+                                      const struct muster_params_store_table *asked,
+                                      struct muster_error *ret_error)
 {
     if (have->row_elements != asked->row_elements)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
@@ -129,4 +129,14 @@ enum muster_rc muster_params_table_refuse(const struct muster_params_store_table
                             "table %s has another schema (%016llx) than the caller's (%016llx)",
                             have->name, (unsigned long long)have->descriptor,
                             (unsigned long long)asked->descriptor);
+}
+
+enum muster_rc muster_params_table_refuse(const struct muster_params_store_table *have,
+                                          const struct muster_params_store_table *asked,
+                                          struct muster_error *ret_error)
+{
+    struct muster_error why;
+
+    return muster_error_set(ret_error, difference_tell(have, asked, &why),
+                            "%.190s; open it with its schema, or under another name", why.text);
 }

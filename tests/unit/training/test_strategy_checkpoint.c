@@ -194,7 +194,7 @@ static void the_newest_whole_one_is_taken_and_damage_ends_a_job_that_has_no_othe
             assert_int_equal(one.step, rows[i].step);
             trainee_check(&one, rows[i].step - 1);
         } else {
-            trainee_text_check(&one, "is whole; to begin anew, name an empty folder: ");
+            trainee_text_check(&one, "; name an empty folder to begin anew");
             trainee_text_check(&one, "is damaged in chunk 0 of 5");
         }
         trainee_close(&one);

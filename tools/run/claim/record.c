@@ -184,8 +184,8 @@ static const char *checkpoints_difference(const char *ours, const char *other, c
     if (ours[0] == '\0' || other[0] == '\0' || (!saves && !other_saves))
         return NULL;
     if (saves != other_saves) {
-        snprintf(ret_ours, 24, "%s", saves ? "DIR" : "(none)");
-        snprintf(ret_other, 24, "%s", other_saves ? "DIR" : "(none)");
+        snprintf(ret_ours, 24, "%s", saves ? "(given)" : "(not given)");
+        snprintf(ret_other, 24, "%s", other_saves ? "(given)" : "(not given)");
         return "--checkpoint-dir";
     }
     if (muster_checkpoint_every_parse(ours, &steps, &ns, NULL) == MUSTER_OK &&

@@ -115,8 +115,8 @@ static void launchers_save_to_a_directory_at_the_same_steps_or_none_does(void **
         const char *dir, *every, *other_dir, *other_every, *option, *ours, *other;
     } rows[] = {
         {NULL, NULL, NULL, NULL, NULL, NULL, NULL},
-        {"/a", NULL, NULL, NULL, "--checkpoint-dir", "DIR", "(none)"},
-        {NULL, NULL, "/a", "5", "--checkpoint-dir", "(none)", "DIR"},
+        {"/a", NULL, NULL, NULL, "--checkpoint-dir", "(given)", "(not given)"},
+        {NULL, NULL, "/a", "5", "--checkpoint-dir", "(not given)", "(given)"},
         {"/a", "10", "/a", "7", "--checkpoint-every", "10", "7"},
         {"/a", NULL, "/a", "7", "--checkpoint-every", "10m", "7"},
         {"/a", NULL, "/a", "600s", NULL, NULL, NULL},
