@@ -1,5 +1,6 @@
 """Replicas: copies of the model that one member computes side by side, as tf.distribute and jax.pmap have them."""
 
+import copy
 import threading
 
 import numpy
@@ -60,14 +61,16 @@ class Replicas:
 
     def reduce(self, values, op="sum", axis=None, dtype=None):
         """Reduce one array (or number) of each replica to one array, which every member gets. With an axis "sum" and "mean"
-        go over that dimension of the arrays, too; its extent may differ between replicas."""
+        go over that dimension of the arrays, too; its extent may differ between replicas. The result is an array of NumPy,
+        in host memory also when the values are on devices. Elements of a type that NumPy lacks ("bf16") are unsigned
+        integers there."""
         arrays = self._arrays(values)
         shape = list(arrays[0].shape)
         if axis is not None:
             if not -len(shape) <= axis < len(shape):
                 raise ValueError(f"axis must be one of the {len(shape)} of the arrays, got {axis}")
             del shape[axis]
-        output = numpy.empty(shape, arrays[0].dtype)
+        output = numpy.empty(shape, _type_of(arrays[0]))
         self._strategy._replicas_reduce(arrays, [each.shape for each in arrays], axis, op, output.reshape(-1), dtype)
         return output
 
@@ -78,11 +81,12 @@ class Replicas:
         self._strategy._replicas_all_reduce([array for each in lists for array in each], op, dtype)
 
     def gather(self, values, axis=0, dtype=None):
-        """Join the arrays of all replicas along an axis, in the order of replicas; every member has the whole. Extents of the
-        axis may differ. Raises muster.Aborted when a member has gone: begin the step again."""
+        """Join the arrays of all replicas along an axis, in the order of replicas; every member has the whole, as an array of
+        NumPy like that of reduce. Extents of the axis may differ. Raises muster.Aborted when a member has gone: begin the
+        step again."""
         arrays = self._arrays(values)
         whole, shape = self._strategy._replicas_gather(arrays, [each.shape for each in arrays], axis, dtype)
-        return numpy.frombuffer(whole, arrays[0].dtype).reshape(shape)
+        return numpy.frombuffer(whole, _type_of(arrays[0])).reshape(shape)
 
     def mirror(self, values, dtype=None):
         """Give the arrays of this member's first replica to its others. What is registered is restored for the first alone:
@@ -174,9 +178,7 @@ class _Crew:
                     raise self._left(kind)
             results, error = self._outcome
         if error is not None:
-            own = type(error)(*error.args)  # each thread its own traceback
-            own.is_left = _is_left(error)
-            raise own
+            raise error if local == 0 else _twin_of(error)
         return results[local]
 
     def _run_call(self):
@@ -203,6 +205,23 @@ class _Crew:
         how = ", ".join(f"replica {local} {how}" for local, how in sorted(self._gone.items()) if how)
         error = muster.FailedPrecondition(f"{kind[0]} of the replicas of this member: {how}; all of them must make the same calls")
         error.is_left = True
+        return error
+
+
+def _type_of(array):
+    """Of NumPy: that of an array on a device is in its interface, for its own dtype may be PyTorch's."""
+    interface = getattr(array, "__cuda_array_interface__", None)
+    dtype = numpy.dtype(interface["typestr"]) if interface is not None else array.dtype
+    return numpy.dtype(f"u{dtype.itemsize}") if dtype.kind == "V" else dtype  # bf16, which NumPy lacks
+
+
+def _twin_of(error):
+    """An equal exception for another thread, which adds to its traceback; the same one if its class cannot be copied, because
+    the constructor takes something else than what the exception keeps."""
+    try:
+        twin = copy.copy(error)
+        return twin if type(twin) is type(error) and twin.args == error.args else error
+    except Exception:
         return error
 
 

@@ -128,6 +128,41 @@ say("done")
     assert [words for _, _, words in running.said()] == [["done"]] * 2
 
 
+def test_replicas_take_those_of_pytorch(job):
+    """Their dtype is none of NumPy's, and NumPy cannot have their memory."""
+    running = start(job, """
+class Tensor:
+    def __init__(self, array):
+        self.array, self.shape, self.dtype = array, array.shape, "torch.float32"
+        self.__cuda_array_interface__ = array.__cuda_array_interface__
+    def __array__(self, *args, **more):
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+def tensor(values, kind="f4", **fields):
+    return Tensor(Array(numpy.array(values, kind), **fields))
+with muster.Strategy(replicas=2) as strategy:
+    strategy.begin()
+    replicas = strategy.replicas
+    numbers = [replicas.first + i for i in range(2)]
+    sums = replicas.reduce([tensor([each, 1]) for each in numbers])
+    assert sums.dtype == numpy.float32 and sums.tolist() == [6, 4], sums
+    means = replicas.reduce([tensor([[each, 1], [each, 3]], "f8") for each in numbers], "mean", axis=0)
+    assert means.dtype == numpy.float64 and means.tolist() == [1.5, 2], means
+    whole = replicas.gather([tensor([[each]], "i8") for each in numbers])
+    assert whole.dtype == numpy.int64 and whole.tolist() == [[0], [1], [2], [3]], whole
+    halves = replicas.reduce([tensor([0x3f80], "u2", typestr="<V2") for _ in numbers], dtype="bf16")
+    assert halves.dtype == numpy.uint16 and halves.tolist() == [0x4080], halves
+    results = replicas.run(lambda replica: (replica.reduce(tensor([replica.id])).tolist(), replica.gather(tensor([replica.id])).tolist()))
+    assert results == [([6], [0, 1, 2, 3])] * 2, results
+    gradients = [tensor([each]) for each in numbers]
+    replicas.all_reduce(gradients)
+    assert [each.array.get().tolist() for each in gradients] == [[1.5]] * 2
+    strategy.commit()
+say("done")
+""", 2)
+    running.end()
+    assert [words for _, _, words in running.said()] == [["done"]] * 2
+
+
 def test_the_work_of_an_array_s_own_stream_comes_first(job):
     """A stream that is slow: usleep as its function of the host."""
     running = start(job, """

@@ -97,6 +97,35 @@ with muster.Strategy(replicas=3) as strategy:
     assert lines[8] == "ValueError axis must be one of the 0 of the arrays, got 0"
 
 
+def test_exceptions_of_a_call_keep_their_class_and_text(alone):
+    """Also those whose constructors take something else than their text."""
+    done = alone("""
+class TwoWords(Exception):
+    def __init__(self, what, why):
+        super().__init__(f"{what}: {why}")
+        self.why = why
+class OneWord(Exception):
+    def __init__(self, what):
+        super().__init__(f"no {what}")
+class Broken:
+    def __init__(self, error): self.error = error
+    def __array__(self, *args, **more): raise self.error
+with muster.Strategy(replicas=3) as strategy:
+    strategy.begin()
+    for error in (TwoWords("array", "lost"), OneWord("array"), LookupError(7, "seven")):
+        def work(replica):
+            try:
+                replica.reduce(Broken(error))
+            except Exception as own:
+                return type(own).__name__, str(own), getattr(own, "why", None)
+        assert len(set(told := strategy.replicas.run(work))) == 1, told
+        print(*told[0])
+    strategy.commit()
+""")
+
+    assert done.stdout.splitlines() == ["TwoWords array: lost lost", "OneWord no array None", "LookupError (7, 'seven') None"], done.stderr
+
+
 def test_a_death_takes_its_replicas_away(job):
     run = job("""
 total, stop = numpy.zeros(1), numpy.zeros(1)
