@@ -162,17 +162,18 @@ static PyObject *strategy_close(PyObject *self, PyObject *unused)
 static bool read_options(PyObject *args, PyObject *keywords,
                          struct muster_strategy_options *ret_options)
 {
-    static const char *const names[] = {"resolver", "registry", "job", "op_timeout",
-                                        "start_timeout", "reproducible", "fixed_size", "replicas",
-                                        "devices", NULL};
-    PyObject *op_timeout = NULL, *start_timeout = NULL;
+    static const char *const names[] = {
+        "resolver",      "registry",       "job",        "op_timeout",
+        "start_timeout", "reproducible",   "fixed_size", "replicas",
+        "devices",       "device_timeout", NULL};
+    PyObject *op_timeout = NULL, *start_timeout = NULL, *device_timeout = NULL;
     int is_reproducible = 0, is_fixed_size = 0;
 
     if (!PyArg_ParseTupleAndKeywords(
-            args, keywords, "|$zzzOOppIz:Strategy", (char **)(uintptr_t)names,
+            args, keywords, "|$zzzOOppIzO:Strategy", (char **)(uintptr_t)names,
             &ret_options->resolver, &ret_options->registry, &ret_options->job, &op_timeout,
             &start_timeout, &is_reproducible, &is_fixed_size, &ret_options->replica_count,
-            &ret_options->devices))
+            &ret_options->devices, &device_timeout))
         return false;
     ret_options->is_reproducible = is_reproducible != 0;
     ret_options->is_fixed_size = is_fixed_size != 0;
@@ -180,7 +181,8 @@ static bool read_options(PyObject *args, PyObject *keywords,
     if (ret_options->devices == NULL && getenv("MUSTER_DEVICES") == NULL)
         ret_options->devices = "cpu";
     return muster_py_read_seconds(op_timeout, &ret_options->op_timeout_ns) &&
-           muster_py_read_seconds(start_timeout, &ret_options->start_timeout_ns);
+           muster_py_read_seconds(start_timeout, &ret_options->start_timeout_ns) &&
+           muster_py_read_seconds(device_timeout, &ret_options->device_timeout_ns);
 }
 
 static PyObject *strategy_new(PyTypeObject *type, PyObject *args, PyObject *keywords)

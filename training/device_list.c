@@ -25,7 +25,7 @@ enum muster_rc muster_device_list_parse(const char *text, const char *name,
                                         struct muster_error *ret_error)
 {
     struct muster_device_list list = {.is_all = strcmp(text, "all") == 0};
-    bool is_fine = list.is_all || strcmp(text, "cpu") == 0;
+    bool is_fine = list.is_all || text[0] == '\0' || strcmp(text, "cpu") == 0;
 
     for (const char *at = text; !is_fine && list_add(&list, &at);)
         is_fine = *at == '\0';
@@ -40,9 +40,7 @@ enum muster_rc muster_device_list_parse(const char *text, const char *name,
 
 const char *muster_device_list_variable(const struct muster_env *env)
 {
-    const char *text = muster_vars_get(env->vars, MUSTER_DEVICES_VARIABLE);
-
-    return text != NULL && text[0] != '\0' ? text : NULL;
+    return muster_vars_get(env->vars, MUSTER_DEVICES_VARIABLE);
 }
 
 enum muster_rc muster_device_list_check(const struct muster_env *env,

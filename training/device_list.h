@@ -11,11 +11,12 @@ struct muster_device_list {
     uint32_t count;
     int gpus[MUSTER_REPLICAS_MAX];
 };
-/** "all", "cpu" or "0,2"; name is what has the text, for errors. INVALID_ARGUMENT. */
+/** "all", "cpu" or "0,2"; "" is none, as in CUDA_VISIBLE_DEVICES. name is what has the text, for errors.
+ * INVALID_ARGUMENT. */
 MUSTER_MUST_CHECK enum muster_rc muster_device_list_parse(const char *text, const char *name,
                                                           struct muster_device_list *ret_list,
                                                           struct muster_error *ret_error);
-/** The text of MUSTER_DEVICES; NULL: it is unset, or empty. */
+/** The text of MUSTER_DEVICES; NULL: it is unset. */
 #define MUSTER_DEVICES_VARIABLE "MUSTER_DEVICES"
 const char *muster_device_list_variable(const struct muster_env *env);
 /** Check it. INVALID_ARGUMENT. */

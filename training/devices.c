@@ -2,6 +2,7 @@
 #include "training/devices.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "training/device_list.h"
 #include "training/strategy_memory.h"
@@ -74,6 +75,14 @@ static enum muster_rc check_count(const struct muster_strategy *strategy, const 
     return MUSTER_OK;
 }
 
+/* An empty text may be a mistake, such as a variable that a script has not set. */
+static const char *empty_list(const char *name)
+{
+    return strcmp(name, MUSTER_DEVICES_VARIABLE) == 0
+               ? "MUSTER_DEVICES is empty, so that no GPU is used; write cpu, or leave it out"
+               : "devices is empty, so that no GPU is used; write cpu, or leave it out";
+}
+
 enum muster_rc muster_devices_choose(struct muster_strategy *strategy,
                                      const struct muster_strategy_options *options,
                                      uint32_t *replica_count, struct muster_error *ret_error)
@@ -94,6 +103,8 @@ enum muster_rc muster_devices_choose(struct muster_strategy *strategy,
     rc = muster_device_list_parse(text, name, &list, ret_error);
     if (rc == MUSTER_OK && list.is_all && list_fill(strategy, &list, &why) != MUSTER_OK)
         rc = muster_error_set(ret_error, why.rc, "%s all: %s", name, why.text);
+    if (rc == MUSTER_OK && text[0] == '\0')
+        MUSTER_LOG(strategy->env, WARN, "replicas_on_cpu", "reason", empty_list(name));
     if (rc != MUSTER_OK || list.count == 0)
         return rc;
     rc = check_count(strategy, name, &list, *replica_count, ret_error);

@@ -41,7 +41,8 @@ struct muster_strategy_options {
     uint32_t replica_count;
     uint32_t logical_device_count; /* devices over which each replica divides its tensors; 0: 1 */
     /* GPUs on which the replicas compute: "all" that the process sees, a list of their numbers there ("0,2"), or "cpu".
-     * Each replica has the next logical_device_count GPUs of the list; a GPU may be named twice. NULL: MUSTER_DEVICES.
+     * Each replica has the next logical_device_count GPUs of the list; a GPU may be named twice. "" is "cpu", and the
+     * log says so (`replicas_on_cpu`). NULL: MUSTER_DEVICES.
      * If that is unset, too: "all" in local mode (muster_strategy_is_local), if there are GPUs, no number of replicas
      * is given and communication is not NCCL; otherwise "cpu". docs/gpu.md, "Several devices in one process". */
     const char *devices;

@@ -215,6 +215,38 @@ say("done")
     assert [words for _, _, words in running.said()] == [["done"]] * 2
 
 
+def test_an_empty_list_of_devices_is_none(alone):
+    """As in CUDA_VISIBLE_DEVICES. A program alone takes all devices otherwise, if it leaves them to the library."""
+    done = alone(f"""
+os.environ.update({dict(FAKE, FAKE_CUDA_DEVICES="2", MUSTER_DEVICES="")!r})
+for options in ({{}}, {{"devices": ""}}, {{"devices": "all"}}):
+    with muster.Strategy(**options) as strategy:
+        print(len(strategy.replicas), strategy.replicas.gpu(0))
+""")
+
+    assert done.stdout.splitlines() == ["1 None", "1 None", "2 0"], done.stderr
+    assert "MUSTER_DEVICES is empty, so that no GPU is used" in done.stderr and '"devices is empty' in done.stderr
+
+
+def test_the_wait_for_a_device_has_a_bound(job):
+    running = start(job, """
+libc = ctypes.CDLL(None)
+gate, array = ctypes.create_string_buffer(64), Array([1.0])
+assert libc.sem_init(gate, 0, 0) == 0
+with muster.Strategy(device_timeout=2) as strategy:    # begin waits for the device, too
+    strategy.register("array", array)
+    strategy.begin()
+    assert cuda.cuLaunchHostFunc(None, ctypes.cast(libc.sem_wait, ctypes.c_void_p), gate) == 0    # it does nothing more
+    try:
+        strategy.commit()
+    except muster.Unavailable as error:
+        say("told", error)
+libc.sem_post(gate)
+""", 1, "--max-restarts", "0")
+    running.end(1)
+    assert "device 0 hangs: commit has waited 2." in " ".join(running.said()[0][2])
+
+
 def test_what_does_not_fit_is_refused(job):
     running = start(job, """
 def refused(kind, text, call):

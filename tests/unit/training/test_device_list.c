@@ -13,11 +13,9 @@ static void a_list_is_all_none_or_numbers(void **state)
         bool is_all;
         uint32_t count;
         int gpus[4];
-    } rows[] = {{"all", true, 0, {0}},
-                {"cpu", false, 0, {0}},
-                {"0", false, 1, {0}},
-                {"0,2", false, 2, {0, 2}},
-                {"7,0,7,12", false, 4, {7, 0, 7, 12}}};
+    } rows[] = {{"all", true, 0, {0}},     {"cpu", false, 0, {0}},
+                {"", false, 0, {0}},       {"0", false, 1, {0}},
+                {"0,2", false, 2, {0, 2}}, {"7,0,7,12", false, 4, {7, 0, 7, 12}}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -35,7 +33,7 @@ static void a_list_is_all_none_or_numbers(void **state)
 
 static void other_texts_are_refused(void **state)
 {
-    static const char *const texts[] = {"",   "ALL",  "0,",    ",0",
+    static const char *const texts[] = {" ",  "ALL",  "0,",    ",0",
                                         "-1", "+1",   "0 1",   "0;1",
                                         "1x", "0,,1", "32768", "99999999999999999999"};
     struct muster_device_list list = {.count = 77};
