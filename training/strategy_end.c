@@ -287,11 +287,21 @@ static enum muster_rc await_devices(struct muster_strategy *strategy,
     return muster_error_set(ret_error, strategy->error.rc, "%s", strategy->error.text);
 }
 
+/* The others have told of it by now, since none of them needs this member any more. */
+static enum muster_rc check_skipped(const struct muster_strategy *strategy,
+                                    struct muster_error *ret_error)
+{
+    if (strategy->loss.rc != MUSTER_INVALID_ARGUMENT)
+        return MUSTER_OK;
+    return muster_error_set(ret_error, strategy->loss.rc, "%s", strategy->loss.text);
+}
+
 static enum muster_rc leave_node(struct muster_strategy *strategy, struct muster_error *ret_error)
 {
+    bool is_done = muster_strategy_is_member(strategy) && !is_in_work(strategy);
     enum muster_rc rc = MUSTER_OK;
 
-    if (muster_strategy_is_member(strategy) && !is_in_work(strategy))
+    if (is_done)
         rc = await_devices(strategy, ret_error);
     if (muster_strategy_is_member(strategy) && is_in_work(strategy))
         abandon_in_step(strategy);
@@ -300,7 +310,7 @@ static enum muster_rc leave_node(struct muster_strategy *strategy, struct muster
     else
         leave_at_once(strategy);
     close_node(strategy);
-    return rc;
+    return is_done && rc == MUSTER_OK ? check_skipped(strategy, ret_error) : rc;
 }
 
 /* The node was its only client. */

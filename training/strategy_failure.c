@@ -51,8 +51,8 @@ void muster_strategy_note_loss(struct muster_strategy *strategy, const char *nam
         end_by_loss(strategy);
 }
 
-/* Others wait for an operation of a step that was committed here without it. Behind the last step the launcher alone is
- * told, as there is no call that could fail. */
+/* Others wait for an operation of a step that was committed here without it. Behind the last step close tells the
+ * program. */
 void muster_strategy_note_skipped(struct muster_strategy *strategy, uint64_t step)
 {
     if (strategy->loss.rc != MUSTER_OK || !muster_strategy_is_member(strategy))

@@ -444,14 +444,16 @@ static void who_is_excluded_behind_a_skipped_operation_comes_back(void **state)
     assert_int_equal(played_count_told("rejoined"), 1);
 }
 
-static void who_has_skipped_an_operation_of_the_last_step_is_done(void **state)
+static void who_has_skipped_an_operation_of_the_last_step_learns_it_in_close(void **state)
 {
     struct muster_strategy *strategy = open_in_step(2);
+    struct muster_error error = {.rc = MUSTER_OK};
 
     (void)state;
     played_commit(strategy);
     skip_step_2();
-    muster_strategy_close(strategy);
+    assert_int_equal(muster_strategy_close_checked(strategy, &error), MUSTER_INVALID_ARGUMENT);
+    assert_string_equal(error.text, SKIPPED);
     assert_int_equal(played_count_told("result"), 1);
     assert_int_equal(played_count_told("skipped"), 1);
     played_close();
@@ -655,7 +657,7 @@ int main(void)
         CASE(who_has_skipped_an_operation_ends_in_its_next_begin, set_up_step_2),
         CASE(who_has_skipped_an_operation_ends_in_the_next_step, set_up_step_2),
         CASE(who_is_excluded_behind_a_skipped_operation_comes_back, set_up_step_2),
-        cmocka_unit_test(who_has_skipped_an_operation_of_the_last_step_is_done),
+        cmocka_unit_test(who_has_skipped_an_operation_of_the_last_step_learns_it_in_close),
         CASE(a_step_is_recorded, set_up_step_2),
         CASE(a_change_of_view_is_recorded, set_up_step_1),
         CASE(a_view_of_others_leaves_the_rank, set_up_step_1),
