@@ -155,7 +155,7 @@ static PyObject *strategy_close(PyObject *self, PyObject *unused)
     if (strategy != NULL)
         Py_DECREF(self); /* the module's */
     if (rc != MUSTER_OK) /* it is closed nevertheless */
-        return muster_py_raise_error(&error, NULL);
+        return muster_py_raise_error(&error, muster_py_mismatch);
     Py_RETURN_NONE;
 }
 
@@ -260,6 +260,24 @@ NUMBER(total_weight, muster_strategy_result(strategy)->total_weight)
 NUMBER(replicas_local, muster_replicas_local(strategy))
 NUMBER(replicas_first, muster_replicas_first(strategy))
 NUMBER(replicas_total, muster_strategy_num_replicas_in_sync(strategy))
+
+static uint64_t should_checkpoint_of(const struct muster_strategy *strategy)
+{
+    return muster_strategy_should_checkpoint(strategy);
+}
+
+/* Also should_save_summary, which is the same (strategy_role.h). */
+static PyObject *strategy_get_should_checkpoint(PyObject *self, void *unused)
+{
+    PyObject *number = get_number(self, should_checkpoint_of), *result;
+
+    (void)unused;
+    if (number == NULL)
+        return NULL;
+    result = PyBool_FromLong(PyObject_IsTrue(number));
+    Py_DECREF(number);
+    return result;
+}
 
 /* As torch.distributed says it: -1 is nobody's place. */
 static PyObject *strategy_get_rank(PyObject *self, void *unused)
@@ -462,7 +480,8 @@ static PyMethodDef strategy_methods[] = {
      "starts it again. Only close is left."},
     {"close", strategy_close, METH_NOARGS,
      "close()\n--\n\nLeave. After commit the work is done; in the middle of a step it is a "
-     "failure. Raises, after closing, if the last checkpoint of finished work failed."},
+     "failure. Raises, after closing, if the last checkpoint of finished work failed, or if the "
+     "last step lacks an operation of the others (muster.Mismatch)."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -479,6 +498,12 @@ static PyGetSetDef strategy_attributes[] = {
      "Members that contributed to the last operation.", NULL},
     {"total_weight", strategy_get_total_weight, NULL,
      "The sum of all weights of the last weighted mean.", NULL},
+    {"should_checkpoint", strategy_get_should_checkpoint, NULL,
+     "Whether this member saves what is saved once: the chief, and after its death the member of "
+     "rank 0. As of begin.",
+     NULL},
+    {"should_save_summary", strategy_get_should_checkpoint, NULL,
+     "Equal to should_checkpoint: whether this member writes logs for all.", NULL},
     {"_replicas_local", strategy_get_replicas_local, NULL, NULL, NULL},
     {"_replicas_first", strategy_get_replicas_first, NULL, NULL, NULL},
     {"_replicas_total", strategy_get_replicas_total, NULL, NULL, NULL},

@@ -168,6 +168,16 @@ class Elastic:
     def restored(self):
         return self.strategy.restored
 
+    @property
+    def should_checkpoint(self):
+        """Whether this member saves what is saved once: rank 0 of the step."""
+        return self.strategy.should_checkpoint
+
+    @property
+    def should_save_summary(self):
+        """Whether this member writes logs for all. Equal to should_checkpoint."""
+        return self.strategy.should_save_summary
+
     # --- the loop ---
 
     def steps(self, until):

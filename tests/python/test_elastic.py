@@ -141,6 +141,32 @@ def test_who_is_late_runs_nothing_behind_the_loop(job, again):
     assert "worker:1 came back too late" in run.text()
 
 
+def test_one_member_saves_for_all(job):
+    """The chief, until it dies."""
+    run = job("""
+if not is_first:
+    wait_for("go")
+elastic = muster.Elastic({"total": numpy.zeros(1)})
+assert elastic.should_checkpoint is elastic.should_save_summary is (os.environ["RANK"] == "0")    # before there are members
+for step in elastic.steps(6):
+    with step:
+        if step.task == 0 and step.step == 4:
+            os.kill(os.getpid(), 9)
+        elastic.strategy.barrier()
+        is_mine = elastic.should_checkpoint, elastic.strategy.should_save_summary
+    say("step", elastic.step, *is_mine)
+say("behind", 6, elastic.should_checkpoint)
+elastic.close()
+""", 2)
+    run.wait_said("behind", 1)
+    run.touch("go")
+    run.end()
+
+    said = {task: [words[1:] for _, _, words in run.said(task)] for task in (0, 1)}
+    assert said[0] == [[str(step), "True", "True"] for step in (1, 2, 3)]
+    assert said[1] == [[str(step), *2 * [str(step > 4)]] for step in range(1, 7)] + [["6", "True"]], "as of begin"
+
+
 @pytest.mark.parametrize("call", ["strategy.begin()", "[strategy.set_blob('notes', b'') for _ in iter(int, 1)]"], ids=["begin", "set_blob"])
 def test_who_is_late_has_no_rank(job, call):
     again = """

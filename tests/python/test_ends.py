@@ -321,6 +321,33 @@ with muster.Strategy() as strategy:
     assert "step 3 was committed here without an operation that other members wait for" in told[1], told
 
 
+def test_who_commits_the_last_step_without_an_operation_of_the_others_learns_it_in_close(job):
+    """There is no later call that could fail."""
+    run = job("""
+strategy = muster.Strategy()
+for step in strategy.steps(3):
+    try:
+        if step < 3 or strategy.rank == 0:
+            strategy.all_reduce(numpy.ones(1))
+    except muster.Mismatch:
+        open("told", "w").close()
+        strategy.abandon("enough")
+        break
+    strategy.commit()
+try:
+    if strategy.step == 3 and os.environ["RANK"] == "1":
+        wait_for("told")
+    strategy.close()
+except muster.Mismatch as error:
+    say("mismatch", strategy.closed, error)
+    raise
+""", 2, "--max-restarts", "0")
+
+    run.end(1)
+    told = " ".join(word for _, _, words in run.said(1) for word in words)
+    assert told.startswith("mismatch True step 3 was committed here without an operation that other members wait for"), run.text()
+
+
 def test_who_calls_something_else_is_named(job):
     run = job("""
 with muster.Strategy() as strategy:
