@@ -73,6 +73,39 @@ def test_the_program_of_the_page_trains(job):
     assert "accuracy 1.0" in run.text() or "accuracy 0.9" in run.text(), run.text()
 
 
+def test_a_step_that_runs_again_counts_once_in_the_statistics(job):
+    """A death ends the gather behind the forward pass, whose buffers are then what they were at begin."""
+    run = job("""
+import torch
+import muster.torch
+torch.set_num_threads(1)
+X = torch.arange(12.0).reshape(6, 2)
+model, alone = torch.nn.BatchNorm1d(2), torch.nn.BatchNorm1d(2)
+model.register_buffer("seen", torch.zeros(1, dtype=torch.int32))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+elastic = muster.torch.Elastic(model, optimizer)
+tries = 0
+for step in elastic.steps(6):
+    with step:
+        tries += 1
+        optimizer.zero_grad()
+        model(X).sum().backward()
+        model.seen += 1
+        if step.task == 1 and step.step == 4 and is_first:
+            os.kill(os.getpid(), 9)
+        step.strategy.all_gather(numpy.ones(1), numpy.zeros(step.size))
+        optimizer.step()
+for _ in range(6):
+    alone(X)
+say("end", tries, model.num_batches_tracked.item(), model.seen.item(), torch.allclose(model.running_mean, alone.running_mean))
+elastic.close()
+""", 2)
+    run.end()
+
+    said = {task: words[1:] for task, _, words in run.said() if words[0] == "end"}
+    assert said[0] == ["7", "6", "6", "True"] and said.get(1, said[0])[1:] == said[0][1:], said
+
+
 def test_a_second_update_in_a_step_is_refused(job):
     run = job("""
 import torch

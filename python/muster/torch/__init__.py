@@ -40,9 +40,10 @@ class Elastic(muster.elastic.Elastic):
                 schedule.step()
         elastic.close()
 
-    Parameters, buffers and the optimizer's state are what a joiner is given; gradients lie in one memory that the other
-    processes of the host map. Buffers (the statistics of BatchNorm) become their mean over the members before the
-    update. extra, data: as in muster.Elastic; what the optimizer keeps beside tensors (the learning rate) is there already.
+    Parameters, buffers and the optimizer's state are what a joiner is given; gradients lie in one memory that the
+    other processes of the host map. Buffers (the statistics of BatchNorm) become their mean over the members before
+    the update; they are copied at begin, so that a step that runs again counts once in them. extra, data: as in
+    muster.Elastic; what the optimizer keeps beside tensors (the learning rate) is there already.
     seed: torch's generator is seeded by it, the step and the rank at each begin, so that dropout is the same when a
     step runs again.
 
@@ -78,6 +79,7 @@ class Elastic(muster.elastic.Elastic):
         buffers = [each for each in model.buffers() if each.numel() > 0]
         self._means = [each.view(-1).numpy() for each in buffers if each.dtype in (torch.float32, torch.float64)]
         self._counts = [each.view(-1).numpy() for each in buffers if each.dtype == torch.int64]
+        self._kept = [(each, each.detach().clone()) for each in buffers]  # as of begin
         self._hooks = [each.register_step_pre_hook(self._before_update) for each in optimizers]
         self._hooks += [each.register_step_post_hook(self._after_update) for each in optimizers]
 
@@ -169,17 +171,27 @@ class Elastic(muster.elastic.Elastic):
         super().begin()
         if self._members is not None:
             self._members.begin()
+        with torch.no_grad():
+            for each, kept in self._kept:
+                kept.copy_(each)
         self.weight = 1
         torch.manual_seed((self.seed * 1_000_003 + self.step) * 65_536 + self.rank)
 
+    def _undo(self):
+        """Parameters, their optimizers and buffers are again what they were at begin."""
+        self._state.undo()
+        with torch.no_grad():
+            for each, kept in self._kept:
+                each.copy_(kept)
+
     def __exit__(self, kind, value, traceback):
         if kind is not None and issubclass(kind, muster.Aborted):
-            self._state.undo()
+            self._undo()
         if self._members is not None and (kind is None or kind is muster.elastic._DataOver):
             try:
                 self._members.end()
             except muster.Aborted as error:
-                self._state.undo()
+                self._undo()
                 return super().__exit__(type(error), error, traceback)
         elif self._members is not None:
             self._members.drop()
