@@ -323,13 +323,14 @@ MUSTER_API void muster_strategy_report_result(struct muster_strategy *strategy, 
 MUSTER_API void muster_strategy_close(struct muster_strategy *strategy);
 /**
  * The same, and says whether the state is that of all members, and the last checkpoint of it whole: for the end of a
- * program whose work is done, which must not end with 0 otherwise. `muster run` counts such an end as a failure of the run whatever the
- * exit code, and does not start the worker again: the training is done, and another life would repeat it.
+ * program whose work is done, which must not end with 0 otherwise. `muster run` counts such an end as a failure of the
+ * run whatever the exit code, and does not start the worker again: the training is done, and another life would
+ * repeat it.
  *
  * Errors:  those of the checkpoint that is begun here (RESOURCE_EXHAUSTED: the disk is full; ABORTED: another
- *          member could not write), or of the last one before, if none is needed here; INVALID_ARGUMENT (others wait for
- *          an operation of the last step, which was committed here without it); FAILED_PRECONDITION (another thread
- *          is in a call: nothing is closed). ret_error (may be NULL) names the step, the reason and the
+ *          member could not write), or of the last one before, if none is needed here; INVALID_ARGUMENT (others wait
+ *          for an operation of the last step, which was committed here without it); FAILED_PRECONDITION (another
+ *          thread is in a call: nothing is closed). ret_error (may be NULL) names the step, the reason and the
  *          remedy. OK after a failure of the program's own, where nothing is saved.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_close_checked(
