@@ -81,6 +81,36 @@ static bool clients_are_there(const struct muster_params_server *server,
     return false;
 }
 
+/* The shards that this server saves; how many. */
+static uint32_t led_freeze(struct muster_params_server_cut *cut)
+{
+    struct muster_params_server *server = muster_params_cut_server(cut);
+    uint32_t count = 0;
+
+    for (uint32_t shard = 0; shard < server->region->head->shard_count; shard++) {
+        cut->is_led[shard] = muster_params_server_leads_now(server, shard);
+        count += cut->is_led[shard];
+        if (!cut->is_led[shard])
+            muster_params_freeze_release(server->region->freeze, shard);
+    }
+    return count;
+}
+
+/* The client that began the cut asks servers that lead shards. Others that clients have told of it leave it, so that
+ * they can be in the next one. */
+static void asker_await(struct muster_params_server_cut *cut, uint32_t led_count)
+{
+    struct muster_loop *loop = muster_params_cut_server(cut)->env->loop;
+    struct muster_error error;
+
+    if (led_count > 0) {
+        muster_timer_start(&cut->deadline, loop, muster_loop_after_ns(loop, ASKER_NS));
+        return;
+    }
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "shards were moving: this server led none");
+    muster_params_cut_leave(cut, &error);
+}
+
 /* Runs in a turn of its own, when no caller is in the middle of a message of the link that marked
  * last. */
 static void on_marked(struct muster_task *task)
@@ -88,6 +118,7 @@ static void on_marked(struct muster_task *task)
     struct muster_params_server_cut *cut = task->data;
     struct muster_params_server *server = muster_params_cut_server(cut);
     struct muster_error error;
+    uint32_t led_count;
 
     if (cut->state != MUSTER_PARAMS_CUT_MARKING || cut->awaited > 0)
         return;
@@ -110,19 +141,14 @@ static void on_marked(struct muster_task *task)
         cut->pushed = muster_params_server_hold_pushed(server);
     cut->map = server->map->epoch;
     cut->clock = server->clocks.low == UINT64_MAX ? 0 : server->clocks.low;
-    for (uint32_t shard = 0; shard < server->region->head->shard_count; shard++) {
-        cut->is_led[shard] = muster_params_server_leads_now(server, shard);
-        if (!cut->is_led[shard])
-            muster_params_freeze_release(server->region->freeze, shard);
-    }
+    led_count = led_freeze(cut);
     muster_params_cut_move(cut, MUSTER_PARAMS_CUT_FROZEN);
     muster_params_cut_release_marks(server);
     muster_params_server_hold_end(server, cut->number);
     if (cut->asker != NULL)
         muster_params_cut_save(cut);
     else
-        muster_timer_start(&cut->deadline, server->env->loop,
-                           muster_loop_after_ns(server->env->loop, ASKER_NS));
+        asker_await(cut, led_count);
 }
 
 static void marks_check(struct muster_params_server_cut *cut)

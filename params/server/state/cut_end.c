@@ -87,11 +87,10 @@ void muster_params_cut_on_drop(struct muster_task *task)
         cut->copies = NULL;
 }
 
-void muster_params_cut_end(struct muster_params_server_cut *cut, const struct muster_error *error)
+void muster_params_cut_leave(struct muster_params_server_cut *cut, const struct muster_error *error)
 {
     struct muster_params_server *server = muster_params_cut_server(cut);
 
-    MUSTER_LOG(server->env, WARN, "params_cut_ended", "cut", cut->number, "reason", error->text);
     muster_timer_stop(&cut->deadline);
     muster_task_cancel(&cut->step);
     muster_params_cut_move(cut, MUSTER_PARAMS_CUT_NONE);
@@ -100,4 +99,11 @@ void muster_params_cut_end(struct muster_params_server_cut *cut, const struct mu
     muster_params_cut_drop_copies(cut);
     muster_params_cut_release_marks(server);
     asker_refuse(cut, error);
+}
+
+void muster_params_cut_end(struct muster_params_server_cut *cut, const struct muster_error *error)
+{
+    MUSTER_LOG(muster_params_cut_server(cut)->env, WARN, "params_cut_ended", "cut", cut->number,
+               "reason", error->text);
+    muster_params_cut_leave(cut, error);
 }

@@ -30,6 +30,9 @@ void muster_params_cut_move(struct muster_params_server_cut *cut,
                             enum muster_params_cut_state state);
 /** End the cut without success: pushes go on as if nobody had asked for it. */
 void muster_params_cut_end(struct muster_params_server_cut *cut, const struct muster_error *error);
+/** The same where nobody misses this server in the cut: it is not logged. */
+void muster_params_cut_leave(struct muster_params_server_cut *cut,
+                             const struct muster_error *error);
 /** Clients that have marked are read again. */
 void muster_params_cut_release_marks(struct muster_params_server *server);
 /** A client that cannot be answered is closed by the door in its next turn. */

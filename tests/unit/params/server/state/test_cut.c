@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "params/client/client_internal.h"
 #include "params/server/core/server_internal.h"
 #include "params/server/state/cut.h"
 #include "params/snapshot/snapshot.h"
@@ -383,6 +384,37 @@ static void a_client_that_comes_amid_the_marks_ends_the_cut(void **state)
     scene_close(&scene);
 }
 
+static bool all_have_marked(void *data)
+{
+    const struct scene *scene = data;
+
+    return scene->stand.server->cut.number > 0 &&
+           scene->stand.server->cut.state != MUSTER_PARAMS_CUT_MARKING;
+}
+
+/* Clients mark at all servers, but the client that began the cut asks only those that lead shards. */
+static void a_server_without_shards_does_not_hold_up_the_next_cut(void **state)
+{
+    struct scene scene;
+    struct call call;
+    uint32_t place;
+
+    (void)state;
+    scene_open(&scene);
+    rows_push(&scene, 0);
+    place = scene.stand.server->place;
+    scene.stand.server->place = MUSTER_PARAMS_NOWHERE;
+    scene.params[0]->mark_wanted = 1;
+    muster_params_marks_send(scene.params[0]);
+    test_env_run_until(&scene.stand.test.env, all_have_marked, &scene);
+    scene.stand.server->place = place;
+    cut_start(&scene, &call, 0, scene.folder);
+
+    assert_int_equal(cut_await(&scene, &call), MUSTER_OK);
+    rows_push(&scene, 1);
+    scene_close(&scene);
+}
+
 static bool is_saving(void *data)
 {
     const struct scene *scene = data;
@@ -499,6 +531,7 @@ int main(void)
         cmocka_unit_test(one_cut_at_a_time),
         cmocka_unit_test(a_folder_that_is_not_there_ends_the_cut_alone),
         cmocka_unit_test(a_client_that_comes_amid_the_marks_ends_the_cut),
+        cmocka_unit_test(a_server_without_shards_does_not_hold_up_the_next_cut),
         cmocka_unit_test(a_cut_ends_when_its_client_goes_while_it_is_saved),
         cmocka_unit_test_teardown(a_cut_without_memory_says_so, torture_tell),
         cmocka_unit_test(a_server_that_dies_amid_the_cut_ends_it_with_its_reason),
