@@ -47,14 +47,17 @@ class JobPolicy(ParamsCluster):
         super().setUp()
         self.files = TlsFiles(self.addCleanup)
         self.worker, self.reader = (self.files.issue(name, f"URI:{uri}") for name, uri in (("worker", WORKER), ("reader", READER)))
+
+    def words_with(self, *everything):
+        """Options of servers that let these do everything, and readers pull."""
         cert, key = self.files.issue("server", f"DNS:localhost,IP:127.0.0.1,URI:{SERVER}")
         policy = self.files.path("policy.json")
         with open(policy, "w", encoding="ascii") as file:
-            json.dump({"name": "params", "allow_rules": [{"name": "all", "source": {"principals": [SERVER, WORKER]}},
+            json.dump({"name": "params", "allow_rules": [{"name": "all", "source": {"principals": everything}},
                                                          {"name": "readers", "source": {"principals": [READER]},
                                                           "request": {"paths": [METHODS + name for name in ("Open", "Pull", "Watch")]}}]}, file)
-        words = ("--replicas", "2", "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", self.files.ca, "--authorization", policy)
-        self.addresses = self.servers(2, *words)[1].split(",")
+        return ("--expect", "2", "--replicas", "2", "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", self.files.ca, "--authorization",
+                policy)
 
     def dial(self, address, pair):
         cert, key = map(read, pair)
@@ -64,6 +67,7 @@ class JobPolicy(ParamsCluster):
 
     def test_a_policy_holds_at_each_server_of_a_job(self):
         keys = list(range(1000))  # enough that each server leads some
+        self.addresses = self.servers(2, *self.words_with(SERVER, WORKER))[1].split(",")
         workers = [self.dial(address, self.worker) for address in self.addresses]
         readers = [self.dial(address, self.reader) for address in self.addresses]
         source = params_stranger.until_answered(workers[0].Open, pb.OpenRequest(name="worker")).source
@@ -82,6 +86,15 @@ class JobPolicy(ParamsCluster):
                     getattr(reader, method)(request)
                 self.assertEqual((refused.exception.code(), refused.exception.details()),
                                  (grpc.StatusCode.PERMISSION_DENIED, f"{READER} may not call {METHODS}{method}"))
+
+    def test_servers_that_may_not_copy_to_each_other_are_told_of_once(self):
+        words = self.words_with(WORKER)
+        logs = [self.logged_server(*words)[2] for _ in range(2)]
+        for log in logs:
+            self.wait_until(lambda: self.lines_of(log, "params_replica_still"), "they wait for each other for ever")
+            refusal, = self.lines_of(log, "call_not_allowed")
+            self.assertIn(f"caller={SERVER} method={METHODS}Replicate", refusal)
+            self.assertEqual(self.lines_of(log, "params_client_dropped"), [])
 
 
 class Tls(unittest.TestCase):

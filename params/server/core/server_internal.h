@@ -123,6 +123,8 @@ struct muster_params_server {
     struct muster_interceptor job_guard;              /* its calls name this job, or none */
     uint32_t digest_count;                            /* that calls of Inspect compute now */
     const struct muster_authorization *authorization; /* NULL: everybody may do everything */
+    uint64_t refused_servers[8]; /* hashes of names: told of that they may not copy to it */
+    size_t refused_count;
     struct muster_peer_hello hello; /* its incarnation is the memory's: clients know it by that */
     struct muster_incarnation incarnation; /* of this process */
     struct muster_mem_pool pool;           /* payloads and answers */

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include <muster/hash.h>
+
 #include "net/tls/stream.h"
 #include "params/server/core/alive.h"
 #include "params/server/core/answer.h"
@@ -102,14 +104,39 @@ static void client_give_up(struct muster_params_client *client, const char *reas
     client_close(client);
 }
 
+/* Servers that the policy refuses come again and again: each is told of once. */
+static void replicate_refuse(struct muster_params_client *client)
+{
+    struct muster_params_server *server = client->server;
+    const char *name = muster_identity_name(client->identity);
+    uint64_t hash = muster_hash64(name, strlen(name), 0);
+    size_t count = sizeof(server->refused_servers) / sizeof(server->refused_servers[0]);
+    bool is_told = false;
+
+    for (size_t i = 0; i < count; i++) /* 0: nobody yet */
+        is_told |= server->refused_servers[i] == hash;
+    if (!is_told) {
+        server->refused_servers[server->refused_count++ % count] = hash;
+        MUSTER_LOG(server->env, WARN, "call_not_allowed", "caller", name, "method",
+                   METHOD "Replicate", "remedy",
+                   "let the certificates of the job's servers call this in the policy of each, and "
+                   "start them again");
+    }
+    client_close(client);
+}
+
 /* Another server that wants to be followed. */
 static void client_becomes_leader(struct muster_params_client *client)
 {
     struct muster_params_server *server = client->server;
     struct muster_peer_link *link = client->link;
 
-    if (server->registration == NULL || client->may_not_lead) {
+    if (server->registration == NULL) {
         client_give_up(client, "it is not a server of this job");
+        return;
+    }
+    if (client->may_not_lead) {
+        replicate_refuse(client);
         return;
     }
     client->link = NULL;
@@ -122,8 +149,12 @@ static void client_leaves(struct muster_params_client *client)
 {
     struct muster_params_server *server = client->server;
 
-    if (server->registration == NULL || client->may_not_lead) {
+    if (server->registration == NULL) {
         client_give_up(client, "it is not a server of this job");
+        return;
+    }
+    if (client->may_not_lead) {
+        replicate_refuse(client);
         return;
     }
     server->on_leaves(server, &muster_peer_link_hello(client->link)->incarnation);
@@ -210,7 +241,9 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
 
     client_hear(client);
     if (!message_is_known(client, header)) {
-        client_give_up(client, "it sent a message that no client sends");
+        client_give_up(client, client->server->map == NULL
+                                   ? "this server has no map of the job yet"
+                                   : "it sent a message that no client sends");
         return NULL;
     }
     MUSTER_ASSERT(client->payload == NULL);
