@@ -55,13 +55,32 @@ static bool read_words(PyObject *args, PyObject *keywords, struct muster_params_
 static bool read_name(const char *name, const char *const *known, size_t count, const char *what,
                       size_t *ret_number)
 {
+    char list[160] = "";
+    size_t used = 0;
+
     for (size_t i = 0; i < count; i++)
         if (strcmp(name, known[i]) == 0) {
             *ret_number = i;
             return true;
         }
-    PyErr_Format(PyExc_ValueError, "%s '%s' is not known", what, name);
+    for (size_t i = 0; i < count; i++)
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i == 0 ? "" : ", ",
+                                 known[i]);
+    PyErr_Format(PyExc_ValueError, "%s '%s' is not known: must be one of %s", what, name, list);
     return false;
+}
+
+static bool read_optimizer(const char *name, enum muster_params_optimizer *ret_optimizer)
+{
+    const char *known[MUSTER_PARAMS_OPTIMIZER_COUNT];
+    size_t number;
+
+    for (size_t i = 0; i < MUSTER_PARAMS_OPTIMIZER_COUNT; i++)
+        known[i] = muster_params_optimizer_name((enum muster_params_optimizer)i);
+    if (!read_name(name, known, MUSTER_PARAMS_OPTIMIZER_COUNT, "optimizer", &number))
+        return false;
+    *ret_optimizer = (enum muster_params_optimizer)number;
+    return true;
 }
 
 static bool read_names(const struct schema_words *words, struct muster_params_schema *schema)
@@ -70,10 +89,8 @@ static bool read_names(const struct schema_words *words, struct muster_params_sc
     static const char *const evictions[] = {"lru", "lfu"};
     size_t init = 0, evict = 0;
 
-    if (words->optimizer != NULL &&
-        muster_params_optimizer_parse(words->optimizer, &schema->optimizer) != MUSTER_OK)
-        return PyErr_Format(PyExc_ValueError, "optimizer '%s' is not known", words->optimizer) !=
-               NULL;
+    if (words->optimizer != NULL && !read_optimizer(words->optimizer, &schema->optimizer))
+        return false;
     if ((words->init != NULL &&
          !read_name(words->init, inits, MUSTER_PARAMS_INIT_COUNT, "init", &init)) ||
         (words->evict != NULL &&

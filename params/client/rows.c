@@ -22,7 +22,7 @@ static enum muster_rc keys_check(const struct muster_params_table *table,
     return table->tensor.elements == 0
                ? MUSTER_OK
                : muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                  "table %s is a tensor: use muster_params_tensor_start",
+                                  "table %s is a tensor: push and pull ranges of it, not rows",
                                   table->name);
 }
 

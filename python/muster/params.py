@@ -12,6 +12,7 @@ once.
 
 import atexit
 import contextlib
+import operator
 import os
 import weakref
 
@@ -39,7 +40,14 @@ def _array(values):
 
 def _keys(keys):
     keys = _array(keys)
-    return keys if hasattr(keys, "dtype") else numpy.asarray(keys, numpy.uint64)
+    if hasattr(keys, "dtype"):
+        return keys
+    array = numpy.asarray(keys)
+    if array.dtype.kind not in "iu":  # NumPy would cut 1.5 to 1
+        array = numpy.array([operator.index(key) for key in keys], object)
+    if array.size > 0 and array.min() < 0:
+        raise OverflowError(f"a key must be a number from 0 to 2^64 - 1, got {array.min()}")
+    return array.astype(numpy.uint64, copy=False)
 
 
 class Client(_muster.ParamsClient):

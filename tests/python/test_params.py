@@ -131,6 +131,8 @@ WRONG = {
     "too many values": (ValueError, r"must have 8 elements \(2 for each key\), got 9", lambda table: table.pull(KEYS, numpy.ones(9, numpy.float32))),
     "a short answer": (ValueError, r"must have 8 elements \(2 for each key\), got 7", lambda table: table.push_pull(KEYS, numpy.ones(8, numpy.float32), numpy.ones(7, numpy.float32))),
     "keys of another type": (TypeError, "keys must be u64", lambda table: table.pull(numpy.ones(4))),
+    "keys that are not whole": (TypeError, "cannot be interpreted as an integer", lambda table: table.push([1.5, 2], numpy.ones(4, numpy.float32))),
+    "keys below 0": (OverflowError, "a key must be a number from 0 to 2.64 - 1, got -1", lambda table: table.push([-1, 2], numpy.ones(4, numpy.float32))),
     "without keys": (ValueError, "keys must have at least one element, got none", lambda table: table.pull([])),
     "without elements": (ValueError, "values must have at least one element, got none", lambda table: table.push_range(numpy.ones(0, numpy.float32))),
     "a range of rows": (muster.InvalidArgument, "", lambda table: table.push_range(numpy.ones(8, numpy.float32))),
@@ -152,11 +154,11 @@ def test_wrong_arrays_are_refused_and_change_nothing(client, what):
 
 def test_wrong_words_are_refused(client):
     client.table("rows", 2)
-    with pytest.raises(ValueError, match="optimizer 'best' is not known"):
+    with pytest.raises(ValueError, match="optimizer 'best' is not known: must be one of add, assign, max, sgd, .*, clock_sum$"):
         client.table("others", 2, optimizer="best")
     with pytest.raises(ValueError, match="init 'one' is not known"):
         client.table("others", 2, init="one")
-    with pytest.raises(ValueError, match="evict 'all' is not known"):
+    with pytest.raises(ValueError, match="evict 'all' is not known: must be one of lru, lfu$"):
         client.table("others", 2, evict="all")
     with pytest.raises(ValueError, match="dtype must be"):
         client.table("others", 2, dtype="f8")
