@@ -20,6 +20,7 @@ struct inspection {
     struct muster_task turn;
     uint32_t first, end;   /* tables that are shown */
     uint32_t table, shard; /* whose rows come next into a digest */
+    uint64_t map;          /* of which the digest is */
     bool wants_digest;
     struct muster_params_digest *digests; /* end - first */
     struct muster_params_servers_proto servers;
@@ -224,6 +225,21 @@ static void row_digest(void *data, const struct muster_params_store_table *table
     muster_params_digest_add(data, table, row);
 }
 
+/* A map that comes meanwhile says of other shards that this server leads them: those that were read are of no use. */
+static void digest_follow_map(struct inspection *inspection)
+{
+    const struct muster_params_server *server = inspection->server;
+    uint64_t map = server->map != NULL ? server->map->epoch : 0;
+
+    if (inspection->map == map)
+        return;
+    inspection->map = map;
+    inspection->table = inspection->first;
+    inspection->shard = 0;
+    memset(inspection->digests, 0,
+           (inspection->end - inspection->first) * sizeof(*inspection->digests));
+}
+
 /* A shard is read in one turn: pushes that come between turns fall into the digest or do not. */
 static void on_turn(struct muster_task *task)
 {
@@ -231,6 +247,7 @@ static void on_turn(struct muster_task *task)
     struct muster_params_region *region = inspection->server->region;
     uint64_t rows = 0;
 
+    digest_follow_map(inspection);
     while (inspection->table < inspection->end && rows < ROWS_PER_TURN) {
         const struct muster_params_store_table *table =
             muster_params_server_table(inspection->server, inspection->table);

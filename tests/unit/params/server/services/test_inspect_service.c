@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "params/server/core/server_internal.h"
 #include "params/store/row.h"
 
 static uint64_t wrong_keys[1001];
@@ -110,6 +111,40 @@ static void the_digest_is_that_of_all_rows(void **state)
     params_caller_leave(&scene);
 }
 
+/* As when a server that has restored its cut gets the map of the job. */
+static void a_digest_that_a_map_meets_begins_again(void **state)
+{
+    Muster__Params__V1__InspectRequest request = inspect_of("counters");
+    struct params_answer outcome = {.is_done = false};
+    struct muster_params_v1_params_inspect_call call = {.data = &outcome};
+    struct muster_params_server *server;
+    struct muster_params_digest digest;
+    struct params_caller scene;
+    uint32_t place;
+
+    (void)state;
+    params_caller_enter(&scene);
+    rows_fill(&scene);
+    server = scene.stand.server;
+    place = server->place;
+    server->place = MUSTER_PARAMS_NOWHERE;
+    request.wants_digest = true;
+    params_caller_begin_inspect(&scene, &call, &request);
+    while (server->digest_count == 0)
+        test_env_turn(&scene.stand.test.env, 1);
+    test_env_turn(&scene.stand.test.env, 1);
+    assert_false(outcome.is_done);
+    server->place = place;
+    server->map->epoch++;
+    params_caller_await(&scene, &outcome);
+    digest = muster_params_table_digest(server->region,
+                                        muster_params_table_find(server->region, "counters"));
+
+    assert_int_equal(outcome.rc, MUSTER_OK);
+    assert_memory_equal(outcome.digest, digest.sums, sizeof(digest.sums));
+    params_caller_leave(&scene);
+}
+
 static void a_wrong_inspection_is_refused(void **state)
 {
     Muster__Params__V1__InspectRequest request = inspect_of("nothing");
@@ -194,6 +229,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(inspection_shows_tables_and_rows),
         cmocka_unit_test(the_digest_is_that_of_all_rows),
+        cmocka_unit_test(a_digest_that_a_map_meets_begins_again),
         cmocka_unit_test(a_wrong_inspection_is_refused),
         cmocka_unit_test(a_digest_that_nobody_waits_for_ends),
         cmocka_unit_test(digests_at_the_same_time_are_few),
