@@ -156,6 +156,27 @@ class SharedDoor(ParamsCluster):
                 self.assertEqual([cut["name"] for cut in shown["cuts"]], [folder])
                 self.assertEqual(shown["cuts"][0]["bytes"], sum(file.stat().st_size for file in os.scandir(folder) if "shard" in file.name))
 
+    def test_a_digest_is_of_all_rows_while_shards_move(self):
+        address = self.servers(2)[1].split(",")[0]
+        channel = grpc.insecure_channel(address)
+        self.addCleanup(channel.close)
+        stranger = params_stranger.Stranger(channel, pb)
+        source = self.begin(stranger)
+        for i in range(4):  # enough that a digest takes longer than a map
+            keys = range(i * 50_000, (i + 1) * 50_000)
+            stranger.Push(pb.PushRequest(source=source, sequence=i + 1, table_name="items", keys=keys, values=[1.0, 2.0] * len(keys)))
+        expected = self.inspect(address, "--digest")[0]["tables"]
+        for _ in range(4):
+            keeper, _ = self.server()
+            while keeper.poll() is None:
+                done = subprocess.run([MUSTER, "params", "inspect", "--json", "--digest", "--interval", "0", "--server", address],
+                                      capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+                shown = json.loads(done.stdout)
+                if done.returncode == 0:  # else a server has just ended
+                    self.assertEqual(shown["tables"], expected)
+                if len(shown["servers"]) == 3:
+                    keeper.terminate()
+
     def test_inspect_names_a_server_that_does_not_answer(self):
         with socket.socket() as silent:  # bound and not listening: connections are refused
             silent.bind(("127.0.0.1", 0))

@@ -55,8 +55,10 @@ struct inspect_cut {
 struct inspect_job {
     const struct inspect_settings *settings;
     struct params_connection connection;
+    /* Cleared for each attempt, from here on. */
     struct inspect_server asked; /* first, by the address of the settings */
     uint64_t map;
+    bool has_moved; /* a server has answered by another map */
     uint32_t replicas, shards, short_shards;
     struct inspect_server servers[INSPECT_SERVERS_MAX];
     uint32_t server_count;

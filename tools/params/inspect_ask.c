@@ -1,6 +1,7 @@
 /* Questions of `muster params inspect` to all servers of a job, and what their answers are together. */
 #include "params/inspect.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,6 +105,7 @@ static void answer_add(struct inspect_server *server, const struct muster_params
     struct inspect_job *job = server->job;
 
     server->has_answered = true;
+    job->has_moved = job->has_moved || found->map != job->map;
     server->incarnation = found->incarnation;
     server->stats = found->stats;
     server->lag_frames = found->lag_frames;
@@ -290,9 +292,35 @@ static void rates_ask(struct inspect_job *job)
     answers_await(job);
 }
 
-enum muster_rc inspect_ask(struct inspect_job *job,
-                           const struct muster_params_inspect_options *options,
-                           struct muster_error *ret_error)
+static void on_closed(struct muster_channel *channel)
+{
+    struct inspect_server *server = muster_channel_data(channel);
+
+    server->channel = NULL;
+}
+
+/* All that was learned is forgotten, but not the connection. */
+static void answers_drop(struct inspect_job *job)
+{
+    for (uint32_t i = 0; i < job->server_count; i++) {
+        struct inspect_server *server = &job->servers[i];
+
+        if (server->channel == NULL || server->channel == job->connection.channel)
+            continue;
+        muster_channel_close(server->channel, on_closed);
+        while (server->channel != NULL)
+            muster_loop_turn(job->connection.env->loop, UINT64_MAX);
+    }
+    for (size_t i = 0; i < job->row_count; i++)
+        free(job->rows[i].values);
+    free(job->rows);
+    free(job->tables);
+    memset(&job->asked, 0, sizeof(*job) - offsetof(struct inspect_job, asked));
+}
+
+static enum muster_rc servers_ask(struct inspect_job *job,
+                                  const struct muster_params_inspect_options *options,
+                                  struct muster_error *ret_error)
 {
     struct inspect_server *asked = &job->asked;
 
@@ -311,34 +339,36 @@ enum muster_rc inspect_ask(struct inspect_job *job,
             channel_ask(&job->servers[i], options);
     }
     answers_await(job);
-    if (job->settings->interval_ns > 0)
-        rates_ask(job);
     return job->is_short_of_memory
                ? muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for the answers")
                : MUSTER_OK;
 }
 
-static void on_closed(struct muster_channel *channel)
+/* Digests of servers that follow different maps miss shards, or have them twice. */
+enum muster_rc inspect_ask(struct inspect_job *job,
+                           const struct muster_params_inspect_options *options,
+                           struct muster_error *ret_error)
 {
-    struct inspect_server *server = muster_channel_data(channel);
+    struct muster_loop *loop = job->connection.env->loop;
+    uint64_t deadline_ns = muster_loop_after_ns(loop, job->settings->connection.timeout_ns);
+    enum muster_rc rc = servers_ask(job, options, ret_error);
 
-    server->channel = NULL;
+    while (rc == MUSTER_OK && options->wants_digest && job->has_moved) {
+        if (muster_loop_now_ns(loop) >= deadline_ns)
+            return muster_error_set(ret_error, MUSTER_UNAVAILABLE,
+                                    "servers follow different maps of the job, so that no digest "
+                                    "is of all rows; ask again when shards have moved and all "
+                                    "reach the registry, or without --digest");
+        answers_drop(job);
+        rc = servers_ask(job, options, ret_error);
+    }
+    if (rc == MUSTER_OK && job->settings->interval_ns > 0)
+        rates_ask(job);
+    return rc;
 }
 
 void inspect_free(struct inspect_job *job)
 {
-    for (uint32_t i = 0; i < job->server_count; i++) {
-        struct inspect_server *server = &job->servers[i];
-
-        if (server->channel == NULL || server->channel == job->connection.channel)
-            continue;
-        muster_channel_close(server->channel, on_closed);
-        while (server->channel != NULL)
-            muster_loop_turn(job->connection.env->loop, UINT64_MAX);
-    }
-    for (size_t i = 0; i < job->row_count; i++)
-        free(job->rows[i].values);
-    free(job->rows);
-    free(job->tables);
+    answers_drop(job);
     params_connection_close(&job->connection);
 }
