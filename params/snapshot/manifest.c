@@ -76,11 +76,11 @@ enum muster_rc muster_params_snapshot_manifest_init(
 
     if (!counts_are_valid(shard_count, table_count))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "a snapshot cannot have %u shards and %u tables", shard_count,
+                                "a cut cannot have %u shards and %u tables", shard_count,
                                 table_count);
     rc = manifest_new(mem, table_count, shard_count, &made);
     if (rc != MUSTER_OK)
-        return muster_error_set(ret_error, rc, "no memory for a snapshot");
+        return muster_error_set(ret_error, rc, "no memory for a manifest");
     for (uint32_t i = 0; i < table_count; i++)
         muster_params_schema_pack(&schemas[i],
                                   made.packed_schemas + (size_t)i * MUSTER_PARAMS_SCHEMA_BYTES);
@@ -131,23 +131,21 @@ static enum muster_rc head_read(const void *bytes, size_t size, struct packed_he
                                 struct muster_error *ret_error)
 {
     if (size < sizeof(*ret_head))
-        return muster_error_set(ret_error, MUSTER_DATA_LOSS,
-                                "the manifest of a snapshot is cut short");
+        return muster_error_set(ret_error, MUSTER_DATA_LOSS, "the manifest of a cut is cut short");
     memcpy(ret_head, bytes, sizeof(*ret_head));
     if (ret_head->magic != MANIFEST_MAGIC)
-        return muster_error_set(ret_error, MUSTER_DATA_LOSS,
-                                "this is not the manifest of a snapshot");
+        return muster_error_set(ret_error, MUSTER_DATA_LOSS, "this is not the manifest of a cut");
     if (ret_head->version != MUSTER_PARAMS_SNAPSHOT_VERSION)
         return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
-                                "a snapshot has version %u, this program reads %u",
-                                ret_head->version, MUSTER_PARAMS_SNAPSHOT_VERSION);
+                                "the cut has version %u, this program reads %u", ret_head->version,
+                                MUSTER_PARAMS_SNAPSHOT_VERSION);
     if (!counts_are_valid(ret_head->shard_count, ret_head->table_count) ||
         size != packed_bytes(ret_head->shard_count, ret_head->table_count))
         return muster_error_set(ret_error, MUSTER_DATA_LOSS,
-                                "the manifest of a snapshot has another size than it says");
+                                "the manifest of a cut has another size than it says");
     if (ret_head->job[sizeof(ret_head->job) - 1] != '\0')
         return muster_error_set(ret_error, MUSTER_DATA_LOSS,
-                                "the manifest of a snapshot has a job whose name does not end");
+                                "the manifest of a cut has a job whose name does not end");
     return MUSTER_OK;
 }
 
@@ -165,11 +163,10 @@ enum muster_rc muster_params_snapshot_manifest_unpack(
         return rc;
     muster_hash128(bytes, size - sizeof(hash), hash);
     if (memcmp(hash, at + size - sizeof(hash), sizeof(hash)) != 0)
-        return muster_error_set(ret_error, MUSTER_DATA_LOSS,
-                                "the manifest of a snapshot is damaged");
+        return muster_error_set(ret_error, MUSTER_DATA_LOSS, "the manifest of a cut is damaged");
     rc = manifest_new(mem, head.table_count, head.shard_count, &made);
     if (rc != MUSTER_OK)
-        return muster_error_set(ret_error, rc, "no memory for a snapshot");
+        return muster_error_set(ret_error, rc, "no memory for a manifest");
     made.cut = head.cut;
     made.clock = head.clock;
     memcpy(made.job, head.job, sizeof(made.job));
@@ -180,7 +177,7 @@ enum muster_rc muster_params_snapshot_manifest_unpack(
     if (schemas_read(&made, NULL) != MUSTER_OK) {
         muster_params_snapshot_manifest_fini(&made);
         return muster_error_set(ret_error, MUSTER_DATA_LOSS,
-                                "the manifest of a snapshot has a schema that is not valid");
+                                "the manifest of a cut has a schema that is not valid");
     }
     *ret_manifest = made;
     return MUSTER_OK;

@@ -425,5 +425,9 @@ enum muster_rc muster_params_snapshot_shard_visit(
                                 "has rows or sources that do not belong to its tables");
     reading.visitor = visitor;
     rc = visitor != NULL ? body_read(&head, reading) : MUSTER_OK;
+    if (rc == MUSTER_RESOURCE_EXHAUSTED)
+        return muster_error_set(ret_error, rc,
+                                "does not fit into the memory of this server: start it with a "
+                                "higher --memory-max");
     return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "cannot be restored");
 }

@@ -361,10 +361,12 @@ enum muster_rc muster_params_table_open(struct muster_params_region *region,
         if (intent.table == MUSTER_PARAMS_TABLES_MAX || intent.segment == 0)
             return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                                     "table %s cannot be made: the server has %u tables of %u and "
-                                    "%llu bytes in use of %llu",
+                                    "%llu bytes in use of %llu%s",
                                     schema->name, intent.table, MUSTER_PARAMS_TABLES_MAX,
                                     (unsigned long long)muster_params_region_bytes_used(region),
-                                    (unsigned long long)muster_params_region_bytes_max(region));
+                                    (unsigned long long)muster_params_region_bytes_max(region),
+                                    intent.segment == 0 ? "; start it with a higher --memory-max"
+                                                        : "");
         table = &region->head->tables[intent.table];
         *table = asked; /* beyond table_count: nobody looks there yet */
         muster_params_intent_begin(region, &intent);

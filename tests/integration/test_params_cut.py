@@ -345,6 +345,7 @@ class Cut(ParamsCluster):
             done = self.run_tool(MUSTER, "params", "serve", "--listen", "127.0.0.1:0", "--memory-max", "64M", "--restore", self.folder)
             self.assertEqual((done.returncode != 0, done.stdout), (True, ""), (path, content is None))
             self.assertIn(words, done.stderr)
+            self.assertIn("restore another cut: older ones of a folder are its manifest-NUMBER", done.stderr)
             for original, text in ((shard, whole), (manifest, listing)):
                 with open(original, "wb") as file:
                     file.write(text)

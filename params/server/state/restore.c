@@ -124,6 +124,20 @@ static void restore_end(struct muster_params_restore *restore)
         restored(server);
 }
 
+/* Files that are not whole have older ones beside them. */
+static enum muster_rc cut_refuse(enum muster_rc rc, struct muster_error *ret_error)
+{
+    struct muster_error error;
+
+    if (rc != MUSTER_DATA_LOSS && rc != MUSTER_NOT_FOUND)
+        return rc;
+    error = *ret_error;
+    return muster_error_set(ret_error, rc,
+                            "%.160s; restore another cut: older ones of a folder are its "
+                            "manifest-NUMBER",
+                            error.text);
+}
+
 static void on_step(struct muster_task *task)
 {
     struct muster_params_restore *restore = task->data;
@@ -132,7 +146,7 @@ static void on_step(struct muster_task *task)
     struct muster_params_map *map;
     struct muster_error error;
 
-    if (next_restore(restore, &error) != MUSTER_OK) {
+    if (cut_refuse(next_restore(restore, &error), &error) != MUSTER_OK) {
         muster_params_restore_refuse(server, &error);
         return; /* it has no map, so it serves nobody */
     }
@@ -292,5 +306,5 @@ enum muster_rc muster_params_restore_open(struct muster_params_server *server,
     rc = memory_check(server, ret_error);
     if (rc != MUSTER_OK || restoring == MUSTER_PARAMS_RESTORING_DONE)
         return rc;
-    return restore_begin(server, options, ret_error);
+    return cut_refuse(restore_begin(server, options, ret_error), ret_error);
 }

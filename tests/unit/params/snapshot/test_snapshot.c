@@ -199,6 +199,32 @@ static void a_snapshot_is_restored_on_any_number_of_servers_and_shards(void **st
     stand_close(&stand);
 }
 
+static void a_snapshot_that_does_not_fit_says_what_to_do(void **state)
+{
+    const struct part part = {0, 1};
+    struct muster_error error;
+    struct stand stand;
+    bool fits = false;
+
+    (void)state;
+    stand_open(&stand);
+    assert_int_equal(cut_save(&stand, 12, &error), MUSTER_OK);
+    for (uint64_t segments = 0; !fits; segments++) {
+        struct region_stand to;
+        uint64_t cut;
+
+        region_stand_open(&to, REGION_BYTES, SHARDS);
+        to.region.segments_max = to.region.segments_used + segments;
+        fits = folder_restore(stand.folder, &to, &part, &cut, &error) == MUSTER_OK;
+        if (!fits && (error.rc != MUSTER_RESOURCE_EXHAUSTED ||
+                      strstr(error.text, "start it with a higher --memory-max") == NULL))
+            fail_msg("%d segments more: %s", (int)segments, error.text);
+        assert_true(fits || segments < 8);
+        region_stand_close(&to);
+    }
+    stand_close(&stand);
+}
+
 /* Between cuts shards may differ. */
 static void a_shard_keeps_its_own_positions_where_their_number_is_the_same(void **state)
 {
@@ -579,6 +605,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_snapshot_is_restored_on_any_number_of_servers_and_shards),
+        cmocka_unit_test(a_snapshot_that_does_not_fit_says_what_to_do),
         cmocka_unit_test(a_shard_keeps_its_own_positions_where_their_number_is_the_same),
         cmocka_unit_test(sources_are_kept_where_the_caller_says_so),
         cmocka_unit_test(damage_is_named_and_nothing_is_restored),

@@ -384,7 +384,8 @@ static void a_table_for_which_there_is_no_memory_is_refused(void **state)
 
     assert_int_equal(table_make(&stand, 7, &table, &error), MUSTER_RESOURCE_EXHAUSTED);
     assert_string_equal(error.text, "table t7 cannot be made: the server has 7 tables of 1024 and "
-                                    "16777216 bytes in use of 16777216");
+                                    "16777216 bytes in use of 16777216; start it with a "
+                                    "higher --memory-max");
     assert_int_equal(table_make(&stand, 6, &table, &error), MUSTER_OK);
     region_stand_close(&stand);
 }
