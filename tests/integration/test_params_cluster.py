@@ -214,7 +214,7 @@ class Cluster(ParamsCluster):
                 self.assertIn(f"{address} has not answered within 0.5 s (--timeout): it must be a 'muster params serve' that runs", done.stderr)
 
     def test_a_drain_names_one_server(self):
-        for words in ((), ("127.0.0.1:1", "127.0.0.1:2"), ("127.0.0.1:1", "--tls-key", "key.pem")):
+        for words in ((), ("127.0.0.1:1", "127.0.0.1:2"), ("127.0.0.1:1", "--tls-key", "key.pem"), ("here",), ("127.0.0.1:1,127.0.0.1:2",)):
             done = self.drain(*words) if words else subprocess.run([MUSTER, "params", "drain"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
             self.assertEqual(done.returncode, 2, done.stderr)
 
@@ -253,7 +253,10 @@ class Cluster(ParamsCluster):
 
     def test_wrong_options_are_refused_with_what_to_do(self):
         for words, text in ((("--replicas", "2"), "need --registry HOST:PORT"), (("--expect", "2"), "need --registry HOST:PORT"),
-                            (("--servers", "2"), "need --registry HOST:PORT"),
+                            (("--servers", "2"), "need --registry HOST:PORT"), (("--drain-timeout", "5"), "need --registry HOST:PORT"),
+                            (("--replica-lag-max", "5"), "need --registry HOST:PORT"), (("--job", "a/b"), "--job: a job's name must not have a '/'"),
+                            (("--job", "j" * 64), "--job: a job's name must have 1 to 63 bytes"), (("--shards", "3"), "--shards must be a power of two"),
+                            (("--registry", self.registry, "--job", "j", "--reach", "0.0.0.0:5"), "--reach must be an address by which others"),
                             (("--registry", self.registry, "--job", "j", "--servers", "2", "--listen", "127.0.0.1:65535"), "--listen must be an address"),
                             (("--registry", self.registry, "--job", "j", "--servers", "2", "--reach", "here"), '--reach: "here": the port is missing'),
                             (("--registry", self.registry), "--registry needs --job NAME"),

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include <muster/address.h>
 #include <muster/json.h>
 #include <muster/params_drain.h>
 
@@ -97,6 +98,7 @@ int params_drain(int argc, char **argv)
     struct settings settings = {.connection = {.server = NULL}};
     struct asker asker = {.is_done = false};
     struct muster_error error = {.rc = MUSTER_OK};
+    struct muster_endpoint server;
     int rest = argc, code = EXIT_OK;
     uint64_t ns = 0;
     enum muster_rc rc;
@@ -107,6 +109,8 @@ int params_drain(int argc, char **argv)
         return command_refuse(command, "the address of one server must be given, got %d words",
                               argc - rest);
     settings.connection.server = argv[rest];
+    if (muster_endpoint_parse(argv[rest], 0, &server, &error) != MUSTER_OK)
+        return command_refuse(command, "the server must be HOST:PORT: %s", error.text);
     if (!params_connection_check(command, &settings.connection, &code))
         return code;
     rc = params_connection_open(&asker.connection, &settings.connection, &error);

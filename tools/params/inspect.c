@@ -17,9 +17,10 @@ static const struct muster_option rows[] = {
      .variable = "MUSTER_PARAMS_SERVER",
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct inspect_settings, connection.server),
-     .value = "HOST:PORT",
+     .value = "HOST:PORT,…",
      .check = command_check_servers,
-     .help = "Address of a server; all others of its job are asked, too. Required."},
+     .help = "Address of a server, of several of a job any; all others of its job are asked, too. "
+             "Required."},
     {.name = "digest",
      .kind = MUSTER_OPTION_FLAG,
      .offset = offsetof(struct inspect_settings, wants_digest),

@@ -18,6 +18,10 @@
 /* Without --cut-dir they must stay as they are. */
 #define CUT_EVERY_S_TEXT "300"
 #define CUT_EVERY_NS     (300 * MUSTER_NS_PER_S)
+#define REPLICA_LAG_S_TEXT "2"
+#define REPLICA_LAG_NS     (2 * MUSTER_NS_PER_S)
+#define DRAIN_S_TEXT       "60"
+#define DRAIN_NS           (60 * MUSTER_NS_PER_S)
 #define CUT_KEEP_TEXT    "3"
 #define CUT_KEEP         3u
 
@@ -94,7 +98,7 @@ static const struct muster_option rows[] = {
     {.name = "replica-lag-max",
      .kind = MUSTER_OPTION_DURATION,
      .offset = offsetof(struct params_seat_settings, replica_lag_ns),
-     .fallback = "2",
+     .fallback = REPLICA_LAG_S_TEXT,
      .unit = "s",
      .help =
          "With --replicas: a server that copies nothing of what it must copy for this time is not "
@@ -103,7 +107,7 @@ static const struct muster_option rows[] = {
     {.name = "drain-timeout",
      .kind = MUSTER_OPTION_DURATION,
      .offset = offsetof(struct params_seat_settings, drain_ns),
-     .fallback = "60",
+     .fallback = DRAIN_S_TEXT,
      .unit = "s",
      .min = MUSTER_NS_PER_MS,
      .help = "With --registry, at SIGTERM: how long the server may take to give its shards to the "
@@ -202,22 +206,19 @@ static bool cluster_check(const struct params_seat_settings *settings, int *ret_
 
     if (settings->registry == NULL) {
         if (settings->replicas == 1 && settings->expected == 1 && settings->server_count == 1 &&
-            settings->reach == NULL)
+            settings->reach == NULL && settings->replica_lag_ns == REPLICA_LAG_NS &&
+            settings->drain_ns == DRAIN_NS)
             return true;
         *ret_exit = command_refuse(params_serve_options.command,
-                                   "--servers, --replicas, --expect and --reach need --registry "
-                                   "HOST:PORT: servers find each other there (start one with "
-                                   "'muster registry')");
+                                   "--servers, --replicas, --expect, --reach, --replica-lag-max "
+                                   "and --drain-timeout need --registry HOST:PORT: servers find "
+                                   "each other there (start one with 'muster registry')");
         return false;
     }
     if (settings->job == NULL || settings->job[0] == '\0') {
         *ret_exit = command_refuse(params_serve_options.command,
                                    "--registry needs --job NAME: servers of one job share its "
                                    "tables");
-        return false;
-    }
-    if (muster_job_name_check(settings->job, &error) != MUSTER_OK) {
-        *ret_exit = command_refuse(params_serve_options.command, "--job: %s", error.text);
         return false;
     }
     if (settings->reach == NULL &&
@@ -227,6 +228,35 @@ static bool cluster_check(const struct params_seat_settings *settings, int *ret_
                                    "--listen %s is every interface: --reach must say by which "
                                    "HOST:PORT others reach this server",
                                    settings->listen);
+        return false;
+    }
+    return true;
+}
+
+/* These hold with and without a registry. */
+static bool server_check(const struct params_seat_settings *settings, int *ret_exit)
+{
+    struct muster_error error;
+    struct muster_endpoint reach;
+
+    if (settings->job != NULL && settings->job[0] != '\0' &&
+        muster_job_name_check(settings->job, &error) != MUSTER_OK) {
+        *ret_exit = command_refuse(params_serve_options.command, "--job: %s", error.text);
+        return false;
+    }
+    if ((settings->shard_count & (settings->shard_count - 1)) != 0) {
+        *ret_exit =
+            command_refuse(params_serve_options.command,
+                           "--shards must be a power of two, got %" PRIu64, settings->shard_count);
+        return false;
+    }
+    if (settings->reach != NULL &&
+        muster_endpoint_parse(settings->reach, 0, &reach, &error) == MUSTER_OK &&
+        muster_address_is_wildcard(&reach.address)) {
+        *ret_exit = command_refuse(params_serve_options.command,
+                                   "--reach must be an address by which others reach this server, "
+                                   "got %s, which is every interface of its own",
+                                   settings->reach);
         return false;
     }
     return true;
@@ -320,8 +350,8 @@ int params_serve(int argc, char **argv)
 
     if (!command_parse_all(&params_serve_options, argc, argv, &settings, &code) ||
         !service_tls_check(params_serve_options.command, &settings.tls, &code) ||
-        !cluster_check(&settings, &code) || !servers_check(&settings, &code) ||
-        !cut_check(&settings, &code))
+        !server_check(&settings, &code) || !cluster_check(&settings, &code) ||
+        !servers_check(&settings, &code) || !cut_check(&settings, &code))
         return code;
     if (settings.expected < settings.server_count)
         settings.expected = settings.server_count;
