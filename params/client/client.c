@@ -209,6 +209,30 @@ static const struct muster_params_way *way_culprit(const struct muster_params *p
     return found;
 }
 
+/* A server that answers and has told no map yet; NULL: there is none. */
+static const struct muster_params_way *way_without_map(const struct muster_params *params)
+{
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node)
+        if (params->map == NULL && way->state == MUSTER_PARAMS_WAY_MEETING)
+            return way;
+    return NULL;
+}
+
+static void no_answer_describe(struct muster_params *params)
+{
+    const struct muster_params_way *way = way_without_map(params);
+
+    if (way != NULL)
+        muster_error_set(&params->error, MUSTER_DEADLINE_EXCEEDED,
+                         "the server at %s is there, but its job has not begun: it waits for its "
+                         "registry, for other servers (--expect) or for its cut, as 'muster params "
+                         "inspect' tells",
+                         way->server);
+    else
+        muster_error_set(&params->error, MUSTER_DEADLINE_EXCEEDED,
+                         "no answer from the server at %s in time", params->options.server);
+}
+
 static void on_opening_deadline(struct muster_timer *timer)
 {
     struct muster_params *params = timer->data;
@@ -219,8 +243,7 @@ static void on_opening_deadline(struct muster_timer *timer)
             missing, missing->error.rc != MUSTER_OK ? missing->error.rc : MUSTER_DEADLINE_EXCEEDED,
             &params->error);
     else if (params->error.rc == MUSTER_OK)
-        muster_error_set(&params->error, MUSTER_DEADLINE_EXCEEDED,
-                         "no answer from the server at %s in time", params->options.server);
+        no_answer_describe(params);
     opened_tell(params, params->error.rc);
 }
 

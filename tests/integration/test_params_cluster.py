@@ -104,6 +104,13 @@ class Cluster(ParamsCluster):
         self.assertEqual(keepers[0].returncode, 1)
         self.assertIn("params_not_drained", err)
 
+    def test_a_job_that_waits_for_servers_says_for_how_many(self):
+        log = self.logged_server("--expect", "2")[2]
+        self.wait_until(lambda: self.lines_of(log, "params_job_waits"), "the job waits silently")
+        self.assertIn(" servers=1 expect=2\n", self.lines_of(log, "params_job_waits")[-1])
+        self.server("--expect", "2")
+        self.wait_until(lambda: self.maps_of(log), "the job has not begun")
+
     def test_servers_that_all_end_wait_for_nobody(self):
         keepers, _ = self.servers(2)
         for keeper in keepers:

@@ -156,10 +156,22 @@ static void map_swap(struct muster_params_registration *registration,
     muster_mem_free(server->env->mem, change);
 }
 
+/* Clients wait meanwhile. */
+static void waits_tell(struct muster_params_registration *registration, uint32_t alive_count)
+{
+    if (registration->told_count == alive_count)
+        return;
+    registration->told_count = alive_count;
+    MUSTER_LOG(registration->server->env, INFO, "params_job_waits", "servers", alive_count,
+               "expect", registration->expected);
+}
+
 static bool is_due(struct muster_params_registration *registration, uint32_t alive_count)
 {
     if (!registration->is_known || registration->is_swapping || registration->is_closing)
         return false;
+    if (registration->map_revision == 0 && alive_count < registration->expected)
+        waits_tell(registration, alive_count);
     if (registration->map_revision == 0) /* also of a map that could not be read */
         return registration->server->map == NULL && alive_count >= registration->expected &&
                !muster_params_begin_differs(registration);

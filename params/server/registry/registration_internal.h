@@ -49,7 +49,7 @@ struct muster_params_registration {
     struct muster_registry *registry;
     char prefix[MUSTER_JOB_NAME_BYTES + 24];   /* "/muster/<job>/params/" */
     struct muster_params_server_record record; /* its own */
-    uint32_t expected;                         /* servers, before the first map */
+    uint32_t expected, told_count;             /* servers, before the first map; those told of */
     bool is_new_by_force;
     muster_params_failed_fn *failed; /* NULL: nobody hears of it */
     char endpoints[128];             /* of the registry, for people */

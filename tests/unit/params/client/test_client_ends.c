@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "params/client/client_internal.h"
+#include "params/server/core/server_internal.h"
 
 #define SHARDS PARAMS_CLIENT_SCENE_SHARDS
 
@@ -118,6 +119,50 @@ static void an_opening_without_a_server_ends_at_its_deadline(void **state)
     test_env_turn(&test.env, 4); /* a closed link's memory goes in a later turn */
     muster_net_system_close(test.env.net);
     test_env_close(&test);
+}
+
+static bool has_met(void *data)
+{
+    const struct muster_params *params = data;
+
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node)
+        if (way->state == MUSTER_PARAMS_WAY_MEETING)
+            return true;
+    return false;
+}
+
+/* Until its job begins a server has no map to tell. */
+static void an_opening_at_a_server_whose_job_has_not_begun_says_so(void **state)
+{
+    struct params_outcome opened = {.is_done = false};
+    struct muster_params_options options = {.job = "test", .data = &opened};
+    struct muster_params *params;
+    struct muster_params_map *map;
+    struct params_stand stand;
+    struct muster_error error;
+
+    (void)state;
+    params_stand_open(&stand, SHARDS);
+    map = stand.server->map;
+    stand.server->map = NULL;
+    options.server = stand.address;
+    options.connect_deadline_ns = params_stand_deadline(&stand);
+    assert_int_equal(
+        muster_params_open(&stand.test.env, &options, params_on_client, &params, &error),
+        MUSTER_OK);
+    test_env_run_until(&stand.test.env, has_met, params);
+    muster_timer_stop(&params->opening_deadline);
+    muster_timer_start(&params->opening_deadline, stand.test.env.loop, 0);
+    (void)params_outcome_await(&stand.test.env, &opened);
+    stand.server->map = map;
+
+    assert_int_equal(opened.rc, MUSTER_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(muster_params_error(params)->text, "its job has not begun: it waits "));
+    opened.is_done = false;
+    muster_params_close(params, params_stand_deadline(&stand), params_on_client);
+    (void)params_outcome_await(&stand.test.env, &opened);
+    test_env_turn(&stand.test.env, 4); /* a closed link's memory goes in a later turn */
+    params_stand_close(&stand);
 }
 
 /* --- Cancellation --- */
@@ -376,6 +421,7 @@ int main(void)
         cmocka_unit_test(a_deadline_with_a_connection_says_that_no_answer_came),
         cmocka_unit_test(operations_end_in_the_order_of_their_deadlines),
         cmocka_unit_test(an_opening_without_a_server_ends_at_its_deadline),
+        cmocka_unit_test(an_opening_at_a_server_whose_job_has_not_begun_says_so),
         cmocka_unit_test(a_queued_operation_is_cancelled_before_it_leaves),
         cmocka_unit_test(a_sent_operation_is_cancelled_and_its_answer_is_of_no_use),
         cmocka_unit_test(an_operation_is_cancelled_while_its_answer_arrives),
