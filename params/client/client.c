@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "params/wire/frame.h"
 #include "params/wire/hash.h"
 
 #define POOL_KEPT_BYTES         ((size_t)64 << 20)
@@ -262,6 +263,15 @@ static void source_init(struct muster_params *params, const char *name)
     params->source.source = muster_params_source_id(name);
 }
 
+/* The server drops the link of a source that has another name. */
+static bool source_is_valid(const char *name)
+{
+    char padded[MUSTER_PARAMS_NAME_BYTES] = "";
+
+    snprintf(padded, sizeof(padded), "%s", name);
+    return muster_params_name_is_valid(padded);
+}
+
 static enum muster_rc options_check(const struct muster_params_options *options,
                                     struct muster_error *ret_error)
 {
@@ -273,6 +283,9 @@ static enum muster_rc options_check(const struct muster_params_options *options,
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "options->source must have 1 to %u bytes, got %zu",
                                 MUSTER_PARAMS_NAME_BYTES - 1, strlen(options->source));
+    if (options->source != NULL && !source_is_valid(options->source))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "options->source must be UTF-8 without control characters");
     return options->job != NULL && options->job[0] != '\0'
                ? muster_job_name_check(options->job, ret_error)
                : MUSTER_OK;

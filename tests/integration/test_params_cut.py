@@ -285,7 +285,7 @@ class Cut(ParamsCluster):
         still.send_signal(signal.SIGSTOP)
         done = self.cut(address, "--timeout", "20")
         self.assertEqual((done.returncode, done.stdout), (4, ""))
-        self.assertRegex(done.stderr, r"the source [0-9a-f]{32} has not marked within a second: is its loop turning\? \(1 of")
+        self.assertRegex(done.stderr, r"the source pulse:0 \([0-9a-f]{32}\) has not marked within a second: is its loop turning\? \(1 of")
         before = self.counts(address, "")[1]
         self.wait_until(lambda: self.counts(address, "")[1] > before, "the other one stands still, too")
         self.assertEqual(os.listdir(self.folder), [])

@@ -2,6 +2,7 @@
 #include "params/server/services/state_proto.h"
 
 #include "params/server/followers/follower.h"
+#include "params/server/core/source_text.h"
 #include "params/server/state/clock.h"
 #include "params/store/source.h"
 
@@ -46,16 +47,6 @@ void muster_params_servers_describe(const struct muster_params_server *server,
     }
 }
 
-/* Names are for people, and are not stored: links tell them. */
-static char *source_name(const struct muster_params_server *server, uint64_t slot)
-{
-    MUSTER_LIST_EACH (&server->clients, client, struct muster_params_client, node) {
-        if (client->is_open && client->slot == slot)
-            return client->name;
-    }
-    return (char *)(uintptr_t)"";
-}
-
 void muster_params_clocks_describe(const struct muster_params_server *server,
                                    Muster__Params__V1__Clocks *ret_clocks)
 {
@@ -79,7 +70,8 @@ void muster_params_clocks_describe(const struct muster_params_server *server,
         return;
     ret_clocks->slowest.data = muster_params_source_at(server->region, clocks->slowest)->id.bytes;
     ret_clocks->slowest.len = sizeof(struct muster_incarnation);
-    ret_clocks->slowest_name = source_name(server, clocks->slowest);
+    ret_clocks->slowest_name =
+        (char *)(uintptr_t)muster_params_source_name(server, clocks->slowest);
 }
 
 uint64_t muster_params_followers_lag(const struct muster_params_server *server)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "params/server/core/answer.h"
+#include "params/server/core/source_text.h"
 #include "params/server/core/credit.h"
 #include "params/server/state/round.h"
 #include "params/server/state/rows.h"
@@ -92,7 +93,7 @@ void muster_params_server_clock_text(const struct muster_params_server *server, 
                                      char ret_text[MUSTER_PARAMS_WAIT_TEXT_BYTES])
 {
     const struct muster_params_clocks *clocks = &server->clocks;
-    char name[MUSTER_INCARNATION_TEXT_BYTES];
+    char source[MUSTER_PARAMS_SOURCE_TEXT_BYTES];
     uint64_t now_ns = muster_loop_now_ns(server->env->loop), since_ns = now_ns;
 
     if (!muster_params_server_has_ticks(server)) {
@@ -110,7 +111,7 @@ void muster_params_server_clock_text(const struct muster_params_server *server, 
         since_ns = clocks->presences[clocks->slowest].tick_ns;
     snprintf(ret_text, MUSTER_PARAMS_WAIT_TEXT_BYTES,
              "source %s is at clock %" PRIu64 " since %.1f s; the call waits for clock %" PRIu64,
-             muster_incarnation_format(&source_of(server, clocks->slowest)->id, name), clocks->low,
+             muster_params_source_text(server, clocks->slowest, source), clocks->low,
              (double)(now_ns - since_ns) / (double)MUSTER_NS_PER_S, clock);
 }
 

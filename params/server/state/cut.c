@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "params/server/core/answer.h"
+#include "params/server/core/source_text.h"
 #include "params/server/state/absent.h"
 #include "params/server/state/clock.h"
 #include "params/server/state/cut_internal.h"
@@ -161,7 +162,7 @@ static void on_deadline(struct muster_timer *timer)
 {
     struct muster_params_server_cut *cut = timer->data;
     struct muster_params_server *server = muster_params_cut_server(cut);
-    char id[MUSTER_INCARNATION_TEXT_BYTES];
+    char source[MUSTER_PARAMS_SOURCE_TEXT_BYTES];
     struct muster_error error;
 
     muster_error_set(
@@ -174,9 +175,7 @@ static void on_deadline(struct muster_timer *timer)
             &error, MUSTER_DEADLINE_EXCEEDED,
             "the source %s has not marked within a second: is its loop turning? (%u of "
             "them have not)",
-            muster_incarnation_format(&muster_params_source_at(server->region, client->slot)->id,
-                                      id),
-            cut->awaited);
+            muster_params_source_text(server, client->slot, source), cut->awaited);
         break;
     }
     muster_params_cut_end(cut, &error);

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "params/server/core/answer.h"
+#include "params/server/core/source_text.h"
 #include "params/server/state/clock.h"
 #include "params/store/source.h"
 
@@ -102,7 +103,7 @@ static enum muster_rc hold_check(const struct muster_params_server *server,
                                  const struct muster_params_hold *hold,
                                  struct muster_error *ret_error)
 {
-    char id[MUSTER_INCARNATION_TEXT_BYTES];
+    char source[MUSTER_PARAMS_SOURCE_TEXT_BYTES];
     uint64_t beyond = source_beyond(server, hold->clock);
 
     if (server->hold.clock != 0 && server->hold.asker != client)
@@ -116,7 +117,7 @@ static enum muster_rc hold_check(const struct muster_params_server *server,
     return muster_error_set(
         ret_error, MUSTER_OUT_OF_RANGE,
         "source %s is at clock %" PRIu64 " already: name a later clock than %" PRIu64,
-        muster_incarnation_format(&muster_params_source_at(server->region, beyond)->id, id),
+        muster_params_source_text(server, beyond, source),
         muster_params_source_at(server->region, beyond)->clock - 1, hold->clock);
 }
 

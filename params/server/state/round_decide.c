@@ -8,6 +8,7 @@
 
 #include "params/server/core/answer.h"
 #include "params/server/core/push.h"
+#include "params/server/core/source_text.h"
 #include "params/server/followers/held.h"
 #include "params/server/state/clock.h"
 #include "params/server/state/round.h"
@@ -290,7 +291,7 @@ void muster_params_round_text(const struct muster_params_rounds *rounds,
 {
     const struct tally tally = sources_tally(rounds);
     uint64_t count = tally.counted + tally.waited_for;
-    char id[MUSTER_INCARNATION_TEXT_BYTES];
+    char source[MUSTER_PARAMS_SOURCE_TEXT_BYTES];
 
     if (rounds->is_short)
         snprintf(ret_text, MUSTER_PARAMS_WAIT_TEXT_BYTES,
@@ -303,9 +304,7 @@ void muster_params_round_text(const struct muster_params_rounds *rounds,
     else
         snprintf(ret_text, MUSTER_PARAMS_WAIT_TEXT_BYTES,
                  "%u of %" PRIu64 " sources have completed it; source %s has not", tally.counted,
-                 count,
-                 muster_incarnation_format(
-                     &muster_params_source_at(rounds->server->region, tally.slowest)->id, id));
+                 count, muster_params_source_text(rounds->server, tally.slowest, source));
 }
 
 /* Clients get a text for the errors of operations that wait for the round in vain. */

@@ -439,6 +439,8 @@ static void wrong_options_are_refused(void **state)
         {"no port", {.server = "127.0.0.1"}, "127.0.0.1"},
         {"empty source", {.server = "127.0.0.1:1", .source = ""}, "1 to 63 bytes, got 0"},
         {"long source", {.server = "127.0.0.1:1", .source = name64}, "1 to 63 bytes, got 64"},
+        {"source of lines", {.server = "127.0.0.1:1", .source = "a\nb"}, "control characters"},
+        {"source of no text", {.server = "127.0.0.1:1", .source = "\xff"}, "must be UTF-8"},
     };
     struct test_env test;
     char job[MUSTER_JOB_NAME_BYTES + 1];

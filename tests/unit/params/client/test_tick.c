@@ -179,7 +179,9 @@ static void a_deadline_names_the_slowest(void **state)
     struct scene *scene = *state;
     struct params_call pull;
 
-    worker_open(scene, 1, SOURCES);
+    scene->workers[1].params = params_stand_source(&scene->stand, "slow-1", SOURCES);
+    scene->workers[1].table =
+        params_stand_table(&scene->stand, scene->workers[1].params, &params_counters);
     clock_tick(scene, 0, 4);
     clock_tick(scene, 1, 2);
 
@@ -187,7 +189,8 @@ static void a_deadline_names_the_slowest(void **state)
                muster_loop_now_ns(scene->stand.test.env.loop) + 50 * MUSTER_NS_PER_MS);
 
     assert_int_equal(params_call_await(&scene->stand.test.env, &pull), MUSTER_DEADLINE_EXCEEDED);
-    assert_non_null(strstr(pull.op.error.text, " is at clock 2 since "));
+    assert_non_null(strstr(pull.op.error.text, "source slow-1 ("));
+    assert_non_null(strstr(pull.op.error.text, ") is at clock 2 since "));
     assert_non_null(strstr(pull.op.error.text, "the call waits for clock 4"));
 }
 
