@@ -56,18 +56,23 @@ void muster_strategy_await_stream(struct muster_strategy *strategy, const char *
     await_stream(strategy, name, memory, muster_strategy_stream_of(strategy, memory));
 }
 
+struct streams_wait {
+    struct muster_strategy *strategy;
+    const char *name;
+};
+
+static void on_stream(void *data, struct muster_device_memory *memory, void *stream)
+{
+    const struct streams_wait *wait = data;
+
+    await_stream(wait->strategy, wait->name, memory, stream);
+}
+
 void muster_strategy_await_streams(struct muster_strategy *strategy, const char *name)
 {
-    for (size_t i = 0; i < strategy->memory_count; i++) {
-        struct muster_device_memory *memory = strategy->memories[i].memory;
-        void *first = muster_strategy_stream_of(strategy, memory);
+    struct streams_wait wait = {.strategy = strategy, .name = name};
 
-        await_stream(strategy, name, memory, first);
-        for (uint32_t k = 0; k < strategy->devices.count; k++)
-            if (strategy->devices.list[k].gpu == muster_device_memory_ordinal(memory) &&
-                strategy->devices.list[k].stream != first)
-                await_stream(strategy, name, memory, strategy->devices.list[k].stream);
-    }
+    muster_strategy_each_stream(strategy, on_stream, &wait);
 }
 
 /* --- Transfers --- */

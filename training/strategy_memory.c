@@ -131,22 +131,34 @@ void *muster_strategy_stream_of(const struct muster_strategy *strategy,
                                                                                   : NULL;
 }
 
-static void memory_streams_wait(const struct muster_strategy *strategy, const char *name,
-                                struct muster_device_memory *memory)
+static void memory_each_stream(const struct muster_strategy *strategy,
+                               struct muster_device_memory *memory, muster_strategy_stream_fn *wait,
+                               void *data)
 {
     int gpu = muster_device_memory_ordinal(memory);
     void *first = muster_strategy_stream_of(strategy, memory);
 
-    (void)!muster_device_memory_wait(memory, first, name);
+    wait(data, memory, first);
     for (uint32_t i = 0; i < strategy->devices.count; i++)
         if (strategy->devices.list[i].gpu == gpu && strategy->devices.list[i].stream != first)
-            (void)!muster_device_memory_wait(memory, strategy->devices.list[i].stream, name);
+            wait(data, memory, strategy->devices.list[i].stream);
+}
+
+void muster_strategy_each_stream(const struct muster_strategy *strategy,
+                                 muster_strategy_stream_fn *wait, void *data)
+{
+    for (size_t i = 0; i < strategy->memory_count; i++)
+        memory_each_stream(strategy, strategy->memories[i].memory, wait, data);
+}
+
+static void stream_wait(void *data, struct muster_device_memory *memory, void *stream)
+{
+    (void)!muster_device_memory_wait(memory, stream, data);
 }
 
 void muster_strategy_streams_wait(const struct muster_strategy *strategy, const char *name)
 {
-    for (size_t i = 0; i < strategy->memory_count; i++)
-        memory_streams_wait(strategy, name, strategy->memories[i].memory);
+    muster_strategy_each_stream(strategy, stream_wait, (char *)(uintptr_t)name);
 }
 
 /* --- Failures --- */

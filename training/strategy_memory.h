@@ -34,6 +34,11 @@ void muster_strategy_memory_close(struct muster_strategy *strategy);
 /** The program's stream on a device: that of the first replica there. */
 void *muster_strategy_stream_of(const struct muster_strategy *strategy,
                                 const struct muster_device_memory *memory);
+/** Call `wait` with each of the program's streams on all open devices, once. */
+typedef void muster_strategy_stream_fn(void *data, struct muster_device_memory *memory,
+                                       void *stream);
+void muster_strategy_each_stream(const struct muster_strategy *strategy,
+                                 muster_strategy_stream_fn *wait, void *data);
 /** Wait for all of the program's streams on all open devices. What fails is kept by the memory. Any thread, not in the
  * seat. */
 void muster_strategy_streams_wait(const struct muster_strategy *strategy, const char *name);
