@@ -11,6 +11,16 @@
 #define CHANGE_PATIENCE_NS (1 * MUSTER_NS_PER_S)
 #define CHANGE_REPEAT_NS   (10 * MUSTER_NS_PER_S)
 
+/* The machine does not know where the registry is. */
+static bool name_change_wait(const struct muster_node *node, char *text, size_t room)
+{
+    bool is_waiting = muster_membership_waits_for(node->machine, text, room);
+
+    if (is_waiting && !node->registry.is_up)
+        snprintf(text, room, "the registry at %s", node->registry.endpoints);
+    return is_waiting;
+}
+
 /* Warn periodically while a view change is blocked. The patience counts per view: the next change may be
  * blocked by something else. */
 void muster_node_log_wait(struct muster_node *node)
@@ -18,7 +28,7 @@ void muster_node_log_wait(struct muster_node *node)
     uint64_t now_ns = muster_loop_now_ns(node->env->loop);
     char what[240];
 
-    if (!muster_membership_waits_for(node->machine, what, sizeof(what))) {
+    if (!name_change_wait(node, what, sizeof(what))) {
         node->blocked.epoch = 0;
         return;
     }
@@ -67,7 +77,7 @@ static void name_start_wait(const struct muster_node *node, char *text, size_t r
 bool muster_node_waits_for(const struct muster_node *node, char *text, size_t room)
 {
     if (muster_membership_is_member(node->machine))
-        return muster_membership_waits_for(node->machine, text, room);
+        return name_change_wait(node, text, room);
     name_start_wait(node, text, room);
     return true;
 }

@@ -307,7 +307,8 @@ class ByHand(Case):
         for member in members[2:]:
             member.tell("all_reduce 1000 1")
         deadline = time.monotonic() + PATIENCE_S
-        while not any("view_change_blocked" in line and 'waits_for="the registry"' in line for line in members[2].errors):
+        words = f'waits_for="the registry at {self.job.address}"'
+        while not any("view_change_blocked" in line and words in line for line in members[2].errors):
             self.assertLess(time.monotonic(), deadline, list(members[2].errors))
             time.sleep(0.05)
         self.assertFalse(members[2].has_answered())
