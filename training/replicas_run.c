@@ -58,11 +58,30 @@ static enum muster_rc work_replica(struct muster_crew *crew, uint32_t hand, void
     return rc;
 }
 
+static enum muster_rc crew_run(struct run *run, uint32_t *ret_hand)
+{
+    struct muster_strategy *strategy = run->strategy;
+    enum muster_rc rc = MUSTER_OK;
+
+    if (strategy->crew == NULL)
+        rc = muster_crew_open(strategy->env->mem, strategy->replica_count, &strategy->crew);
+    return rc == MUSTER_OK ? muster_crew_run(strategy->crew, work_replica, run, ret_hand) : rc;
+}
+
 static void explain_run(const struct run *run, uint32_t hand, enum muster_rc rc)
 {
     struct muster_strategy *strategy = run->strategy;
     const struct muster_error *why = &run->replicas[hand].error;
 
+    if (run->replicas[0].strategy == NULL) { /* nothing has run */
+        (void)muster_error_set(
+            &strategy->error, rc,
+            rc == MUSTER_FAILED_PRECONDITION
+                ? "run: a run is under way: call it outside of the replicas' work"
+                : "run: no memory, or no thread for each replica: raise the limit "
+                  "(ulimit -u, or pids.max of the cgroup)");
+        return;
+    }
     (void)muster_error_set(&strategy->error, rc, "run: replica %" PRIu32 ": %s",
                            muster_replicas_first(strategy) + hand,
                            why->rc != MUSTER_OK ? why->text : muster_rc_text(rc));
@@ -86,7 +105,7 @@ enum muster_rc muster_replicas_run(struct muster_strategy *strategy, muster_repl
     run->data = data;
     rc = open_devices(run);
     if (rc == MUSTER_OK) {
-        rc = muster_crew_run(mem, strategy->replica_count, work_replica, run, &hand);
+        rc = crew_run(run, &hand);
         if (rc != MUSTER_OK)
             explain_run(run, hand, rc);
     }

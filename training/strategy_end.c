@@ -6,6 +6,7 @@
 #include <muster/stream.h>
 
 #include "collective/group/group.h"
+#include "training/replicas/crew_system.h"
 #include "training/strategy_device.h"
 #include "training/strategy_folder.h"
 #include "training/strategy_memory.h"
@@ -332,6 +333,7 @@ static void strategy_free(struct muster_strategy *strategy)
     muster_strategy_splits_free(strategy);
     muster_strategy_blobs_free(strategy);
     muster_strategy_folders_leave(strategy);
+    muster_crew_close(strategy->crew);
     muster_mem_free(env->mem, strategy->schedule.folder);
     muster_mem_free(env->mem, strategy->restore_folder);
     muster_mem_free(env->mem, strategy->micro_slots);

@@ -77,6 +77,7 @@ struct muster_strategy_change {
 /** The lanes below are those of the strategy's own operations, and of a GPU backend. */
 #define MUSTER_STRATEGY_SPLIT_LANE 16u
 
+struct muster_crew;
 struct muster_device_memory;
 struct muster_request;
 struct muster_strategy_call;
@@ -282,6 +283,7 @@ struct muster_strategy {
     uint32_t first_replica, replicas_in_sync;     /* as of begin */
     struct muster_strategy_devices devices;
     struct muster_replicas_room replica_rooms[MUSTER_REPLICAS_ROOM_COUNT];
+    struct muster_crew *crew;                     /* of the replicas; NULL: they have not run yet */
     void *replica_batches;                        /* copies of a step's records: replicas_data.c */
 
     /* the program's own copy */

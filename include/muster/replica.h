@@ -26,9 +26,9 @@ struct muster_replica {
 typedef enum muster_rc muster_replica_fn(struct muster_replica *replica);
 
 /**
- * Run `work` for each replica of this member: the first on the caller's thread, each other on a thread of its own.
- * Returns when all have returned. Threads are started for each run. A replica that has a GPU finds it current on its
- * thread, as after cudaSetDevice.
+ * Run `work` for each replica of this member: the first on the caller's thread, each other on a thread of its own. That
+ * thread is the same in all runs, and lives until close. Returns when all have returned. A replica that has a GPU finds
+ * it current on its thread, as after cudaSetDevice.
  *
  * Owns:    replicas are the call's; data is borrowed.
  * Errors:  RESOURCE_EXHAUSTED (no threads, or a device cannot be opened: nothing has run), UNAVAILABLE (a device cannot

@@ -12,6 +12,7 @@ struct hand {
     pthread_t thread;
     enum muster_rc rc;
     /* guarded by the crew's mutex */
+    uint64_t run;     /* the last one that it has begun */
     const char *what; /* at a meeting; NULL: not there */
     bool has_returned;
     enum muster_rc outcome;      /* of the last meeting that it was at … */
@@ -19,15 +20,18 @@ struct hand {
 };
 
 struct muster_crew {
-    muster_crew_fn *work;
-    void *data;
-    uint32_t count;
+    struct muster_mem *mem;
+    uint32_t count, started; /* hands; those that have a thread, with hand 0 */
     struct hand *hands;
     void **brought;
+    /* of a run, from its begin to its end */
+    muster_crew_fn *work;
+    void *data;
     /* guarded by mutex */
+    uint64_t run;      /* the number of the last one that has begun */
     uint32_t came;     /* to this meeting */
     uint32_t returned; /* from their work */
-    bool may_begin, is_called_off;
+    bool is_running, is_closing;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
 };
@@ -132,81 +136,150 @@ static void hand_work(struct hand *hand)
     hand->has_returned = true;
     if (crew->came > 0)
         meeting_call_off(crew);
+    if (crew->returned == crew->count)
+        (void)pthread_cond_broadcast(&crew->changed);
     (void)pthread_mutex_unlock(&crew->mutex);
+}
+
+/* False: the crew closes. */
+static bool hand_await_run(struct hand *hand)
+{
+    struct muster_crew *crew = hand->crew;
+    bool is_closing;
+
+    (void)pthread_mutex_lock(&crew->mutex);
+    while (hand->run == crew->run && !crew->is_closing)
+        (void)pthread_cond_wait(&crew->changed, &crew->mutex);
+    hand->run = crew->run;
+    is_closing = crew->is_closing;
+    (void)pthread_mutex_unlock(&crew->mutex);
+    return !is_closing;
 }
 
 static void *thread_run(void *data)
 {
-    struct hand *hand = data;
-    struct muster_crew *crew = hand->crew;
-    bool may_work;
-
-    (void)pthread_mutex_lock(&crew->mutex);
-    while (!crew->may_begin && !crew->is_called_off)
-        (void)pthread_cond_wait(&crew->changed, &crew->mutex);
-    may_work = !crew->is_called_off;
-    (void)pthread_mutex_unlock(&crew->mutex);
-    if (may_work)
-        hand_work(hand);
+    while (hand_await_run(data))
+        hand_work(data);
     return NULL;
 }
 
-/* How many there are: fewer than asked for where the system gives no more. Signals stay with the program's threads. */
-static uint32_t threads_start(struct muster_crew *crew)
+/* Those that are missing. False: the system gives no more. Signals stay with the program's threads. */
+static bool threads_start(struct muster_crew *crew)
 {
     sigset_t all, before;
-    uint32_t started = 1;
 
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (started < crew->count && pthread_create(&crew->hands[started].thread, NULL, thread_run,
-                                                   &crew->hands[started]) == 0)
-        started++;
+    while (crew->started < crew->count) {
+        struct hand *hand = &crew->hands[crew->started];
+
+        hand->run = crew->run;
+        if (pthread_create(&hand->thread, NULL, thread_run, hand) != 0)
+            break;
+        crew->started++;
+    }
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
+    return crew->started == crew->count;
+}
+
+/* --- Runs --- */
+
+enum muster_rc muster_crew_open(struct muster_mem *mem, uint32_t count,
+                                struct muster_crew **ret_crew)
+{
+    struct muster_crew *crew = muster_mem_alloc_zero(mem, 1, sizeof(*crew));
+
+    if (crew == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    crew->mem = mem;
+    crew->count = count;
+    crew->started = 1;
+    (void)pthread_mutex_init(&crew->mutex, NULL); /* these never fail on Linux */
+    (void)pthread_cond_init(&crew->changed, NULL);
+    crew->hands = muster_mem_alloc_zero(mem, count, sizeof(*crew->hands));
+    crew->brought = muster_mem_alloc_zero(mem, count, sizeof(*crew->brought));
+    if (crew->hands == NULL || crew->brought == NULL) {
+        muster_crew_close(crew);
+        return MUSTER_RESOURCE_EXHAUSTED;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        crew->hands[i] = (struct hand){.crew = crew, .number = i};
+    *ret_crew = crew;
+    return MUSTER_OK;
+}
+
+/* False: one is under way. */
+static bool run_take(struct muster_crew *crew)
+{
+    bool is_taken;
+
+    (void)pthread_mutex_lock(&crew->mutex);
+    is_taken = !crew->is_running;
+    crew->is_running = true;
+    (void)pthread_mutex_unlock(&crew->mutex);
+    return is_taken;
+}
+
+static void run_give_back(struct muster_crew *crew)
+{
+    (void)pthread_mutex_lock(&crew->mutex);
+    crew->is_running = false;
+    (void)pthread_mutex_unlock(&crew->mutex);
 }
 
 /* All threads are there before the work begins, so it is done by all of them or by none. */
-static enum muster_rc crew_work(struct muster_crew *crew)
+static void run_work(struct muster_crew *crew)
 {
-    uint32_t started = threads_start(crew);
-    bool is_whole = started == crew->count;
-
     (void)pthread_mutex_lock(&crew->mutex);
-    crew->may_begin = is_whole;
-    crew->is_called_off = !is_whole;
+    crew->came = crew->returned = 0;
+    for (uint32_t i = 0; i < crew->count; i++)
+        crew->hands[i].has_returned = false;
+    crew->run++;
     (void)pthread_cond_broadcast(&crew->changed);
     (void)pthread_mutex_unlock(&crew->mutex);
-    if (is_whole)
-        hand_work(&crew->hands[0]);
-    for (uint32_t i = 1; i < started; i++)
-        (void)pthread_join(crew->hands[i].thread, NULL);
-    return is_whole ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
+    hand_work(&crew->hands[0]);
+    (void)pthread_mutex_lock(&crew->mutex);
+    while (crew->returned < crew->count)
+        (void)pthread_cond_wait(&crew->changed, &crew->mutex);
+    (void)pthread_mutex_unlock(&crew->mutex);
 }
 
-enum muster_rc muster_crew_run(struct muster_mem *mem, uint32_t count, muster_crew_fn *work,
-                               void *data, uint32_t *ret_hand)
+enum muster_rc muster_crew_run(struct muster_crew *crew, muster_crew_fn *work, void *data,
+                               uint32_t *ret_hand)
 {
-    struct muster_crew crew = {.work = work, .data = data, .count = count};
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
 
+    if (!run_take(crew))
+        return MUSTER_FAILED_PRECONDITION;
     *ret_hand = 0;
-    crew.hands = muster_mem_alloc_zero(mem, count, sizeof(*crew.hands));
-    crew.brought = muster_mem_alloc_zero(mem, count, sizeof(*crew.brought));
-    if (crew.hands != NULL && crew.brought != NULL) {
-        (void)pthread_mutex_init(&crew.mutex, NULL); /* these never fail on Linux */
-        (void)pthread_cond_init(&crew.changed, NULL);
-        for (uint32_t i = 0; i < count; i++)
-            crew.hands[i] = (struct hand){.crew = &crew, .number = i};
-        rc = crew_work(&crew);
-        for (uint32_t i = 0; rc == MUSTER_OK && i < count; i++) {
-            rc = crew.hands[i].rc;
-            *ret_hand = i;
-        }
-        (void)pthread_cond_destroy(&crew.changed);
-        (void)pthread_mutex_destroy(&crew.mutex);
+    crew->work = work;
+    crew->data = data;
+    if (threads_start(crew)) {
+        run_work(crew);
+        rc = MUSTER_OK;
     }
-    muster_mem_free(mem, crew.brought);
-    muster_mem_free(mem, crew.hands);
+    for (uint32_t i = 0; rc == MUSTER_OK && i < crew->count; i++) {
+        rc = crew->hands[i].rc;
+        *ret_hand = i;
+    }
+    run_give_back(crew);
     return rc;
+}
+
+void muster_crew_close(struct muster_crew *crew)
+{
+    if (crew == NULL)
+        return;
+    (void)pthread_mutex_lock(&crew->mutex);
+    MUSTER_ASSERT(!crew->is_running);
+    crew->is_closing = true;
+    (void)pthread_cond_broadcast(&crew->changed);
+    (void)pthread_mutex_unlock(&crew->mutex);
+    for (uint32_t i = 1; i < crew->started; i++)
+        (void)pthread_join(crew->hands[i].thread, NULL);
+    (void)pthread_cond_destroy(&crew->changed);
+    (void)pthread_mutex_destroy(&crew->mutex);
+    muster_mem_free(crew->mem, crew->brought);
+    muster_mem_free(crew->mem, crew->hands);
+    muster_mem_free(crew->mem, crew);
 }

@@ -10,15 +10,21 @@ struct muster_crew;
 /** The work of one hand of the crew. */
 typedef enum muster_rc muster_crew_fn(struct muster_crew *crew, uint32_t hand, void *data);
 
+/** A crew of `count` hands, whose threads start with its first run. Gives. Errors: RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_crew_open(struct muster_mem *mem, uint32_t count,
+                                                  struct muster_crew **ret_crew);
+/** Not amid a run. Waits for its threads, which are idle. NULL is accepted. */
+void muster_crew_close(struct muster_crew *crew);
+
 /**
- * Run `work` once for each of `count` hands, each on a thread of its own, hand 0 on the caller's. Returns when all
- * have returned: the first failure in the order of hands, *ret_hand says whose.
+ * Run `work` once for each hand, each on a thread of its own, the same in each run, and hand 0 on the caller's.
+ * Returns when all have returned: the first failure in the order of hands, *ret_hand says whose.
  *
- * Errors:  RESOURCE_EXHAUSTED (no memory, or no thread: nothing has run then), or the work's.
+ * Errors:  RESOURCE_EXHAUSTED (no thread), FAILED_PRECONDITION (a run is under way): nothing has run then. Or the
+ *          work's.
  */
-MUSTER_MUST_CHECK enum muster_rc muster_crew_run(struct muster_mem *mem, uint32_t count,
-                                                 muster_crew_fn *work, void *data,
-                                                 uint32_t *ret_hand);
+MUSTER_MUST_CHECK enum muster_rc muster_crew_run(struct muster_crew *crew, muster_crew_fn *work,
+                                                 void *data, uint32_t *ret_hand);
 
 /** Called on the thread of the last hand to come, with what each has brought, in their order. */
 typedef enum muster_rc muster_crew_act_fn(void *data, void *const *brought);

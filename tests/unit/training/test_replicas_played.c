@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <muster/replica.h>
 #include <muster/replicas.h>
 #include <muster/slices.h>
 
@@ -307,6 +308,29 @@ static void without_memory_nothing_is_kept(void **state)
     }
 }
 
+static enum muster_rc run_nothing(struct muster_replica *replica)
+{
+    (void)replica;
+    return MUSTER_OK;
+}
+
+static enum muster_rc run_again(struct muster_replica *replica)
+{
+    *(enum muster_rc *)replica->data = muster_replicas_run(replica->strategy, run_nothing, NULL);
+    return MUSTER_OK;
+}
+
+static void a_run_within_a_run_is_refused(void **state)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    assert_int_equal(muster_replicas_run(*state, run_again, &rc), MUSTER_OK);
+    assert_int_equal(rc, MUSTER_FAILED_PRECONDITION);
+    assert_string_equal(muster_strategy_error(*state)->text,
+                        "run: a run is under way: call it outside of the replicas' work");
+    assert_int_equal(muster_replicas_run(*state, run_nothing, NULL), MUSTER_OK);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, played_tear_down)
 
 int main(void)
@@ -322,6 +346,7 @@ int main(void)
         CASE(numbers_of_others_are_not_trusted),
         CASE(an_error_of_an_operation_is_the_calls),
         CASE(without_memory_nothing_is_kept),
+        CASE(a_run_within_a_run_is_refused),
     };
 
     return cmocka_run_group_tests(cases, NULL, NULL);

@@ -2,10 +2,36 @@
 #include "assertion_count.h"
 #include "test_env.h"
 
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "tests/lib/uninstrumented.h"
 #include "training/replicas/crew_system.h"
+
+static uint32_t threads_left = UINT32_MAX;
+
+#if HAS_THREAD_SANITIZER
+/* The thread sanitizer must hear of the thread. */
+int __interceptor_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                                 void *(*body)(void *), void *data);
+#endif
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *),
+                   void *data)
+{
+    typedef int create_fn(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+#if HAS_THREAD_SANITIZER
+    create_fn *real = __interceptor_pthread_create;
+#else
+    create_fn *real = (create_fn *)(uintptr_t)dlsym(RTLD_NEXT, "pthread_create");
+#endif
+
+    return threads_left-- == 0 ? EAGAIN : real(thread, attributes, body, data);
+}
 
 enum { HANDS = 5 };
 
@@ -21,7 +47,13 @@ struct scene {
 static enum muster_rc run_crew(struct scene *scene, uint32_t count, muster_crew_fn *work,
                                uint32_t *ret_hand)
 {
-    return muster_crew_run(muster_mem_system(), count, work, scene, ret_hand);
+    struct muster_crew *crew = NULL;
+    enum muster_rc rc = muster_crew_open(muster_mem_system(), count, &crew);
+
+    assert_int_equal(rc, MUSTER_OK);
+    rc = muster_crew_run(crew, work, scene, ret_hand);
+    muster_crew_close(crew);
+    return rc;
 }
 
 static enum muster_rc add_brought(void *data, void *const *brought)
@@ -178,19 +210,95 @@ static void a_crew_of_one_meets_itself(void **state)
 
 static void without_memory_nothing_runs(void **state)
 {
-    struct scene scene = {.odd_one = HANDS};
+    struct muster_crew *crew = NULL;
     struct muster_mem_limited mem;
-    uint32_t hand;
 
     (void)state;
     muster_mem_limited_init(&mem, muster_mem_system(), 0);
-    for (unsigned i = 1; i <= 2; i++) {
+    for (unsigned i = 1; i <= 3; i++) {
         mem.fail_at = i;
-        assert_int_equal(muster_crew_run(&mem.mem, HANDS, meet_often, &scene, &hand),
-                         MUSTER_RESOURCE_EXHAUSTED);
+        assert_int_equal(muster_crew_open(&mem.mem, HANDS, &crew), MUSTER_RESOURCE_EXHAUSTED);
         assert_int_equal(mem.block_count, 0);
     }
+    muster_crew_close(NULL);
+}
+
+static enum muster_rc note_thread(struct muster_crew *crew, uint32_t hand, void *data)
+{
+    (void)crew;
+    ((pid_t *)data)[hand] = gettid();
+    return MUSTER_OK;
+}
+
+static void threads_last_from_run_to_run(void **state)
+{
+    pid_t first[HANDS] = {0}, later[HANDS] = {0};
+    struct muster_crew *crew = NULL;
+    uint32_t hand;
+
+    (void)state;
+    assert_int_equal(muster_crew_open(muster_mem_system(), HANDS, &crew), MUSTER_OK);
+    assert_int_equal(muster_crew_run(crew, note_thread, first, &hand), MUSTER_OK);
+    for (unsigned run = 0; run < 100; run++) {
+        memset(later, 0, sizeof(later));
+        assert_int_equal(muster_crew_run(crew, note_thread, later, &hand), MUSTER_OK);
+        assert_memory_equal(later, first, sizeof(first));
+    }
+    assert_int_equal(first[0], gettid());
+    for (unsigned i = 1; i < HANDS; i++)
+        assert_int_not_equal(first[i], first[i - 1]);
+    muster_crew_close(crew);
+}
+
+/* A meeting that was called off leaves nothing for the next run. */
+static void a_run_behind_one_that_was_called_off_is_whole(void **state)
+{
+    struct scene broken = {.odd_one = 2}, whole = {.odd_one = HANDS};
+    struct muster_crew *crew = NULL;
+    uint32_t hand;
+
+    (void)state;
+    assert_int_equal(muster_crew_open(muster_mem_system(), HANDS, &crew), MUSTER_OK);
+    for (unsigned i = 0; i < 20; i++)
+        assert_int_not_equal(muster_crew_run(crew, meet_without_one, &broken, &hand), MUSTER_OK);
+    assert_int_equal(muster_crew_run(crew, meet_often, &whole, &hand), MUSTER_OK);
+    assert_int_equal(whole.acts, 200);
+    muster_crew_close(crew);
+}
+
+static enum muster_rc run_within(struct muster_crew *crew, uint32_t hand, void *data)
+{
+    uint32_t other;
+
+    (void)hand;
+    return muster_crew_run(crew, meet_often, data, &other);
+}
+
+static void a_run_within_a_run_is_refused(void **state)
+{
+    struct scene scene = {.odd_one = HANDS};
+    uint32_t hand = 9;
+
+    (void)state;
+    assert_int_equal(run_crew(&scene, HANDS, run_within, &hand), MUSTER_FAILED_PRECONDITION);
     assert_int_equal(scene.worked, 0);
+}
+
+static void without_threads_nothing_runs_until_there_are_some(void **state)
+{
+    struct scene scene = {.odd_one = HANDS};
+    struct muster_crew *crew = NULL;
+    uint32_t hand;
+
+    (void)state;
+    assert_int_equal(muster_crew_open(muster_mem_system(), HANDS, &crew), MUSTER_OK);
+    threads_left = 2;
+    assert_int_equal(muster_crew_run(crew, meet_often, &scene, &hand), MUSTER_RESOURCE_EXHAUSTED);
+    assert_int_equal(scene.worked, 0);
+    threads_left = UINT32_MAX;
+    assert_int_equal(muster_crew_run(crew, meet_often, &scene, &hand), MUSTER_OK);
+    assert_int_equal(scene.worked, HANDS);
+    muster_crew_close(crew);
 }
 
 int main(void)
@@ -202,6 +310,10 @@ int main(void)
         cmocka_unit_test(the_first_failure_is_the_crews),
         cmocka_unit_test(a_crew_of_one_meets_itself),
         cmocka_unit_test(without_memory_nothing_runs),
+        cmocka_unit_test(threads_last_from_run_to_run),
+        cmocka_unit_test(a_run_behind_one_that_was_called_off_is_whole),
+        cmocka_unit_test(a_run_within_a_run_is_refused),
+        cmocka_unit_test(without_threads_nothing_runs_until_there_are_some),
     };
 
     return cmocka_run_group_tests(cases, NULL, NULL);
