@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+import warm
 
 SOURCE = pathlib.Path(os.environ["MUSTER_SOURCE_DIR"])
 MUSTER = pathlib.Path(os.environ["MUSTER_BINARY_DIR"]).absolute() / "bin" / "muster"
@@ -60,14 +61,16 @@ def side_by_side(function, arguments):
 class Job:
     """`muster run` on a program that is text."""
 
-    def __init__(self, folder, program, n, options=(), env=None, prelude=PRELUDE, preload=""):
+    def __init__(self, folder, program, n, options=(), env=None, prelude=PRELUDE, preload="", server=None):
         self.folder = folder
         (folder / "program.py").write_text(prelude + program, encoding="utf-8")
         preloads = ["--preload", preload] if preload else []
         command = [MUSTER, "run", "-n", str(n), "--json", folder / "summary.json", *preloads, *options, "--", sys.executable, "program.py"]
         clean = {k: v for k, v in os.environ.items() if not re.match(r"MUSTER_(?!BINARY_DIR|SOURCE_DIR)|TF_CONFIG|RANK$|WORLD_SIZE", k)}
         self.output = open(folder / "output", "w+", encoding="utf-8", errors="replace")
-        self.child = subprocess.Popen(command, cwd=folder, env=dict(clean, **(env or {})), stdout=self.output, stderr=self.output)
+        whole = dict(clean, **(env or {}))
+        self.child = server.start(command, folder, whole, self.output, self.output) if server and preload else \
+            subprocess.Popen(command, cwd=folder, env=whole, stdout=self.output, stderr=self.output)
 
     def said(self, rank=None):
         """(task, pid, words) of all lines that workers have said."""
@@ -131,18 +134,27 @@ class Job:
         return json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))
 
 
+@pytest.fixture(scope="module")
+def warm_server(request):
+    """What takes seconds to import is imported once for all processes of a file: the modules that PRELOAD of the file names. (torch
+    imports torch._dynamo when an optimizer is made, which takes half as long as torch itself.) None: the file has no PRELOAD."""
+    modules = getattr(request.module, "PRELOAD", "")
+    server = warm.Server(modules) if modules else None
+    yield server
+    if server:
+        server.close()
+
+
 @pytest.fixture
-def job(tmp_path, request):
-    """Starts a job; what is left of it is ended behind the test. What takes seconds to import is imported once for all lives of its
-    workers: the modules that PRELOAD of the test's file names, unless the test says preload="". (torch imports torch._dynamo when
-    an optimizer is made, which takes half as long as torch itself.)"""
+def job(tmp_path, request, warm_server):
+    """Starts a job; what is left of it is ended behind the test. preload="": with an interpreter of its own."""
     jobs = []
 
     def start(program, n, *options, **more):
         folder = tmp_path / str(len(jobs))
         folder.mkdir()
         more.setdefault("preload", getattr(request.module, "PRELOAD", ""))
-        jobs.append(Job(folder, program, n, options, **more))
+        jobs.append(Job(folder, program, n, options, server=warm_server, **more))
         return jobs[-1]
     yield start
     for each in jobs:
@@ -153,12 +165,22 @@ def job(tmp_path, request):
 
 
 @pytest.fixture
-def alone(tmp_path):
+def alone(tmp_path, warm_server):
     """Runs a program by itself, without a launcher, and gives its output and exit code."""
+    def run_warm(text, env):
+        with open(tmp_path / "out", "w+", encoding="utf-8") as out, open(tmp_path / "err", "w+", encoding="utf-8") as err:
+            child = warm_server.start(text, tmp_path, env, out, err)
+            try:
+                child.wait(PATIENCE_S)
+            finally:
+                child.kill()
+            return subprocess.CompletedProcess(text, child.returncode, *(each.seek(0) or each.read() for each in (out, err)))
+
     def run(program, prelude="import os, sys, numpy, muster\n"):
         clean = {k: v for k, v in os.environ.items() if not re.match(r"MUSTER_(?!BINARY_DIR|SOURCE_DIR)|TF_CONFIG|RANK$|WORLD_SIZE", k)}
-        done = subprocess.run([sys.executable, "-c", prelude + program], cwd=tmp_path, env=clean, capture_output=True, text=True,
-                              timeout=PATIENCE_S, check=False)
+        done = run_warm(prelude + program, clean) if warm_server else \
+            subprocess.run([sys.executable, "-c", prelude + program], cwd=tmp_path, env=clean, capture_output=True, text=True,
+                           timeout=PATIENCE_S, check=False)
         assert "AddressSanitizer" not in done.stderr and "runtime error" not in done.stderr, done.stderr
         return done
     return run

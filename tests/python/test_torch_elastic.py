@@ -1,5 +1,6 @@
 """An elastic c10d group: PyTorch's DistributedDataParallel inside of muster.torch.Elastic, whose workers die and come back."""
 # Needs: torch
+PRELOAD = "torch,torch._dynamo,torch.distributed.fsdp,muster.torch.backend"
 PROGRAM = """
 import torch, torch.nn as nn, torch.nn.functional as F, torch.distributed as dist
 torch.set_num_threads(1)
@@ -33,7 +34,7 @@ dist.destroy_process_group()
 
 
 def test_ddp_trains_while_workers_die_and_come_back(job):
-    run = job(PROGRAM, 2, "--preload", "torch,numpy")
+    run = job(PROGRAM, 2)
     for victim in (1, 0):
         run.wait_step(run.step() + 20)
         before = run.wait_said("step", victim)

@@ -1,8 +1,8 @@
 """Groups of some ranks in the c10d backend "muster", and messages with tags."""
 # Needs: torch
 import pytest
-import torch.distributed
 
+PRELOAD = "torch,torch._dynamo,torch.distributed.device_mesh,muster.torch.backend"
 BEGIN = """
 import torch, torch.distributed as dist
 torch.set_num_threads(1)
@@ -163,10 +163,11 @@ say("closed")
     assert {task for task, _, words in run.said() if words[0] == "closed"} == {0, 2, 3}, run.text()
 
 
-def test_a_group_is_reconfigured_without_the_dead_and_with_who_comes_back(job):
+def test_a_group_is_reconfigured_without_the_dead_and_with_who_comes_back(job, alone):
     """PyTorch's interface of 2.15; the program agrees on the handles by files."""
-    if not hasattr(torch.distributed, "_reconfigure"):
-        pytest.skip(f"torch {torch.__version__} has no _reconfigure: it is there from 2.15 on")
+    version, can = alone("import torch.distributed as dist; print(torch.__version__, hasattr(dist, '_reconfigure'))", prelude="import torch\n").stdout.split()
+    if can != "True":
+        pytest.skip(f"torch {version} has no _reconfigure: it is there from 2.15 on")
     run = job(BEGIN.replace("init_process_group()", "init_process_group(enable_reconfigure=True)").replace("rank, size", "_") + """
 task = int(os.environ["RANK"])
 assert dist._supports_reconfigure()
