@@ -48,13 +48,13 @@ from muster._muster import (
 
 
 def __getattr__(name):
-    """Import the parts that need numpy only when they are asked for."""
+    """Import the parts that need numpy, PyTorch or JAX only when they are asked for."""
     if name == "Elastic":
         from muster.elastic import Elastic
         return Elastic
     if name in ("Replica", "Replicas"):
         return getattr(importlib.import_module("muster.replicas"), name)
-    if name in ("data", "params", "publication"):
+    if name in ("data", "elastic", "jax", "params", "publication", "replicas", "torch"):
         return importlib.import_module(f"muster.{name}")
     raise AttributeError(f"module 'muster' has no attribute {name!r}")
 

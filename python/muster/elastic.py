@@ -200,6 +200,9 @@ class Elastic:
                 self._drop_step()
                 return
             yield self
+            if self._is_begun:
+                raise RuntimeError(f"step {self.step} was not committed: the work of a step must be inside of `with step:` in the loop "
+                                   "`for step in elastic.steps(…)`")
 
     def _drop_step(self):
         """The step that has begun is nobody's work."""

@@ -141,6 +141,18 @@ def test_who_is_late_runs_nothing_behind_the_loop(job, again):
     assert "worker:1 came back too late" in run.text()
 
 
+def test_a_loop_without_with_is_refused(alone):
+    """It would do its first step again and again."""
+    done = alone("""
+elastic = muster.Elastic({"total": numpy.zeros(1)})
+for step in elastic.steps(3):
+    print("step", step.step)
+""")
+
+    assert done.stdout == "step 1\n" and done.returncode == 1
+    assert "RuntimeError: step 1 was not committed: the work of a step must be inside of `with step:` in the loop" in done.stderr
+
+
 def test_one_member_saves_for_all(job):
     """The chief, until it dies."""
     run = job("""

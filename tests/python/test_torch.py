@@ -106,6 +106,19 @@ elastic.close()
     assert said[0] == ["7", "6", "6", "True"] and said.get(1, said[0])[1:] == said[0][1:], said
 
 
+def test_parts_of_the_package_are_imported_when_they_are_asked_for(alone):
+    done = alone("""
+assert muster.torch.Elastic and muster.elastic.Elastic is muster.Elastic and muster.replicas.Replicas is muster.Replicas
+assert muster.torch.init_process_group is muster.torch.backend.init_process_group
+try:
+    muster.torch.nothing
+except AttributeError as error:
+    print(error)
+""")
+
+    assert done.stdout == "module 'muster.torch' has no attribute 'nothing'\n", done.stderr
+
+
 def test_a_second_update_in_a_step_is_refused(job):
     run = job("""
 import torch

@@ -1,5 +1,6 @@
 """Elastic training of PyTorch models on CPUs."""
 
+import importlib
 import sys
 
 import numpy
@@ -14,6 +15,11 @@ def __getattr__(name):
     if name == "DistributedDataParallel":
         from muster.torch.ddp import DistributedDataParallel
         return DistributedDataParallel
+    if name == "backend":
+        return importlib.import_module("muster.torch.backend")
+    if name == "init_process_group":
+        from muster.torch.backend import init_process_group
+        return init_process_group
     raise AttributeError(f"module 'muster.torch' has no attribute {name!r}")
 
 
