@@ -77,6 +77,7 @@ class ExitCodes(unittest.TestCase):
 
     def test_programs_that_cannot_run_are_named_and_not_tried_again(self):
         for program, code, text in (("/nowhere/prog", 127, "No such file"), ("no-such-program", 127, "PATH"),
+                                    ("train.py", 127, "write python3 before"),
                                     ("/etc/passwd", 126, "chmod +x"), ("/", 126, "directory"),
                                     ("/etc/passwd/prog", 127, "Not a directory\n")):
             done = run("-n", "2", program=[program])

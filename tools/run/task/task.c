@@ -46,10 +46,20 @@ static void run_note_failure(struct run_task *task, int code)
     run->failed_code = code;
 }
 
+/* As torchrun takes it. */
+static bool is_bare_python(const char *program)
+{
+    size_t length = strlen(program);
+
+    return length > 3 && strcmp(program + length - 3, ".py") == 0;
+}
+
 static const char *why_not_runnable(const char *program, int failure)
 {
     struct stat about;
 
+    if ((failure == ENOENT || failure == EACCES) && is_bare_python(program))
+        return "; write python3 before a script of Python";
     if (failure == ENOENT)
         return "; give its path, or put it into PATH (a script's interpreter must exist, too)";
     if (failure == EACCES && stat(program, &about) == 0 && S_ISDIR(about.st_mode))
