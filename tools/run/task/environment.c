@@ -218,22 +218,21 @@ static void add_muster(struct builder *builder, const struct run_task *task)
 
 /* Ours replaces what we were started with. A launcher above this one meant some variables for this
  * process alone, such as its failpoint or its report descriptor: they are not passed on. */
-static bool is_replaced(const struct builder *builder, const char *entry)
+static bool is_replaced(const struct builder *builder, const char *name, size_t length)
 {
     static const char *const never[] = {
-        "MUSTER_KILL=",         "MUSTER_REPORT_FD=",  "MUSTER_INCARNATION=", "MUSTER_RESOLVER=",
-        "MUSTER_TASK_ADDRESS=", "MUSTER_PREEMPTION=", "MUSTER_STEP_PLACE="};
+        "MUSTER_KILL",         "MUSTER_REPORT_FD",  "MUSTER_INCARNATION", "MUSTER_RESOLVER",
+        "MUSTER_TASK_ADDRESS", "MUSTER_PREEMPTION", "MUSTER_STEP_PLACE"};
     static const char tls[] = "MUSTER_TLS_";
-    size_t name = strcspn(entry, "=");
 
     for (size_t i = 0; i < sizeof(never) / sizeof(never[0]); i++) {
-        if (strncmp(entry, never[i], strlen(never[i])) == 0)
+        if (strlen(never[i]) == length && strncmp(name, never[i], length) == 0)
             return true;
     }
-    if (strncmp(entry, tls, sizeof(tls) - 1) == 0 && builder->is_tls_replaced)
+    if (strncmp(name, tls, sizeof(tls) - 1) == 0 && builder->is_tls_replaced)
         return true;
     for (size_t i = 0; i < builder->count; i++) {
-        if (strncmp(entry, builder->own[i], name + 1) == 0)
+        if (strncmp(name, builder->own[i], length) == 0 && builder->own[i][length] == '=')
             return true;
     }
     return false;
@@ -248,10 +247,10 @@ static void add_inherited_paths(struct builder *builder)
         "MUSTER_REGISTRY_CERT_FILE", "MUSTER_REGISTRY_KEY_FILE", "MUSTER_REGISTRY_CA_FILE"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const char *path = getenv(names[i]); /* behind its name and '=' */
+        const char *path = getenv(names[i]);
 
         if (path != NULL && path[0] != '\0' && path[0] != '/' &&
-            !is_replaced(builder, path - strlen(names[i]) - 1))
+            !is_replaced(builder, names[i], strlen(names[i])))
             add_path(builder, names[i], path);
     }
 }
@@ -269,7 +268,10 @@ static char **builder_finish(struct builder *builder)
     if (all == NULL)
         output_no_memory();
     for (size_t i = 0; i < inherited; i++) {
-        if (!is_replaced(builder, environ[i]) && (all[count++] = strdup(environ[i])) == NULL)
+        const char *entry = environ[i];
+
+        if (!is_replaced(builder, entry, strcspn(entry, "=")) &&
+            (all[count++] = strdup(entry)) == NULL)
             output_no_memory();
     }
     memcpy(all + count, builder->own, builder->count * sizeof(all[0]));
