@@ -45,8 +45,9 @@ def _dump_all(values):
     except Exception as error:
         name, value = next((each for each in values.items() if not _can_dump(each[1])), ("", values))
         path, culprit = _culprit_of(value, f"extra {name!r}")
-        raise TypeError(f"{path} must be something that can be pickled, got a {type(culprit).__module__}.{type(culprit).__qualname__} ({error}); "
-                        "keep it outside of extra, or leave it out of state_dict()") from error
+        kind = f"{type(culprit).__module__}.{type(culprit).__qualname__}"
+        raise TypeError(f"{path} must be something that can be pickled, got a {kind} ({error}); keep it outside of extra, or leave it "
+                        "out of state_dict()") from error
 
 
 def _state_of(name, extra):

@@ -114,6 +114,15 @@ class Job:
     def kill(self, task, number=signal.SIGKILL):
         os.kill(self.pids()[task], number)
 
+    def kill_in_turn(self, tasks, step, n):
+        """Kills each of the tasks when all n workers are there and have done that step, and waits for its next life, which says "opened".
+        Then workers that wait for a file "go" have it."""
+        for task in tasks:
+            self.wait_until(lambda: len(self.pids()) == n and self.step() >= step, f"step {step} of all")
+            self.kill(task)
+            self.wait_until(lambda t=task: len({pid for _, pid, words in self.said(t) if words[0] == "opened"}) == 2, "it is back")
+        self.touch("go")
+
     def stop(self):
         (self.folder / "stop").touch()
 

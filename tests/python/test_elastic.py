@@ -60,11 +60,7 @@ def undisturbed(job):
 def test_kills_change_no_weight(job, undisturbed, wire):
     """The mean by weight is the same however many share a batch. What a dead worker has not given is missing in one step."""
     run = job(program(200, hold="(0, 1, 2)"), 3, env={"MUSTER_WIRE": wire})
-    for task in (1, 0):
-        run.wait_until(lambda: len(run.pids()) == 3 and run.step() >= 30, "step 30 of all")
-        run.kill(task)
-        run.wait_until(lambda t=task: len({pid for each, pid, words in run.said(t) if words[0] == "opened"}) == 2, "it is back")
-    run.touch("go")
+    run.kill_in_turn((1, 0), 30, 3)
 
     summary = run.end()
 

@@ -57,11 +57,7 @@ def ends(run):
 @pytest.mark.parametrize("jit", ["muster.jax.jit", "jax.jit", "muster.jax.jit(donate_argnums=0)"], ids=["muster", "plain", "donated"])
 def test_kills_change_nothing_that_the_state_can_tell(job, jit):
     run = job(program(60, "(0, 1, 2)", jit), 3, prelude=PRELUDE, env=CPU)
-    for task in (1, 0):
-        run.wait_until(lambda: len(run.pids()) == 3 and run.step() >= 20, "step 20 of all")
-        run.kill(task)
-        run.wait_until(lambda t=task: len({pid for each, pid, words in run.said(t) if words[0] == "opened"}) == 2, "it is back")
-    run.touch("go")
+    run.kill_in_turn((1, 0), 20, 3)
 
     summary = run.end()
 

@@ -49,11 +49,7 @@ def ends(run):
 @pytest.mark.parametrize("optimizer", ["torch.optim.AdamW(model.parameters(), 0.01)", "torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)"])
 def test_kills_change_nothing_that_the_model_can_tell(job, optimizer):
     run = job(program(60, optimizer, "(0, 1, 2)"), 3)
-    for task in (1, 0):
-        run.wait_until(lambda: len(run.pids()) == 3 and run.step() >= 20, "step 20 of all")
-        run.kill(task)
-        run.wait_until(lambda t=task: len({pid for each, pid, words in run.said(t) if words[0] == "opened"}) == 2, "it is back")
-    run.touch("go")
+    run.kill_in_turn((1, 0), 20, 3)
 
     summary = run.end()
 
