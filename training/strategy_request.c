@@ -72,7 +72,8 @@ static void start_ops(struct open_request *open, const struct muster_strategy_ca
             continue;
         }
         op->data = NULL;
-        muster_strategy_explain_refusal(strategy, call, i, rc);
+        if (rc != MUSTER_ABORTED || !call->is_message) /* that one says who is gone */
+            muster_strategy_explain_refusal(strategy, call, i, rc);
         open->error = strategy->error;
     }
 }

@@ -163,6 +163,19 @@ static void what_is_refused_has_not_started(void **state)
     assert_int_equal(completed_count, 0);
 }
 
+static void a_message_to_a_member_that_is_gone_names_it(void **state)
+{
+    static const struct muster_tensor one = {values, 1, MUSTER_I64};
+    struct muster_request send = {.kind = MUSTER_REQUEST_SEND, .input = &one, .rank = 0};
+    struct muster_strategy *strategy = *state;
+
+    played_enter();
+    played_view(7, 2 | 32, 0, 0, 0, NULL);
+    played_leave();
+    played_expect_error(strategy, muster_request_start(&send, strategy), MUSTER_ABORTED,
+                        "send: rank 0 is gone");
+}
+
 static void an_open_request_is_not_started_anew(void **state)
 {
     struct muster_strategy *strategy = *state;
@@ -437,6 +450,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(each_kind_starts_its_operation),
         CASE(what_is_refused_has_not_started),
+        CASE(a_message_to_a_member_that_is_gone_names_it),
         CASE(an_open_request_is_not_started_anew),
         CASE(each_has_a_deadline_of_its_own),
         CASE(several_end_while_the_program_computes),
