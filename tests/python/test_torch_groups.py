@@ -143,8 +143,12 @@ if rank < 3:
     try:
         while True:
             dist.all_reduce(torch.ones(100000), group=three)
-    except muster.Aborted:
-        say("aborted")
+    except muster.Aborted as error:
+        say("aborted", error)
+left = dist.new_group([0, 2])
+if rank in (0, 2):
+    dist.all_reduce(y := torch.ones(1), group=left)
+    say("left", y.item())
 if rank > 1:
     for i in range(20):
         dist.all_reduce(x := torch.ones(1), group=pair)
@@ -156,9 +160,12 @@ say("closed")
 """, 4, "--max-restarts", "0")
 
     run.child.wait(120)
-    ends = {task: words for task, _, words in run.said() if words[0] in ("end", "aborted")}
-    assert ends == {0: ["aborted"], 2: ["end", "2.0"], 3: ["end", "2.0"]}, (ends, run.text())
-    assert ["aborted"] in [words for _, _, words in run.said(2)]
+    ends = {task: words for task, _, words in run.said() if words[0] == "end"}
+    assert ends == {2: ["end", "2.0"], 3: ["end", "2.0"]}, (ends, run.text())
+    aborted = {task: " ".join(words[1:]) for task, _, words in run.said() if words[0] == "aborted"}
+    assert set(aborted) == {0, 2} and all(text.startswith("all_reduce among ranks [0, 1, 2]: ") and "rank 1" in text and
+                                          text.endswith("new_group of those that are left") for text in aborted.values()), aborted
+    assert {task: words[1] for task, _, words in run.said() if words[0] == "left"} == {0: "2.0", 2: "2.0"}
     assert {task: words[1] for task, _, words in run.said() if words[0] == "others"} == {0: "3.0", 2: "3.0", 3: "3.0"}
     assert {task for task, _, words in run.said() if words[0] == "closed"} == {0, 2, 3}, run.text()
 

@@ -147,6 +147,9 @@ class Subgroup:
             getattr(self, "_" + kind)(input, output, dtype, **words)
         except BaseException as error:
             self.mail.tell_given_up(self._key(), others, error)
+            if isinstance(error, muster.Aborted):
+                raise muster.Aborted(f"{kind} among ranks {self.ranks}: {error}; a group of some ranks does not outlive its members: go on "
+                                     "with torch.distributed.new_group of those that are left") from error
             raise
 
     def _key(self):
