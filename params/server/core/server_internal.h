@@ -69,6 +69,7 @@ struct muster_params_server_cut {
     struct muster_params_freeze *copies; /* of a cut that has ended, which are freed; NULL: none */
     struct muster_task marked, step, drop;
     struct muster_error error; /* of the last one that ended */
+    uint64_t told_reason; /* hash of the last one that was logged; 0: none since a cut was saved */
     struct {
         char folder[MUSTER_PARAMS_FOLDER_BYTES_MAX + 1]; /* "": there is none */
         uint64_t clock, bytes;

@@ -278,7 +278,8 @@ bool muster_params_handle_cut(struct muster_params_client *client,
         return muster_params_refuse(client, header, &error);
     }
     if (cut->state != MUSTER_PARAMS_CUT_NONE && (number != cut->number || cut->asker != NULL)) {
-        muster_error_set(&error, MUSTER_FAILED_PRECONDITION, "another cut is under way");
+        muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
+                         "another cut is under way; ask again when it has ended");
         return muster_params_refuse(client, header, &error);
     }
     if (cut->state == MUSTER_PARAMS_CUT_NONE && !marking_begin(cut, number))

@@ -1,6 +1,10 @@
 /* The states of a cut, and its end. */
 #include "params/server/state/cut_internal.h"
 
+#include <string.h>
+
+#include <muster/hash.h>
+
 #include "params/server/core/answer.h"
 #include "runtime/system/aside_system.h"
 #include "params/store/freeze.h"
@@ -101,9 +105,20 @@ void muster_params_cut_leave(struct muster_params_server_cut *cut, const struct 
     asker_refuse(cut, error);
 }
 
-void muster_params_cut_end(struct muster_params_server_cut *cut, const struct muster_error *error)
+/* A cut that cannot be made now is begun again and again: the reason is told once. */
+static void end_tell(struct muster_params_server_cut *cut, const struct muster_error *error)
 {
+    uint64_t reason = muster_hash64(error->text, strlen(error->text), 0);
+
+    if (cut->told_reason == reason)
+        return;
+    cut->told_reason = reason;
     MUSTER_LOG(muster_params_cut_server(cut)->env, WARN, "params_cut_ended", "cut", cut->number,
                "reason", error->text);
+}
+
+void muster_params_cut_end(struct muster_params_server_cut *cut, const struct muster_error *error)
+{
+    end_tell(cut, error);
     muster_params_cut_leave(cut, error);
 }

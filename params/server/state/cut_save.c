@@ -95,6 +95,7 @@ static void on_folder_saved(void *data, enum muster_rc rc)
     }
     MUSTER_LOG(server->env, INFO, "params_cut_saved", "cut", cut->number, "folder", cut->folder,
                "shards", cut->saved_count);
+    cut->told_reason = 0;
     muster_params_cut_move(cut, MUSTER_PARAMS_CUT_NONE);
     saved_note(cut);
     saved_answer(cut);

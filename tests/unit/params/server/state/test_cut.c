@@ -16,8 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <muster/log.h>
+
 #include "params/client/client_internal.h"
 #include "params/server/core/server_internal.h"
+#include "params/server/state/clock.h"
 #include "params/server/state/cut.h"
 #include "params/snapshot/snapshot.h"
 #include "params/store/row.h"
@@ -415,6 +418,48 @@ static void a_server_without_shards_does_not_hold_up_the_next_cut(void **state)
     scene_close(&scene);
 }
 
+static unsigned ended_count;
+
+static void on_log(struct muster_log *log, enum muster_log_level level, uint64_t wall_ns,
+                   const char *event, const struct muster_field *fields, size_t count)
+{
+    (void)log, (void)level, (void)wall_ns, (void)fields, (void)count;
+    ended_count += strcmp(event, "params_cut_ended") == 0;
+}
+
+/* Cuts are begun again while a client is expected to come back. */
+static void the_reason_of_cuts_that_are_begun_again_is_logged_once(void **state)
+{
+    static const struct muster_log_ops ops = {.write = on_log};
+    struct muster_log log = {.ops = &ops, .level_max = MUSTER_LOG_WARN};
+    struct muster_params_presence *presence;
+    struct scene scene;
+    struct call call;
+
+    (void)state;
+    scene_open(&scene);
+    scene.stand.test.env.log = &log;
+    ended_count = 0;
+    rows_push(&scene, 1);
+    presence = muster_params_server_presence(scene.stand.server, 1);
+    for (unsigned round = 1; round <= 2; round++) {
+        presence->is_absent = true;
+        scene.stand.server->absent_count++;
+        for (unsigned i = 0; i < 3; i++) {
+            cut_start(&scene, &call, 0, scene.folder);
+            assert_int_equal(cut_await(&scene, &call), MUSTER_UNAVAILABLE);
+        }
+        presence->is_absent = false;
+        scene.stand.server->absent_count--;
+        cut_start(&scene, &call, 0, scene.folder);
+        assert_int_equal(cut_await(&scene, &call), MUSTER_OK);
+
+        assert_int_equal(ended_count, round);
+    }
+    scene.stand.test.env.log = NULL;
+    scene_close(&scene);
+}
+
 static bool is_saving(void *data)
 {
     const struct scene *scene = data;
@@ -531,6 +576,7 @@ int main(void)
         cmocka_unit_test(one_cut_at_a_time),
         cmocka_unit_test(a_folder_that_is_not_there_ends_the_cut_alone),
         cmocka_unit_test(a_client_that_comes_amid_the_marks_ends_the_cut),
+        cmocka_unit_test(the_reason_of_cuts_that_are_begun_again_is_logged_once),
         cmocka_unit_test(a_server_without_shards_does_not_hold_up_the_next_cut),
         cmocka_unit_test(a_cut_ends_when_its_client_goes_while_it_is_saved),
         cmocka_unit_test_teardown(a_cut_without_memory_says_so, torture_tell),
