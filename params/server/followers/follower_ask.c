@@ -4,14 +4,26 @@
 #include "params/server/followers/digest.h"
 #include "params/server/followers/tail.h"
 
+/* A server that stands still loses all of its copies together: the first one tells of that. */
+static void copy_differs_tell(const struct muster_params_follower *follower, uint32_t shard)
+{
+    const struct muster_env *env = follower->server->env;
+
+    if (follower->stale_count == 0)
+        MUSTER_LOG(env, WARN, "params_copy_differs", "shard", shard, "address",
+                   muster_params_follower_address(follower));
+    else
+        MUSTER_LOG(env, DEBUG, "params_copy_differs", "shard", shard, "address",
+                   muster_params_follower_address(follower));
+}
+
 void muster_params_copy_stale(struct muster_params_follower *follower, uint32_t shard)
 {
     struct muster_params_server *server = follower->server;
 
     if (muster_params_bit_is_set(follower->stale, shard))
         return;
-    MUSTER_LOG(server->env, WARN, "params_copy_differs", "shard", shard, "address",
-               muster_params_follower_address(follower));
+    copy_differs_tell(follower, shard);
     muster_params_bit_set(follower->stale, shard);
     server->shard_stale[shard] |= muster_params_follower_mask(follower);
     follower->stale_count++;

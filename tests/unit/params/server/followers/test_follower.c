@@ -263,6 +263,9 @@ static void warnings_name_the_address_of_the_copy(void **state)
 
     for (size_t i = 0; i < 2; i++)
         assert_string_equal(warned[i], job.members[1].address);
+    memset(warned, 0, sizeof(warned));
+    muster_params_copy_stale(follower, 1); /* until the next map drops both */
+    assert_string_equal(warned[1], "");
     job.members[0].env.log = NULL;
     params_job_close(&job);
 }
