@@ -180,6 +180,67 @@ PyObject *muster_py_strategy_replicas_mirror(PyObject *self, PyObject *const *ar
     return muster_py_call_run_tensors(muster_py_strategy_of(self), &call, &values.tensors);
 }
 
+/* A variable that the replicas of a member share, and what becomes of it. */
+struct assignment {
+    struct values values;
+    struct muster_py_tensors variable;
+    enum muster_aggregation aggregation;
+    bool is_added;
+};
+
+static enum muster_rc run_assign(struct muster_strategy *strategy, struct muster_py_call *call)
+{
+    struct assignment *assignment = call->data;
+    enum muster_rc rc = check_count(strategy, &assignment->values, 1);
+
+    return rc == MUSTER_OK
+               ? muster_replicas_assign(strategy, assignment->variable.tensors, call->tensors,
+                                        assignment->aggregation, assignment->is_added)
+               : rc;
+}
+
+static bool read_aggregation(PyObject *value, enum muster_aggregation *ret_aggregation)
+{
+    static const char *const names[] = {[MUSTER_AGGREGATION_SUM] = "sum",
+                                        [MUSTER_AGGREGATION_MEAN] = "mean",
+                                        [MUSTER_AGGREGATION_ONLY_FIRST_REPLICA] = "first"};
+    const char *text;
+
+    if (!muster_py_read_text(value, &text))
+        return false;
+    for (size_t i = MUSTER_AGGREGATION_SUM; i < sizeof(names) / sizeof(names[0]); i++) {
+        *ret_aggregation = (enum muster_aggregation)i;
+        if (text != NULL && strcmp(text, names[i]) == 0)
+            return true;
+    }
+    return PyErr_Format(PyExc_ValueError, "aggregation must be sum, mean or first, got '%s'",
+                        text != NULL ? text : "None") != NULL;
+}
+
+PyObject *muster_py_strategy_replicas_assign(PyObject *self, PyObject *const *args,
+                                             Py_ssize_t count, PyObject *keywords)
+{
+    static const char *const names[] = {"variable", "arrays", "aggregation", "add", "dtype", NULL};
+    PyObject *read[5], *result = NULL;
+    struct assignment assignment = {.values = {.error = {.rc = MUSTER_OK}}};
+    struct muster_py_call call = {
+        .run = run_assign, .data = &assignment, .error = &assignment.values.error};
+    const char *dtype;
+    int is_added;
+
+    if (!muster_py_read_arguments("_replicas_assign", names, 4, args, count, keywords, read) ||
+        !read_aggregation(read[2], &assignment.aggregation) ||
+        (is_added = PyObject_IsTrue(read[3])) < 0 || !muster_py_read_text(read[4], &dtype) ||
+        !muster_py_tensors_open(&assignment.variable, read[0], dtype))
+        return NULL;
+    assignment.is_added = is_added > 0;
+    if (open_arrays(&assignment.values.tensors, read[1], dtype, false))
+        result = muster_py_call_run_tensors(muster_py_strategy_of(self), &call,
+                                            &assignment.values.tensors);
+    muster_py_tensors_close(&assignment.variable);
+    return result;
+}
+
 static enum muster_rc run_reduce(struct muster_strategy *strategy, struct muster_py_call *call)
 {
     struct values *values = call->data;

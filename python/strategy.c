@@ -445,6 +445,8 @@ static PyMethodDef strategy_methods[] = {
      METH_FASTCALL | METH_KEYWORDS, NULL},
     {"_replicas_gather", MUSTER_PY_FUNCTION(muster_py_strategy_replicas_gather),
      METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"_replicas_assign", MUSTER_PY_FUNCTION(muster_py_strategy_replicas_assign),
+     METH_FASTCALL | METH_KEYWORDS, NULL},
     {"_replicas_mirror", MUSTER_PY_FUNCTION(muster_py_strategy_replicas_mirror),
      METH_FASTCALL | METH_KEYWORDS, NULL},
     {"_replicas_gpu", MUSTER_PY_FUNCTION(muster_py_strategy_replicas_gpu),

@@ -125,6 +125,7 @@ MUSTER_PY_METHOD(replicas_all_reduce);
 MUSTER_PY_METHOD(replicas_reduce);
 MUSTER_PY_METHOD(replicas_gather);
 MUSTER_PY_METHOD(replicas_mirror);
+MUSTER_PY_METHOD(replicas_assign);
 MUSTER_PY_METHOD(replicas_gpu);
 /* memory.c */
 MUSTER_PY_METHOD(zeros);

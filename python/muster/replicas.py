@@ -88,6 +88,13 @@ class Replicas:
         whole, shape = self._strategy._replicas_gather(arrays, [each.shape for each in arrays], axis, dtype)
         return numpy.frombuffer(whole, _type_of(arrays[0])).reshape(shape)
 
+    def assign(self, variable, values, aggregation="mean", add=False, dtype=None):
+        """Set an array that the replicas of this member share to the "mean" or "sum" of the values of all replicas, or add
+        it. With "first" the first replica of this member decides here, as in TensorFlow, and members may differ."""
+        kind = _type_of(variable)
+        arrays = self._arrays([numpy.asarray(each, kind) if numpy.isscalar(each) else each for each in values])
+        self._strategy._replicas_assign([variable], arrays, aggregation, add, dtype)
+
     def mirror(self, values, dtype=None):
         """Give the arrays of this member's first replica to its others. What is registered is restored for the first alone:
         call this in the first step, and after each begin that has restored the state."""
@@ -127,6 +134,11 @@ class Replica:
     def gather(self, value, axis=0, dtype=None):
         """The arrays of all replicas, joined along an axis."""
         return self._crew.call(self.local, ("gather", axis, dtype), value)
+
+    def assign(self, variable, value, aggregation="mean", add=False, dtype=None):
+        """Set an array that the replicas of this member share to the "mean" or "sum" of the values of all replicas, or add
+        it. All of them name the same array."""
+        self._crew.call(self.local, ("assign", aggregation, add, dtype), (variable, value))
 
 
 class _Crew:
@@ -198,6 +210,12 @@ class _Crew:
         if len(kinds) > 1:
             raise muster.InvalidArgument(f"the replicas of a member must make the same call, got {' and '.join(map(repr, sorted(kinds, key=repr)))}")
         (name, *words), values = calls[0][0], [value for _, value in calls]
+        if name == "assign":
+            variables, values = zip(*values)
+            if any(each is not variables[0] for each in variables):
+                raise muster.InvalidArgument("the replicas of a member must assign to the same array, which they share")
+            self.replicas.assign(variables[0], values, *words)
+            return [None] * self._count
         result = getattr(self.replicas, name)(values, *words)
         return [result if local == 0 or result is None else result.copy() for local in range(self._count)]
 

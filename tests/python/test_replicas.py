@@ -41,6 +41,31 @@ def test_values_are_reduced_over_all_replicas(job):
         assert [round(float(each), 9) for each in words.split()] == [round(each, 9) for each in map(float, expected)], task
 
 
+def test_variables_are_updated_by_all_replicas(job):
+    run = job(REPLICAS.replace("BODY", """
+    variable = numpy.full(2, 100.0, numpy.float32)
+    values = [numpy.full(2, replicas.first + i, numpy.float32) for i in range(len(replicas))]
+    replicas.assign(variable, values)
+    mean = variable.tolist()
+    replicas.assign(variable, values, "sum", add=True)
+    total = variable.tolist()
+    replicas.run(lambda replica, value: replica.assign(variable, value, "first"), values)
+    number = numpy.zeros((), numpy.int32)
+    replicas.assign(number, [1] * len(replicas), "sum")
+    calls = [(lambda: replicas.assign(variable, values, "max"), "aggregation must be sum, mean or first, got 'max'"),
+             (lambda: replicas.assign(variable, [each.astype(float) for each in values]), "is f64 x 2, the variable f32 x 2"),
+             (lambda: replicas.run(lambda replica, value: replica.assign(value, value), values), "the same array")]
+    for call, text in calls[:1 + len(replicas)]:    # one replica by itself assigns to what it likes
+        try:
+            call()
+            assert False, text
+        except ValueError as error:
+            assert text in str(error), error
+    say(*mean, *total, *variable, number)"""), 2)
+
+    assert said(run) == {0: "1.0 1.0 4.0 4.0 0.0 0.0 3", 1: "1.0 1.0 4.0 4.0 1.0 1.0 3"}
+
+
 def test_each_replica_runs_on_its_own(job):
     run = job(REPLICAS.replace("BODY", """
     import threading
