@@ -323,6 +323,11 @@ class Launchers(Preemption):
                   "--checkpoint-every", "2", "--min-members-timeout", "1")  # so long one waits for the other
         return [(*common, "--node-rank", str(rank)) for rank in range(2)]
 
+    def jobs(self, words):
+        address = words[words.index("--registry") + 1]
+        shown = subprocess.run([MUSTER, "status", "--registry", address, "--json"], env=CLEAN, text=True, capture_output=True, timeout=PATIENCE_S)
+        return json.loads(shown.stdout)["jobs"]
+
     def test_a_signal_to_one_of_several_stops_all_and_they_go_on_together(self):
         words = self.start_two()
         runs = [self.start_slowly(*each) for each in words]
@@ -331,9 +336,7 @@ class Launchers(Preemption):
         steps = [self.stopped(run, tasks=1) for run in runs]
         self.assertEqual(steps[0], steps[1])
         self.assertIn("the job is preempted, and its members stop", runs[0].said())
-        shown = subprocess.run([MUSTER, "status", "--registry", words[0][words[0].index("--registry") + 1], "--json"], env=CLEAN,
-                               text=True, capture_output=True, timeout=PATIENCE_S)
-        self.assertEqual([job["state"] for job in json.loads(shown.stdout)["jobs"]], ["preempted"], shown)
+        self.assertEqual([job["state"] for job in self.jobs(words[0])], ["preempted"])
 
         pathlib.Path(self.hurry).touch()
         again = [self.start(*each) for each in words]
@@ -350,7 +353,7 @@ class Launchers(Preemption):
         run.signal(signal.SIGTERM)
         run.wait_for(lambda: "the members stop after the same step" in run.said(), "the stop")
         late = self.start_slowly(*second)
-        late.wait_for(lambda: workers(late.child.pid), "its worker")
+        late.wait_for(lambda: len(self.jobs(first)[0]["members"]) == 2, "its worker")
         os.kill(pid, signal.SIGCONT)
         step = self.stopped(run, tasks=1)
         summary = late.end(PREEMPTED)
