@@ -160,6 +160,7 @@ MUSTER_API uint64_t muster_dataset_epoch(const struct muster_dataset *dataset);
  *         muster_dataset_record_claims(dataset, sum->claims);
  *         if (muster_strategy_all_reduce(…, MUSTER_SUM) == MUSTER_ABORTED)
  *             continue;
+ *         muster_strategy_update_begin(…);   so that close saves the last step, though another one has begun
  *         if (muster_dataset_apply_claims(dataset, sum->claims, &used, &error) == MUSTER_OK)
  *             … update with gradient / used …
  *         muster_strategy_commit(…);

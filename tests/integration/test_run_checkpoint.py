@@ -261,7 +261,7 @@ class RunCheckpoint(unittest.TestCase):
         for shard in pathlib.Path(self.checkpoints).glob("*.shard-*"):
             shard.write_bytes(shard.read_bytes()[:5000])
         run = self.start("--checkpoint-dir", self.checkpoints, steps="5")
-        self.check_for_good(run, r"no checkpoint is whole: .* is damaged .*; name an empty folder to begin anew")
+        self.check_for_good(run, r"no checkpoint is whole: .* is damaged: .*; name an empty folder to begin anew")
 
     def test_options_that_make_no_sense_are_refused(self):
         for words, text in ((["--checkpoint-every", "5"], "--checkpoint-every needs --checkpoint-dir"),

@@ -62,6 +62,9 @@ static enum muster_rc step_run(struct ledger *ledger)
     rc = muster_strategy_all_reduce(ledger->strategy, &ledger->sum, 1, MUSTER_SUM);
     if (rc != MUSTER_OK)
         return rc == MUSTER_ABORTED ? MUSTER_OK : rc;
+    rc = muster_strategy_update_begin(ledger->strategy); /* so that close saves the last step */
+    if (rc != MUSTER_OK)
+        return rc;
     rc = muster_dataset_apply_claims(ledger->dataset, claims, &used, &ledger->error);
     for (size_t i = 0; i < ledger->record_count && rc == MUSTER_OK; i++)
         ledger->uses[i] += sum[i];
