@@ -14,7 +14,7 @@ struct torture {
     bool is_lasting;       /* all after it, too */
     unsigned variant;      /* which failure, of system calls (torture_calls.h) */
     _Atomic bool is_armed; /* these three: any thread of the scenario may allocate */
-    bool is_of_calls, is_of_libraries, is_of_system; /* what else is refused than `mem` */
+    _Atomic bool is_of_calls, is_of_libraries, is_of_system; /* what else is refused than `mem` */
     _Atomic uint64_t count;                          /* seen while armed */
     _Atomic uint64_t refused;                        /* of these */
 };
