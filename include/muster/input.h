@@ -37,14 +37,16 @@ struct muster_shard {
 struct muster_shard_input {
     bool has_files;
     uint64_t file_count; /* with has_files */
-    bool has_mark;       /* of the program, for HINT */
+    bool has_mark;       /* the program says where, for HINT */
 };
 
 /**
- * Choose the unit that a policy divides.
+ * Choose the unit that a policy divides. It depends on the policy alone, so that one worker cuts its batches as
+ * several do; only FILE asks nothing of the source where one worker reads all.
  *
  * Errors:  INVALID_ARGUMENT (no workers, an index beyond them, or fewer files than workers: TensorFlow lets
- *          some workers fail there and gives others nothing), NOT_FOUND (FILE, and the source has no files).
+ *          some workers fail there and gives others nothing), NOT_FOUND (FILE, and the source has no files),
+ *          FAILED_PRECONDITION (a mark, and another policy than HINT).
  * Source:  tensorflow/core/grappler/optimizers/data/auto_shard.cc.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_shard_choose(
@@ -91,7 +93,8 @@ struct muster_rebatch {
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rebatch_init(struct muster_rebatch *rebatch,
                                                                 const int64_t *sizes, size_t count,
                                                                 struct muster_error *ret_error);
-/** The size of the next batch, if so many elements are left. */
+/** The size of the next batch, if so many elements are left. Where the elements end with a full batch, batches of
+ * size 0 still follow, up to the next that would hold an element. Source: tf.data's rebatch. */
 MUSTER_API uint64_t muster_rebatch_next(struct muster_rebatch *rebatch);
 
 /* The stages of a pipeline, as far as batches are concerned. */

@@ -19,15 +19,25 @@ static json_t *show_sizes(const struct muster_batch_split *split)
     return sizes;
 }
 
+/* Empty batches still follow elements that have ended with a full batch. */
+static bool is_over(const json_t *elements, uint64_t first, uint64_t size)
+{
+    uint64_t count = json_array_size(elements);
+
+    return first > count || (first == count && size > 0);
+}
+
 /* Each worker's stream is its own, and is cut to the sizes of the split in turn. */
 static json_t *follow_split(const json_t *elements, const struct muster_batch_split *split)
 {
     json_t *batches = json_array();
     uint64_t first = 0;
 
-    for (uint64_t i = 0; first < json_array_size(elements); i++) {
+    for (uint64_t i = 0;; i++) {
         uint64_t size = muster_batch_split_size(split, i);
 
+        if (is_over(elements, first, size))
+            break;
         json_array_append_new(batches, case_input_part(elements, first, size));
         first += size;
     }
@@ -131,9 +141,11 @@ static void run_rebatch(struct case_run *run, const json_t *call, struct case_ou
         return;
     elements = read_elements(run, NULL);
     outcome->value = json_array();
-    for (uint64_t first = 0; first < json_array_size(elements);) {
+    for (uint64_t first = 0;;) {
         uint64_t size = muster_rebatch_next(&rebatch);
 
+        if (is_over(elements, first, size))
+            break;
         json_array_append_new(outcome->value, case_input_part(elements, first, size));
         first += size;
     }

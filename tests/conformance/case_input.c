@@ -137,13 +137,16 @@ static json_t *repeat_elements(const json_t *elements, json_int_t times)
     return repeated;
 }
 
-static json_t *add_to_elements(const json_t *elements, json_int_t addend)
+/* A batch: to all that it holds. */
+static json_t *add_to(const json_t *element, json_int_t addend)
 {
-    json_t *sums = json_array();
+    json_t *sums;
 
-    for (size_t i = 0; i < json_array_size(elements); i++)
-        json_array_append_new(
-            sums, json_integer(json_integer_value(json_array_get(elements, i)) + addend));
+    if (!json_is_array(element))
+        return json_integer(json_integer_value(element) + addend);
+    sums = json_array();
+    for (size_t i = 0; i < json_array_size(element); i++)
+        json_array_append_new(sums, add_to(json_array_get(element, i), addend));
     return sums;
 }
 
@@ -163,7 +166,7 @@ static json_t *apply_stage(const json_t *elements, const json_t *stage,
     if (strcmp(name, "take") == 0)
         return case_input_part(elements, 0, (uint64_t)stage_number(stage));
     if (strcmp(name, "map_add") == 0)
-        return add_to_elements(elements, stage_number(stage));
+        return add_to(elements, stage_number(stage));
     if (strcmp(name, "shard") == 0 && mark != NULL)
         return case_input_shard(elements, mark);
     if (strcmp(name, "prefetch") == 0 || strcmp(name, "shard") == 0)
@@ -187,6 +190,7 @@ enum muster_rc case_input_batch_size(const json_t *stages, int64_t *ret_size,
 {
     struct muster_input_stage known[16];
     size_t count = json_array_size(stages);
+    bool is_whole = false; /* without a last partial batch: TensorFlow follows it through a map */
 
     if (count > sizeof(known) / sizeof(known[0]))
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "too many stages");
@@ -196,12 +200,14 @@ enum muster_rc case_input_batch_size(const json_t *stages, int64_t *ret_size,
 
         known[i] = (struct muster_input_stage){.kind = MUSTER_INPUT_KEEP,
                                                .size = (uint64_t)stage_number(stage)};
-        if (strcmp(name, "batch") == 0)
+        if (strcmp(name, "batch") == 0) {
             known[i].kind = MUSTER_INPUT_BATCH;
-        else if (strcmp(name, "unbatch") == 0)
+            is_whole = json_array_size(stage) > 2;
+        } else if (strcmp(name, "unbatch") == 0) {
             known[i].kind = MUSTER_INPUT_UNBATCH;
-        else if (strncmp(name, "map", 3) == 0)
+        } else if (strncmp(name, "map", 3) == 0 && !is_whole) {
             known[i].kind = MUSTER_INPUT_MAP;
+        }
     }
     return muster_input_batch_size(known, count, ret_size, ret_error);
 }

@@ -9,11 +9,24 @@
 
 enum { TENSORS_MAX = 16 };
 
+/* Only the size of an element counts here. */
 static enum muster_dtype dtype_of(const char *name)
 {
-    if (name != NULL && strcmp(name, "float64") == 0)
-        return MUSTER_F64;
-    return name != NULL && strcmp(name, "float16") == 0 ? MUSTER_F16 : MUSTER_F32;
+    static const struct {
+        const char *name;
+        enum muster_dtype dtype;
+    } types[] = {
+        {"float32", MUSTER_F32},   {"float64", MUSTER_F64},   {"float16", MUSTER_F16},
+        {"bfloat16", MUSTER_BF16}, {"int8", MUSTER_I8},       {"uint8", MUSTER_U8},
+        {"bool", MUSTER_U8},       {"int16", MUSTER_I16},     {"uint16", MUSTER_U16},
+        {"int32", MUSTER_I32},     {"uint32", MUSTER_U32},    {"int64", MUSTER_I64},
+        {"uint64", MUSTER_U64},    {"complex64", MUSTER_F64},
+    };
+
+    for (size_t i = 0; name != NULL && i < sizeof(types) / sizeof(types[0]); i++)
+        if (strcmp(types[i].name, name) == 0)
+            return types[i].dtype;
+    return MUSTER_F32;
 }
 
 /* False: a dimension is not known. */

@@ -87,9 +87,10 @@ void case_cluster_rules(struct case_run *run)
 {
     const json_t *calls = case_calls(run);
     struct muster_cluster_spec *cluster = NULL;
+    const json_t *task_id = case_argument(run->one, "task_id");
     struct muster_strategy_role role = {
         .task_type = case_text(case_argument(run->one, "task_type")),
-        .task_id = json_integer_value(case_argument(run->one, "task_id")),
+        .task_id = json_is_integer(task_id) ? json_integer_value(task_id) : -1, /* not known */
     };
     struct muster_error error = {0};
 

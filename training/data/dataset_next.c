@@ -189,7 +189,7 @@ static enum muster_rc shares_check(const struct muster_dataset *dataset,
 {
     const struct muster_data_division *division = &dataset->division;
 
-    if (division->unit != MUSTER_SHARD_WHOLE || division->replicas_per_worker > 0 ||
+    if (division->shard.num_workers > 1 || division->replicas_per_worker > 0 ||
         division->is_remainder_dropped)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "a dataset whose steps are shared must have no shard, no "

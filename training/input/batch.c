@@ -71,20 +71,21 @@ uint64_t muster_rebatch_next(struct muster_rebatch *rebatch)
 enum muster_rc muster_input_batch_size(const struct muster_input_stage *stages, size_t count,
                                        int64_t *ret_size, struct muster_error *ret_error)
 {
-    bool is_batched = false;
+    size_t depth = 0; /* of batches of batches */
     int64_t size = 0;
 
     for (size_t i = 0; i < count; i++) {
         if (stages[i].kind == MUSTER_INPUT_BATCH) {
-            is_batched = true;
+            depth++;
             size = (int64_t)stages[i].size;
         } else if (stages[i].kind == MUSTER_INPUT_UNBATCH) {
-            is_batched = false;
+            depth -= depth > 0 ? 1 : 0;
+            size = -1;
         } else if (stages[i].kind == MUSTER_INPUT_MAP) {
             size = -1;
         }
     }
-    if (!is_batched)
+    if (depth == 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the elements must be batched; add a batch stage after the last "
                                 "one that makes single elements");

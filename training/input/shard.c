@@ -14,42 +14,60 @@ static enum muster_rc check_files(const struct muster_shard *shard, uint64_t fil
         shard->num_workers, (unsigned long long)file_count);
 }
 
-static enum muster_rc choose_files(const struct muster_shard *shard,
-                                   const struct muster_shard_input *input,
-                                   enum muster_shard_unit *ret_unit, struct muster_error *ret_error)
+static enum muster_rc check_input(const struct muster_shard *shard,
+                                  const struct muster_shard_input *input,
+                                  struct muster_error *ret_error)
 {
-    enum muster_rc rc;
-
-    if (!input->has_files)
+    if (shard->index >= shard->num_workers)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the index of a worker must be below their number %u, got %u",
+                                shard->num_workers, shard->index);
+    if (shard->policy == MUSTER_SHARD_FILE && shard->num_workers > 1 && !input->has_files)
         return muster_error_set(ret_error, MUSTER_NOT_FOUND,
                                 "the policy FILE needs a source of files, and this one has none; "
                                 "use DATA or AUTO");
-    rc = check_files(shard, input->file_count, ret_error);
-    if (rc == MUSTER_OK)
-        *ret_unit = MUSTER_SHARD_FILES;
-    return rc;
+    if (shard->policy != MUSTER_SHARD_HINT && input->has_mark)
+        return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
+                                "the input has a mark where it is divided, which only the policy "
+                                "HINT uses; choose HINT, or remove the mark");
+    return MUSTER_OK;
+}
+
+static enum muster_shard_unit policy_unit(const struct muster_shard *shard,
+                                          const struct muster_shard_input *input)
+{
+    switch (shard->policy) {
+    case MUSTER_SHARD_HINT:
+        return input->has_mark ? MUSTER_SHARD_MARK : MUSTER_SHARD_WHOLE;
+    case MUSTER_SHARD_OFF:
+        return MUSTER_SHARD_WHOLE;
+    case MUSTER_SHARD_DATA:
+        return MUSTER_SHARD_ELEMENTS;
+    case MUSTER_SHARD_AUTO:
+        if (!input->has_files)
+            return MUSTER_SHARD_ELEMENTS;
+        break;
+    case MUSTER_SHARD_FILE:
+        break;
+    }
+    return shard->num_workers == 1 ? MUSTER_SHARD_WHOLE : MUSTER_SHARD_FILES;
 }
 
 enum muster_rc muster_shard_choose(const struct muster_shard *shard,
                                    const struct muster_shard_input *input,
                                    enum muster_shard_unit *ret_unit, struct muster_error *ret_error)
 {
-    if (shard->index >= shard->num_workers)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "the index of a worker must be below their number %u, got %u",
-                                shard->num_workers, shard->index);
-    if (shard->num_workers == 1 || shard->policy == MUSTER_SHARD_OFF) {
-        *ret_unit = MUSTER_SHARD_WHOLE;
-        return MUSTER_OK;
-    }
-    if (shard->policy == MUSTER_SHARD_FILE ||
-        (shard->policy == MUSTER_SHARD_AUTO && input->has_files))
-        return choose_files(shard, input, ret_unit, ret_error);
-    if (shard->policy == MUSTER_SHARD_HINT)
-        *ret_unit = input->has_mark ? MUSTER_SHARD_MARK : MUSTER_SHARD_WHOLE;
-    else
-        *ret_unit = MUSTER_SHARD_ELEMENTS;
-    return MUSTER_OK;
+    enum muster_rc rc = check_input(shard, input, ret_error);
+    enum muster_shard_unit unit;
+
+    if (rc != MUSTER_OK)
+        return rc;
+    unit = policy_unit(shard, input);
+    if (unit == MUSTER_SHARD_FILES)
+        rc = check_files(shard, input->file_count, ret_error);
+    if (rc == MUSTER_OK)
+        *ret_unit = unit;
+    return rc;
 }
 
 bool muster_shard_has(const struct muster_shard *shard, uint64_t number)

@@ -88,7 +88,7 @@ static enum muster_rc check_task(const struct muster_strategy_role *role, int64_
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the task type must be chief, worker, ps or evaluator, got '%.80s'",
                                 role->task_type);
-    if (job == JOB_EVALUATOR)
+    if (!cluster_has(role->cluster, job) && job == JOB_EVALUATOR)
         return MUSTER_OK;
     if (!cluster_has(role->cluster, job))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
@@ -171,12 +171,17 @@ enum muster_rc muster_strategy_role_collective_leader(const struct muster_strate
                                                       const char **ret_leader,
                                                       struct muster_error *ret_error)
 {
-    enum muster_rc rc = check_task(role, role->task_id, ret_error);
+    enum muster_rc rc;
 
+    if (muster_cluster_spec_is_empty(
+            role->cluster)) { /* local: nobody to lead, whatever the task */
+        *ret_leader = "";
+        return MUSTER_OK;
+    }
+    rc = check_task(role, role->task_id, ret_error);
     if (rc != MUSTER_OK)
         return rc;
-    if (muster_cluster_spec_is_empty(role->cluster) ||
-        (role->task_type != NULL && job_find(role->task_type) == JOB_EVALUATOR))
+    if (role->task_type != NULL && job_find(role->task_type) == JOB_EVALUATOR)
         *ret_leader = "";
     else if (cluster_has(role->cluster, JOB_CHIEF))
         *ret_leader = jobs[JOB_CHIEF].first_task;

@@ -88,14 +88,15 @@ static void a_rebatch_uses_its_sizes_in_turn(void **state)
 static void the_batch_size_behind_a_pipeline_is_that_of_its_last_batch(void **state)
 {
     static const struct muster_input_stage stages[] = {
-        {MUSTER_INPUT_BATCH, 4},   {MUSTER_INPUT_KEEP, 9},  {MUSTER_INPUT_MAP, 0},
-        {MUSTER_INPUT_UNBATCH, 0}, {MUSTER_INPUT_BATCH, 3},
+        {MUSTER_INPUT_BATCH, 4},   {MUSTER_INPUT_KEEP, 9},    {MUSTER_INPUT_MAP, 0},
+        {MUSTER_INPUT_UNBATCH, 0}, {MUSTER_INPUT_BATCH, 3},   {MUSTER_INPUT_BATCH, 2},
+        {MUSTER_INPUT_UNBATCH, 0}, {MUSTER_INPUT_UNBATCH, 0},
     };
-    static const int64_t expected[] = {4, 4, -1, 0, 3}; /* 0: refused */
+    static const int64_t expected[] = {4, 4, -1, 0, 3, 2, -1, 0}; /* 0: refused */
     struct muster_error error;
 
     (void)state;
-    for (size_t count = 1; count <= 5; count++) {
+    for (size_t count = 1; count <= sizeof(stages) / sizeof(stages[0]); count++) {
         int64_t size = 0;
         enum muster_rc rc = muster_input_batch_size(stages, count, &size, &error);
 

@@ -30,6 +30,8 @@ static const struct row rows[] = {
     {"the evaluator is alone", FULL, "evaluator", 0, NULL, true, 0, 1, ""},
     {"an evaluator that is not listed", "{\"worker\":[\"a:1\"]}", "evaluator", 0, NULL, true, 0, 1,
      ""},
+    {"beyond the only evaluator", FULL, "evaluator", 1,
+     "the task is evaluator:1, but the job has 1 tasks", false, 0, 0, NULL},
     {"a worker without a chief", "{\"worker\":[\"a:1\",\"b:1\"]}", "worker", 0, NULL, true, 0, 2,
      WORKER},
     {"ps", FULL, "ps", 1, "ps:1, and a ps does not train", false, 0, 0, NULL},
@@ -121,6 +123,25 @@ static void the_coordination_service_is_with_the_first_ps(void **state)
     }
 }
 
+/* In a program without a cluster the type says nothing, so none is refused. */
+static void an_empty_cluster_has_no_leader_for_any_task(void **state)
+{
+    static const char *const types[] = {NULL, "worker", "ps", "evaluator", "trainer"};
+    struct muster_env *env = test_env_of(state);
+    struct muster_cluster_spec *cluster = NULL;
+
+    assert_int_equal(muster_cluster_spec_parse(env->mem, "{}", 2, &cluster, NULL), MUSTER_OK);
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        struct muster_strategy_role role = {
+            .cluster = cluster, .task_type = types[i], .task_id = 1};
+        const char *leader = "?";
+
+        assert_int_equal(muster_strategy_role_collective_leader(&role, &leader, NULL), MUSTER_OK);
+        assert_string_equal(leader, "");
+    }
+    muster_cluster_spec_unref(cluster);
+}
+
 static void the_jobs_that_train_are_named_by_rank(void **state)
 {
     static const char *const jobs[] = {"chief", "master", "worker"};
@@ -164,6 +185,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(each_task_has_its_part, test_env_set_up,
                                         test_env_tear_down),
         cmocka_unit_test_setup_teardown(the_coordination_service_is_with_the_first_ps,
+                                        test_env_set_up, test_env_tear_down),
+        cmocka_unit_test_setup_teardown(an_empty_cluster_has_no_leader_for_any_task,
                                         test_env_set_up, test_env_tear_down),
         cmocka_unit_test(the_jobs_that_train_are_named_by_rank),
         cmocka_unit_test(a_global_batch_is_divided_by_the_replicas),
