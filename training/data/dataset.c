@@ -100,8 +100,10 @@ static enum muster_rc records_check(const struct muster_dataset *dataset,
 {
     const struct muster_data_division *division = &dataset->division;
     uint64_t count = division->record_count;
+    /* A global batch that is cut has pieces for all, empty ones too. */
     bool is_of_elements =
-        division->unit == MUSTER_SHARD_ELEMENTS || division->unit == MUSTER_SHARD_MARK;
+        (division->unit == MUSTER_SHARD_ELEMENTS && division->replicas_per_worker == 0) ||
+        division->unit == MUSTER_SHARD_MARK;
 
     if (count == 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,

@@ -393,6 +393,33 @@ static void options_that_are_wrong_are_refused(void **state)
     }
 }
 
+/* As TensorFlow: the pieces of a global batch are divided, and there are enough of them. */
+static void a_global_batch_may_have_fewer_records_than_workers(void **state)
+{
+    struct world *world = *state;
+    static const struct muster_bytes record = {"a", 1};
+
+    for (uint32_t worker = 0; worker < 2; worker++) {
+        const struct muster_dataset_options options = {
+            .kind = MUSTER_DATASET_MEMORY,
+            .records = &record,
+            .record_count = 1,
+            .batch = 4,
+            .epoch_count = 1,
+            .replicas_per_worker = 1,
+            .shard = {.policy = MUSTER_SHARD_DATA, .num_workers = 2, .index = worker}};
+        struct muster_dataset_batch batch;
+
+        assert_int_equal(muster_dataset_open(&options, &world->dataset, &world->error), MUSTER_OK);
+        assert_int_equal(muster_dataset_next(world->dataset, &batch, &world->error), MUSTER_OK);
+        assert_int_equal(batch.count, worker == 0 ? 1 : 0);
+        assert_int_equal(muster_dataset_next(world->dataset, &batch, &world->error),
+                         MUSTER_OUT_OF_RANGE);
+        muster_dataset_close(world->dataset);
+        world->dataset = NULL;
+    }
+}
+
 static void a_file_that_changes_is_found_when_the_next_epoch_opens_it(void **state)
 {
     struct world *world = *state;
@@ -822,6 +849,7 @@ int main(void)
         CASE(a_damaged_tfrecord_is_named_with_file_byte_and_remedy),
         CASE(files_that_are_wrong_are_refused_at_open),
         CASE(options_that_are_wrong_are_refused),
+        CASE(a_global_batch_may_have_fewer_records_than_workers),
         CASE(a_file_that_changes_is_found_when_the_next_epoch_opens_it),
         CASE(the_epoch_is_that_of_the_last_batch),
         CASE(shares_move_by_claims_and_left_over_records_come_first),
