@@ -50,7 +50,11 @@ static enum muster_rc find_job(const struct muster_server_options *options,
 {
     const struct muster_cluster_spec *cluster = options->cluster;
 
-    /* TensorFlow picks the only job and the only task by itself, and so does this. */
+    /* A definition stands as it is. TensorFlow picks the only job and the only task of a cluster by
+     * itself, and so does this. */
+    if (options->job == NULL && options->def != NULL && options->cluster == options->def->cluster)
+        return muster_error_set(error, MUSTER_INVALID_ARGUMENT,
+                                "the definition of the server must name its job, got none");
     if (options->job == NULL && cluster->job_count != 1)
         return muster_error_set(error, MUSTER_INVALID_ARGUMENT,
                                 "the cluster has %zu jobs: say which one this task is of (job)",
@@ -115,7 +119,8 @@ static void options_fill(struct muster_server_options *options, const int32_t *d
 }
 
 /* Two packed messages, one after the other, are what protobuf merges. Gives. */
-static enum muster_rc config_merge(struct muster_mem *mem, const struct muster_server_options *options,
+static enum muster_rc config_merge(struct muster_mem *mem,
+                                   const struct muster_server_options *options,
                                    struct muster_bytes *ret_config)
 {
     struct muster_bytes before = {.data = NULL};
@@ -205,7 +210,7 @@ static void on_stopped_task(struct muster_task *task)
 
     server_move(server, MUSTER_SERVER_STOPPED);
     server->stopped = NULL;
-    MUSTER_LIST_EACH_SAFE(&server->joins, join, struct muster_server_join, node)
+    MUSTER_LIST_EACH_SAFE (&server->joins, join, struct muster_server_join, node)
         join_end(join, MUSTER_OK);
     if (stopped != NULL)
         stopped(server);

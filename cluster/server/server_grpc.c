@@ -35,28 +35,47 @@ struct muster_server_grpc {
 
 /* --- What it is asked to be --- */
 
-/* Port 0 is a free one; everything else is as in an endpoint. */
-static enum muster_rc split_address(const char *text, char host[MUSTER_HOST_TEXT_BYTES],
-                                    uint16_t *ret_port, struct muster_error *error)
+/* Port 0 is a free one; everything else is as in an endpoint. Source: TensorFlow's ValidateHostPortPair. */
+static enum muster_rc split_address(const char *job, const struct muster_cluster_task *task,
+                                    char host[MUSTER_HOST_TEXT_BYTES], uint16_t *ret_port,
+                                    struct muster_error *error)
 {
-    const char *colon = strrchr(text, ':');
+    const char *text = task->address, *colon = strrchr(text, ':');
+    size_t host_bytes = colon != NULL ? (size_t)(colon - text) : 0;
     char *end = NULL;
-    unsigned long port;
+    unsigned long port = 0;
 
-    if (colon == NULL || colon[1] < '0' || colon[1] > '9')
+    if (colon != NULL && colon[1] >= '0' && colon[1] <= '9')
+        port = strtoul(colon + 1, &end, 10);
+    if (end == NULL || *end != '\0' || port > UINT16_MAX || memchr(text, '/', host_bytes) != NULL)
         return muster_error_set(error, MUSTER_INVALID_ARGUMENT,
-                                "this task's address \"%s\" has no port (host:port)", text);
-    port = strtoul(colon + 1, &end, 10);
-    if (*end != '\0' || port > UINT16_MAX)
+                                "the address of %s:%" PRId32
+                                " must be HOST:PORT with a port from 0 to 65535, got \"%.100s\"",
+                                job, task->index, text);
+    if (host_bytes >= MUSTER_HOST_TEXT_BYTES)
         return muster_error_set(error, MUSTER_INVALID_ARGUMENT,
-                                "this task's address \"%s\" needs a port from 0 to 65535", text);
-    if ((size_t)(colon - text) >= MUSTER_HOST_TEXT_BYTES)
-        return muster_error_set(error, MUSTER_INVALID_ARGUMENT,
-                                "this task's address \"%s\" has too long a name", text);
-    memcpy(host, text, (size_t)(colon - text));
-    host[colon - text] = '\0';
+                                "the host in the address of %s:%" PRId32
+                                " must be shorter than %d bytes, got \"%.100s...\"",
+                                job, task->index, MUSTER_HOST_TEXT_BYTES, text);
+    memcpy(host, text, host_bytes);
+    host[host_bytes] = '\0';
     *ret_port = (uint16_t)port;
     return MUSTER_OK;
+}
+
+/* A peer that nobody could dial is told at the start, not by a call that fails hours later. */
+static enum muster_rc check_cluster(const struct muster_cluster_spec *cluster,
+                                    struct muster_error *error)
+{
+    char host[MUSTER_HOST_TEXT_BYTES];
+    enum muster_rc rc = MUSTER_OK;
+    uint16_t port;
+
+    for (size_t i = 0; rc == MUSTER_OK && i < cluster->job_count; i++)
+        for (size_t k = 0; rc == MUSTER_OK && k < cluster->jobs[i]->task_count; k++)
+            rc = split_address(cluster->jobs[i]->name, &cluster->jobs[i]->tasks[k], host, &port,
+                               error);
+    return rc;
 }
 
 static void set_target(struct muster_server_grpc *grpc)
@@ -71,14 +90,20 @@ static enum muster_rc set_place(struct muster_server_grpc *grpc,
                                 const struct muster_server_options *options,
                                 const struct muster_server_def *def, struct muster_error *error)
 {
-    const struct muster_cluster_job *job = muster_cluster_spec_job(def->cluster, def->job);
+    const struct muster_cluster_task own = {
+        .index = def->task,
+        .address =
+            muster_cluster_job_address(muster_cluster_spec_job(def->cluster, def->job), def->task)};
     char bind[MUSTER_HOST_TEXT_BYTES + 16];
     uint16_t port = 0;
-    enum muster_rc rc =
-        split_address(muster_cluster_job_address(job, def->task), grpc->host, &port, error);
+    enum muster_rc rc = check_cluster(def->cluster, error);
 
+    if (rc == MUSTER_OK)
+        rc = split_address(def->job, &own, grpc->host, &port, error);
     if (rc != MUSTER_OK)
         return rc;
+    if (grpc->host[0] == '\0')
+        (void)snprintf(grpc->host, sizeof(grpc->host), "localhost");
     if (def->port != 0)
         port = def->port;
     (void)snprintf(bind, sizeof(bind), "%s:%u",
@@ -104,8 +129,8 @@ static enum muster_rc set_devices(struct muster_server_grpc *grpc,
         struct muster_worker_device *device = &grpc->devices[i];
 
         device->device = options->device_count > 0 ? options->devices[i] : cpu;
-        (void)snprintf(name, sizeof(name), "%s/device:%s:%" PRIu32, grpc->name,
-                       device->device.type, device->device.number);
+        (void)snprintf(name, sizeof(name), "%s/device:%s:%" PRIu32, grpc->name, device->device.type,
+                       device->device.number);
         device->name = muster_mem_strdup(grpc->env->mem, name);
         device->device.type = muster_mem_strdup(grpc->env->mem, device->device.type);
         has_description = device->device.description != NULL;
@@ -126,8 +151,7 @@ static enum muster_rc set_devices(struct muster_server_grpc *grpc,
 
 static enum muster_rc open_rpc(struct muster_server_grpc *grpc, struct muster_error *error)
 {
-    enum muster_rc rc =
-        muster_rpc_server_open(grpc->env, &grpc->rpc_options, &grpc->rpc_server);
+    enum muster_rc rc = muster_rpc_server_open(grpc->env, &grpc->rpc_options, &grpc->rpc_server);
 
     if (rc != MUSTER_OK)
         return muster_error_set(error, rc, "no memory for the server");

@@ -35,7 +35,7 @@ struct muster_server_protocol;
 struct muster_server_options {
     const struct muster_server_def *def;       /* NULL: none */
     const struct muster_cluster_spec *cluster; /* NULL: one task of a job "localhost", port 0 */
-    const char *job;                           /* NULL: the cluster's only job */
+    const char *job;                           /* NULL: the cluster's only job; a def has to say it */
     const int32_t *task;                       /* NULL: the job's only task; of a def: 0 */
     const char *protocol;                      /* NULL: "grpc"; a def has to say it */
     uint16_t port;                             /* 0: that of its own address in the cluster */

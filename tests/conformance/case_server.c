@@ -32,7 +32,7 @@ static const json_t *server_def_of(const struct case_run *run)
 static enum muster_rc def_read(struct case_run *run, struct muster_server_def **ret_def,
                                struct muster_error *ret_error)
 {
-    const json_t *given = server_def_of(run);
+    const json_t *given = server_def_of(run), *port = json_object_get(given, "port");
     json_t *wrapped = json_pack("{s:O}", "cluster_def", json_object_get(given, "cluster"));
     struct muster_mem *mem = run->env->mem;
     struct muster_cluster_spec *cluster = NULL;
@@ -45,8 +45,8 @@ static enum muster_rc def_read(struct case_run *run, struct muster_server_def **
     enum muster_rc rc = case_read_cluster(run, wrapped, &cluster, ret_error);
 
     def.cluster = cluster;
-    if (rc == MUSTER_OK)
-        rc = case_read_port(json_object_get(given, "port"), 0, &def.port, ret_error);
+    if (rc == MUSTER_OK && (!json_is_integer(port) || json_integer_value(port) != 0))
+        rc = case_read_port(port, 0, &def.port, ret_error);
     if (rc == MUSTER_OK)
         rc = muster_server_def_pack(&def, mem, &bytes, &size);
     if (rc == MUSTER_OK)
@@ -103,8 +103,8 @@ static void stop_server(struct server_case *one)
 /* A port is text where the case has it as a placeholder. */
 static json_t *port_value(const struct server_case *one, uint16_t port)
 {
-    const json_t *expected = json_object_get(
-        json_object_get(json_object_get(one->call, "expect"), "value"), "port");
+    const json_t *expected =
+        json_object_get(json_object_get(json_object_get(one->call, "expect"), "value"), "port");
     char text[8];
 
     if (!json_is_string(expected))
