@@ -62,12 +62,20 @@ enum muster_rc muster_file_bytes(const char *path, uint64_t *ret_bytes)
     return MUSTER_OK;
 }
 
-/* A file that another process has deleted meanwhile, as it saw no holder, is not that of the path. */
+/* Another process may have deleted the file meanwhile, as it saw no holder. NFS keeps one that is still open under
+ * another name, so the number of its names does not tell. */
+static bool is_file_of(int fd, const char *path)
+{
+    struct stat held, named;
+
+    return fstat(fd, &held) == 0 && stat(path, &named) == 0 && held.st_dev == named.st_dev &&
+           held.st_ino == named.st_ino;
+}
+
 static enum muster_rc file_lock(const char *path, int flags, int operation, int *ret_hold)
 {
     for (;;) {
         int fd = open(path, flags | O_CLOEXEC, 0666);
-        struct stat found;
         int failed;
 
         if (fd < 0)
@@ -79,7 +87,7 @@ static enum muster_rc file_lock(const char *path, int flags, int operation, int 
             close(fd);
             return MUSTER_UNAVAILABLE;
         }
-        if (fstat(fd, &found) != 0 || found.st_nlink > 0) {
+        if (is_file_of(fd, path)) {
             *ret_hold = fd;
             return MUSTER_OK;
         }
@@ -90,6 +98,11 @@ static enum muster_rc file_lock(const char *path, int flags, int operation, int 
 enum muster_rc muster_file_hold(const char *path, bool must_make, int *ret_hold)
 {
     return file_lock(path, must_make ? O_RDWR | O_CREAT : O_RDONLY, LOCK_SH, ret_hold);
+}
+
+enum muster_rc muster_file_hold_shared(const char *path, int *ret_hold)
+{
+    return file_lock(path, O_RDWR | O_CREAT, LOCK_SH | LOCK_NB, ret_hold);
 }
 
 enum muster_rc muster_file_hold_alone(const char *path, int *ret_hold)

@@ -21,6 +21,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_file_bytes(const char *path, uint64_t *r
  * made, empty, if it must be. Others may hold it, too. Where the file system has no locks it is only opened. Errors:
  * NOT_FOUND and others of the system. */
 MUSTER_MUST_CHECK enum muster_rc muster_file_hold(const char *path, bool must_make, int *ret_hold);
+/** The same for one that is made, without a wait. Errors: UNAVAILABLE (somebody holds it alone), and those of the
+ * system. */
+MUSTER_MUST_CHECK enum muster_rc muster_file_hold_shared(const char *path, int *ret_hold);
 /** The same, but nobody else holds it meanwhile: muster_file_hold waits. Errors: UNAVAILABLE (somebody holds it), and
  * those of the system. */
 MUSTER_MUST_CHECK enum muster_rc muster_file_hold_alone(const char *path, int *ret_hold);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,6 +30,25 @@ struct dirent *readdir(DIR *names)
     return real(names);
 }
 
+/* The errno of flock; 0: it works. */
+static int flock_failure;
+/* Whoever holds the file deletes it before the next flock, and NFS keeps it under this name. */
+static char deleted_path[96], hidden_path[96];
+
+int flock(int fd, int operation)
+{
+    int (*real)(int, int) = (int (*)(int, int))(uintptr_t)dlsym(RTLD_NEXT, "flock");
+
+    if (flock_failure != 0) {
+        errno = flock_failure;
+        return -1;
+    }
+    if (deleted_path[0] != '\0')
+        assert_int_equal(rename(deleted_path, hidden_path), 0);
+    deleted_path[0] = '\0';
+    return real(fd, operation);
+}
+
 struct fixture {
     char folder[64], after[64];
     char path[96]; /* a file, which is not there */
@@ -43,6 +63,8 @@ static void fixture_open(struct fixture *f)
     (void)snprintf(f->path, sizeof(f->path), "%s/file", f->folder);
     readdir_failure = 0;
     readdir_calls = 0;
+    flock_failure = 0;
+    deleted_path[0] = '\0';
 }
 
 static void fixture_close(struct fixture *f)
@@ -310,6 +332,46 @@ static void the_last_holder_deletes_the_file(void **state)
     fixture_close(&f);
 }
 
+static void a_file_that_has_another_name_by_then_is_not_held(void **state)
+{
+    struct stat held, named;
+    struct fixture f;
+    int hold = -1;
+
+    (void)state;
+    fixture_open(&f);
+    (void)strcpy(deleted_path, f.path);
+    (void)snprintf(hidden_path, sizeof(hidden_path), "%s/hidden", f.folder);
+
+    assert_int_equal(muster_file_hold(f.path, true, &hold), MUSTER_OK);
+
+    assert_int_equal(access(hidden_path, F_OK), 0);
+    assert_int_equal(fstat(hold, &held), 0);
+    assert_int_equal(stat(f.path, &named), 0);
+    assert_true(held.st_ino == named.st_ino);
+    muster_file_release(hold);
+    fixture_close(&f);
+}
+
+static void without_locks_a_file_is_only_opened(void **state)
+{
+    struct fixture f;
+    int holds[2];
+
+    (void)state;
+    fixture_open(&f);
+    flock_failure = ENOLCK;
+
+    assert_int_equal(muster_file_hold(f.path, true, &holds[0]), MUSTER_OK);
+    assert_int_equal(muster_file_hold_alone(f.path, &holds[1]), MUSTER_OK);
+    assert_false(muster_file_is_held(f.path));
+    muster_file_release_last(holds[1], f.path);
+    assert_int_equal(access(f.path, F_OK), 0);
+
+    muster_file_release(holds[0]);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -325,6 +387,8 @@ int main(void)
         cmocka_unit_test(a_folder_is_not_deleted_as_a_file),
         cmocka_unit_test(nobody_holds_a_file_beside_one_that_holds_it_alone),
         cmocka_unit_test(the_last_holder_deletes_the_file),
+        cmocka_unit_test(a_file_that_has_another_name_by_then_is_not_held),
+        cmocka_unit_test(without_locks_a_file_is_only_opened),
     };
 
     return cmocka_run_group_tests_name("runtime.system.folder_system", tests, NULL, NULL);
