@@ -353,6 +353,7 @@ class Cut(ParamsCluster):
     def test_wrong_words_are_refused(self):
         for words, code, text in (((self.folder,), 2, "--server must be the address of a server"), (("--server", "127.0.0.1:1"), 2, "one folder must"),
                                   (("--server", "127.0.0.1:1", "/no/such"), 2, "DIR: the folder /no/such cannot be made: No such file or directory; make the folder above it"),
+                                  (("--server", "127.0.0.1:1", MUSTER), 2, f"DIR: {MUSTER} is not a folder; name another path"),
                                   (("--server", "127.0.0.1:1", "--clock", "3", "--every", "5", self.folder), 2, "give one of them"),
                                   (("--server", "127.0.0.1:1", "--timeout", "0.2", self.folder), 4, "127.0.0.1:1")):
             done = self.run_tool(MUSTER, "params", "cut", *words)

@@ -178,11 +178,18 @@ enum muster_rc cut_files_keep(const char *folder, uint64_t number, uint32_t keep
 
 bool cut_folder_open(const char *command, const char *name, const char *folder, int *ret_exit)
 {
+    struct stat found;
+
     if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
         *ret_exit = command_refuse(command,
                                    "%s: the folder %s cannot be made: %s; make the folder above "
                                    "it, or name another one",
                                    name, folder, strerror(errno));
+        return false;
+    }
+    if (stat(folder, &found) == 0 && !S_ISDIR(found.st_mode)) {
+        *ret_exit =
+            command_refuse(command, "%s: %s is not a folder; name another path", name, folder);
         return false;
     }
     if (access(folder, W_OK | X_OK) == 0)
