@@ -99,7 +99,8 @@ static void job_print(const struct inspect_job *job)
                : muster_incarnation_is_zero(&clocks->slowest) ? "not known"
                                                               : muster_incarnation_format(&clocks->slowest, slowest));
     for (uint32_t i = 0; i < job->cut_count; i++)
-        printf("cut: %s, %" PRIu64 " bytes written by these servers\n", job->cuts[i].folder, job->cuts[i].bytes);
+        printf("cut: %s, %" PRIu64 " bytes written by these servers\n", job->cuts[i].folder,
+               job->cuts[i].bytes);
 }
 
 bool inspect_print(const struct inspect_job *job)

@@ -18,12 +18,13 @@
 /* Without --cut-dir they must stay as they are. */
 #define CUT_EVERY_S_TEXT "300"
 #define CUT_EVERY_NS     (300 * MUSTER_NS_PER_S)
+#define CUT_KEEP_TEXT    "3"
+#define CUT_KEEP         3u
+/* Without --registry. */
 #define REPLICA_LAG_S_TEXT "2"
 #define REPLICA_LAG_NS     (2 * MUSTER_NS_PER_S)
 #define DRAIN_S_TEXT       "60"
 #define DRAIN_NS           (60 * MUSTER_NS_PER_S)
-#define CUT_KEEP_TEXT    "3"
-#define CUT_KEEP         3u
 
 static const struct muster_option rows[] = {
     {.name = "listen",

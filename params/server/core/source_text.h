@@ -4,7 +4,8 @@
 
 #include "params/server/core/server_internal.h"
 
-#define MUSTER_PARAMS_SOURCE_TEXT_BYTES (MUSTER_PARAMS_NAME_BYTES + MUSTER_INCARNATION_TEXT_BYTES + 3)
+#define MUSTER_PARAMS_SOURCE_TEXT_BYTES                                                            \
+    (MUSTER_PARAMS_NAME_BYTES + MUSTER_INCARNATION_TEXT_BYTES + 3)
 
 /** The name of the source of this slot, which its link has told; "": it has none, or no connection. Borrowed from its
  * client. */
