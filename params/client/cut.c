@@ -85,6 +85,7 @@ struct muster_params_cutting {
     uint64_t clock;   /* all sources are at it; 0: wherever they are */
     bool is_repeated; /* where it cannot be made now it is begun again, until the deadline */
     bool is_holding;  /* servers are asked to hold back what comes after it */
+    bool is_folder_held; /* by somebody who deletes files: only the manifest is tried again */
     uint64_t map;     /* of the first server that has answered; all must have saved by the same */
     uint64_t sources; /* that had marked there; as with the map */
     uint32_t asked, answered; /* servers */
@@ -222,15 +223,33 @@ static void files_sweep(const struct muster_params_cutting *cutting)
     muster_params_snapshot_sweep(&snapshot, cutting->numbers, cutting->number_count);
 }
 
+/* Another client has made a newer cut, and may have removed files of this one, which no manifest named. */
+static bool is_overtaken(const struct muster_params_cutting *cutting,
+                         const struct muster_params_snapshot *snapshot)
+{
+    struct muster_params_snapshot_manifest newest;
+    struct muster_error error;
+    bool is_newer;
+
+    if (muster_params_snapshot_open(snapshot, &newest, &error) != MUSTER_OK)
+        return false;
+    is_newer = newest.cut > cutting->number;
+    muster_params_snapshot_manifest_fini(&newest);
+    return is_newer;
+}
+
 /* A server names files of earlier cuts again, and another client may have removed them meanwhile. */
 static enum muster_rc files_check(const struct muster_params_cutting *cutting,
                                   const struct muster_params_snapshot *snapshot,
                                   struct muster_error *ret_error)
 {
+    bool must_look = is_overtaken(cutting, snapshot);
+
     for (uint32_t i = 0; i < cutting->manifest.shard_count; i++) {
         const struct muster_params_snapshot_shard *shard = &cutting->manifest.shards[i];
 
-        if (shard->cut != cutting->number && !muster_params_snapshot_has(snapshot, i, shard))
+        if ((must_look || shard->cut != cutting->number) &&
+            !muster_params_snapshot_has(snapshot, i, shard))
             return muster_error_set(ret_error, MUSTER_UNAVAILABLE,
                                     "the file of shard %u that cut %" PRIu64
                                     " has saved is gone: another cut has removed it",
@@ -263,6 +282,7 @@ static enum muster_rc manifest_save(struct muster_params_cutting *cutting,
         cut.shards_saved += cutting->manifest.shards[i].cut == cut.number;
     }
     rc = muster_params_snapshot_hold(&snapshot, &hold, ret_error);
+    cutting->is_folder_held = rc == MUSTER_UNAVAILABLE;
     if (rc != MUSTER_OK)
         return rc;
     rc = muster_params_snapshot_check_job(&snapshot, params->hello.job, ret_error);
@@ -370,6 +390,15 @@ void muster_params_cutting_abandon(struct muster_params *params, const struct mu
     }
 }
 
+static bool cutting_await_folder(struct muster_params_cutting *cutting)
+{
+    struct muster_loop *loop = cutting->params->env->loop;
+
+    if (cutting->is_folder_held)
+        muster_timer_start(&cutting->again, loop, muster_loop_after_ns(loop, AGAIN_NS));
+    return cutting->is_folder_held;
+}
+
 /* The reasons of UNAVAILABLE pass soon: a server has died, a client has come. Servers that have not saved go on holding
  * back what comes after the clock: sources that went on now could not be cut there any more. */
 static bool cutting_try_again(struct muster_params_cutting *cutting)
@@ -405,7 +434,7 @@ static void cutting_check(struct muster_params_cutting *cutting)
     }
     if (cutting->error.rc == MUSTER_OK && op != NULL)
         cutting->error.rc = manifest_save(cutting, &cutting->error);
-    if (cutting_try_again(cutting))
+    if (cutting_await_folder(cutting) || cutting_try_again(cutting))
         return;
     error = cutting->error;
     if (cutting->clock > 0)
@@ -464,8 +493,12 @@ static void on_again(struct muster_timer *timer)
 {
     struct muster_params_cutting *cutting = timer->data;
 
-    cutting->asked = cutting->answered = 0;
     cutting->error.rc = MUSTER_OK;
+    if (cutting->is_folder_held) {
+        cutting_check(cutting);
+        return;
+    }
+    cutting->asked = cutting->answered = 0;
     if (number_draw(cutting))
         servers_ask(cutting);
     else

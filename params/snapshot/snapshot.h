@@ -43,7 +43,8 @@ enum muster_rc muster_params_snapshot_unwritten(enum muster_rc rc, int sys, cons
 bool muster_params_snapshot_has(const struct muster_params_snapshot *snapshot, uint32_t shard,
                                 const struct muster_params_snapshot_shard *entry);
 /** Nobody deletes files of the folder until muster_params_snapshot_release: what a manifest is about to name stays.
- * Waits while somebody deletes some. Errors: those of muster_file_hold; the text names the file. */
+ * Errors: UNAVAILABLE (somebody deletes some now: try again soon), those of muster_file_hold_shared; the text names the
+ * file. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_hold(
     const struct muster_params_snapshot *snapshot, int *ret_hold, struct muster_error *ret_error);
 /** To delete files: nobody else writes a manifest until muster_params_snapshot_release. Errors: UNAVAILABLE (somebody

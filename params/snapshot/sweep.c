@@ -100,10 +100,14 @@ enum muster_rc muster_params_snapshot_hold(const struct muster_params_snapshot *
     enum muster_rc rc;
 
     lock_path(snapshot, path);
-    rc = muster_file_hold(path, true, ret_hold);
-    return rc == MUSTER_OK ? MUSTER_OK
-                           : muster_error_set(ret_error, rc, "%.180s cannot be opened: %s", path,
-                                              muster_rc_text(rc));
+    rc = muster_file_hold_shared(path, ret_hold);
+    if (rc == MUSTER_OK)
+        return rc;
+    return rc == MUSTER_UNAVAILABLE
+               ? muster_error_set(ret_error, rc,
+                                  "a process that deletes files of older cuts holds %.150s", path)
+               : muster_error_set(ret_error, rc, "%.180s cannot be opened: %s", path,
+                                  muster_rc_text(rc));
 }
 
 enum muster_rc muster_params_snapshot_hold_alone(const struct muster_params_snapshot *snapshot,

@@ -21,7 +21,7 @@ void __wrap_muster_aside_start(void *aside, muster_aside_fn *work, muster_aside_
                                void *data);
 void __wrap_muster_aside_close(void *aside);
 enum muster_rc __wrap_muster_folder_sync(const char *folder);
-enum muster_rc __wrap_muster_file_hold(const char *path, bool must_make, int *ret_hold);
+enum muster_rc __wrap_muster_file_hold_shared(const char *path, int *ret_hold);
 void __wrap_muster_file_release_last(int hold, const char *path);
 
 void params_aside_link(void)
@@ -88,9 +88,9 @@ enum muster_rc __wrap_muster_folder_sync(const char *folder)
 
 /* The folders of simulated processes are not on the disk. A hold ends in the call that has begun it, so that no two of
  * them meet. */
-enum muster_rc __wrap_muster_file_hold(const char *path, bool must_make, int *ret_hold)
+enum muster_rc __wrap_muster_file_hold_shared(const char *path, int *ret_hold)
 {
-    (void)path, (void)must_make;
+    (void)path;
     *ret_hold = -1;
     return MUSTER_OK;
 }

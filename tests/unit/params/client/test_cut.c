@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "params/snapshot/snapshot.h"
 #include "runtime/system/folder_system.h"
 
 #define SERVERS 2u
@@ -25,12 +26,17 @@ struct cut_call {
     struct muster_params_cut cut;
 };
 
-static void cut_begin(struct params_puppets *puppets, struct cut_call *cut)
+static void cut_begin_in(struct params_puppets *puppets, struct cut_call *cut, const char *folder)
 {
     *cut = (struct cut_call){.call = {.op = {.data = &cut->call}}};
-    assert_int_equal(muster_params_cut_start(&cut->call.op, puppets->params, FOLDER, &cut->cut,
+    assert_int_equal(muster_params_cut_start(&cut->call.op, puppets->params, folder, &cut->cut,
                                              puppet_deadline(puppets), params_on_call),
                      MUSTER_OK);
+}
+
+static void cut_begin(struct params_puppets *puppets, struct cut_call *cut)
+{
+    cut_begin_in(puppets, cut, FOLDER);
 }
 
 /* The same, begun again where it ends UNAVAILABLE. */
@@ -255,6 +261,20 @@ static void files_of_a_cut_that_fails_are_removed(void **state)
     puppet_scene_close(&puppets);
 }
 
+/* Two servers save a cut, which needs nothing but its manifest then. */
+static void servers_save(struct params_puppets *puppets)
+{
+    for (uint32_t server = 0; server < SERVERS; server++) {
+        struct muster_params_saved saved = {.map = 1,
+                                            .table_count = 1,
+                                            .shard_count = PARAMS_PUPPETS_SHARDS,
+                                            .entry_count = PARAMS_PUPPETS_SHARDS / SERVERS};
+        struct params_puppet_frame frame = cut_expect(&puppets->list[server], &saved.number);
+
+        saved_send(&puppets->list[server], &frame, &saved, "counters");
+    }
+}
+
 /* The files of the system, but another client tries to sweep the folder before each write. */
 struct watched_files {
     struct muster_files files;
@@ -299,15 +319,7 @@ static void nobody_may_sweep_the_folder_while_a_manifest_is_written(void **state
     puppet_scene_init(&puppets, SERVERS);
     puppets.env->files = &watched.files;
     cut_begin_again(&puppets, &cut, folder);
-    for (uint32_t server = 0; server < SERVERS; server++) {
-        struct muster_params_saved saved = {.map = 1,
-                                            .table_count = 1,
-                                            .shard_count = PARAMS_PUPPETS_SHARDS,
-                                            .entry_count = PARAMS_PUPPETS_SHARDS / SERVERS};
-        struct params_puppet_frame frame = cut_expect(&puppets.list[server], &saved.number);
-
-        saved_send(&puppets.list[server], &frame, &saved, "counters");
-    }
+    servers_save(&puppets);
     assert_int_equal(puppet_call_await(&puppets, &cut.call), MUSTER_OK);
 
     assert_int_equal(watched.write_count, 1);
@@ -315,6 +327,76 @@ static void nobody_may_sweep_the_folder_while_a_manifest_is_written(void **state
     snprintf(path, sizeof(path), "%s/manifest", folder);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(folder), 0); /* the lock is gone */
+    puppet_scene_close(&puppets);
+}
+
+/* The process that deletes files may have been stopped: the loop goes on, and the cut ends at its deadline. */
+static void a_folder_that_somebody_sweeps_is_waited_for_without_a_stop(void **state)
+{
+    char folder[] = "/tmp/muster-cut-XXXXXX", path[256];
+    struct params_puppets puppets;
+    struct cut_call cut;
+    int hold;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/lock", folder);
+    assert_int_equal(muster_file_hold_alone(path, &hold), MUSTER_OK);
+    puppet_scene_init(&puppets, SERVERS);
+    cut_begin_in(&puppets, &cut, folder);
+    servers_save(&puppets);
+    test_env_turn(puppets.env, 60);
+    assert_false(cut.call.is_done);
+
+    muster_file_release_last(hold, path);
+
+    assert_int_equal(puppet_call_await(&puppets, &cut.call), MUSTER_OK);
+    snprintf(path, sizeof(path), "%s/manifest", folder);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+    puppet_scene_close(&puppets);
+}
+
+/* The newer cut of another client, which has removed all files of older ones. */
+static void newer_cut_save(const char *folder)
+{
+    const struct muster_params_schema schema = {
+        .name = "counters", .row_elements = 1, .wire_dtype = MUSTER_F32};
+    const struct muster_params_snapshot snapshot = {.files = muster_files_system(),
+                                                    .mem = muster_mem_system(),
+                                                    .folder = folder,
+                                                    .sync_folder = muster_folder_sync};
+    struct muster_params_snapshot_manifest manifest;
+    struct muster_error error;
+
+    assert_int_equal(muster_params_snapshot_manifest_init(&manifest, muster_mem_system(), &schema,
+                                                          1, PARAMS_PUPPETS_SHARDS, &error),
+                     MUSTER_OK);
+    manifest.cut = UINT64_MAX;
+    strcpy(manifest.job, "test");
+    assert_int_equal(muster_params_snapshot_save_manifest(&snapshot, &manifest, &error), MUSTER_OK);
+    muster_params_snapshot_manifest_fini(&manifest);
+}
+
+static void a_cut_whose_files_a_newer_one_has_removed_is_none(void **state)
+{
+    char folder[] = "/tmp/muster-cut-XXXXXX", path[256];
+    struct params_puppets puppets;
+    struct cut_call cut;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    puppet_scene_init(&puppets, SERVERS);
+    cut_begin_in(&puppets, &cut, folder);
+    newer_cut_save(folder);
+    servers_save(&puppets);
+
+    assert_int_equal(puppet_call_await(&puppets, &cut.call), MUSTER_UNAVAILABLE);
+
+    assert_non_null(strstr(cut.call.op.error.text, " is gone: another cut has removed it"));
+    snprintf(path, sizeof(path), "%s/manifest", folder);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
     puppet_scene_close(&puppets);
 }
 
@@ -326,6 +408,8 @@ int main(void)
         cmocka_unit_test(a_cut_that_is_begun_again_is_not_ended_by_another_one),
         cmocka_unit_test(files_of_a_cut_that_fails_are_removed),
         cmocka_unit_test(nobody_may_sweep_the_folder_while_a_manifest_is_written),
+        cmocka_unit_test(a_folder_that_somebody_sweeps_is_waited_for_without_a_stop),
+        cmocka_unit_test(a_cut_whose_files_a_newer_one_has_removed_is_none),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
