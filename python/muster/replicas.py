@@ -229,7 +229,7 @@ class _Crew:
 def _type_of(array):
     """Of NumPy: that of an array on a device is in its interface, for its own dtype may be PyTorch's."""
     interface = getattr(array, "__cuda_array_interface__", None)
-    dtype = numpy.dtype(interface["typestr"]) if interface is not None else array.dtype
+    dtype = numpy.dtype(interface["typestr"]) if interface is not None else numpy.asarray(array).dtype
     return numpy.dtype(f"u{dtype.itemsize}") if dtype.kind == "V" else dtype  # bf16, which NumPy lacks
 
 

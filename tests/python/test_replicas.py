@@ -52,14 +52,15 @@ def test_variables_are_updated_by_all_replicas(job):
     replicas.run(lambda replica, value: replica.assign(variable, value, "first"), values)
     number = numpy.zeros((), numpy.int32)
     replicas.assign(number, [1] * len(replicas), "sum")
-    calls = [(lambda: replicas.assign(variable, values, "max"), "aggregation must be sum, mean or first, got 'max'"),
+    calls = [(lambda: replicas.assign(variable.tolist(), values), "must have the buffer protocol"),
+             (lambda: replicas.assign(variable, values, "max"), "aggregation must be sum, mean or first, got 'max'"),
              (lambda: replicas.assign(variable, [each.astype(float) for each in values]), "is f64 x 2, the variable f32 x 2"),
              (lambda: replicas.run(lambda replica, value: replica.assign(value, value), values), "the same array")]
-    for call, text in calls[:1 + len(replicas)]:    # one replica by itself assigns to what it likes
+    for call, text in calls[:2 + len(replicas)]:    # one replica by itself assigns to what it likes
         try:
             call()
             assert False, text
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             assert text in str(error), error
     say(*mean, *total, *variable, number)"""), 2)
 
