@@ -114,11 +114,16 @@ static bool explain_own_dates(struct muster_tls_engine *engine, int reason)
                                "TLS: the peer says that our certificate has expired, %s ago by "
                                "this host's clock: renew it",
                                muster_tls_openssl_span(end_s, span));
+    else if (reason == SSL_R_SSLV3_ALERT_BAD_CERTIFICATE && begin_s > 0)
+        (void)muster_error_set(&engine->error, MUSTER_UNAUTHENTICATED,
+                               "TLS: the peer refuses our certificate, which is not valid for "
+                               "another %s by this host's clock: set that clock, or wait so long",
+                               muster_tls_openssl_span(begin_s, span));
     else if (reason == SSL_R_SSLV3_ALERT_BAD_CERTIFICATE && begin_s > -YOUNG_S)
         (void)muster_error_set(&engine->error, MUSTER_UNAUTHENTICATED,
-                               "TLS: the peer refuses our certificate, and its log says why: if "
-                               "its clock is %s or more behind this host's, where the certificate "
-                               "became valid so long ago, set that clock",
+                               "TLS: the peer refuses our certificate, and its log says why: it "
+                               "became valid %s ago by this host's clock; if the peer's clock is "
+                               "further behind, set that one",
                                muster_tls_openssl_span(begin_s, span));
     return engine->error.rc != MUSTER_OK;
 }

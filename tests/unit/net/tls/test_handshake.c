@@ -57,14 +57,15 @@ static const struct row rows[] = {
      .client_text = "ahead of this host's clock: set the clock of the peer or of this host, as "
                     "they differ by so much or more",
      .server_rc = MUSTER_UNAUTHENTICATED,
-     .server_text = "refuses our certificate"},
+     .server_text = "refuses our certificate, which is not valid for another "},
     {.name = "a young one under another name",
      .server = SERVER(.from_s = -3 * 3600 - 120, .until_s = DAY_S),
      .server_name = "elsewhere.test",
      .client_rc = MUSTER_UNAUTHENTICATED,
      .server_rc = MUSTER_UNAUTHENTICATED,
-     .server_text = "the peer refuses our certificate, and its log says why: if its clock is 3 h 2 "
-                    "min or more behind this host's"},
+     .server_text = "the peer refuses our certificate, and its log says why: it became valid 3 h 2 "
+                    "min ago by this host's clock; if the peer's clock is further behind, set "
+                    "that one"},
     {.name = "another authority",
      .trust = TRUST_OTHER,
      .client_rc = MUSTER_UNAUTHENTICATED,
