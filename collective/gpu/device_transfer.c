@@ -227,6 +227,7 @@ static enum muster_rc transfer_issue(struct muster_device_transfer *transfer,
         event_drop(transfer, memory);
         return rc;
     }
+    transfer->is_issued = true; /* the event, also where there is nothing to copy */
     return callback_issue(transfer, memory, own, ret_error);
 }
 

@@ -169,6 +169,18 @@ static void a_failure_behind_copies_comes_when_they_have_ended(void **state)
     }
 }
 
+static void a_failure_with_nothing_to_copy_leaves_no_event(void **state)
+{
+    (void)state;
+    stand.knobs.cuda_set("launch_fails", 1);
+    assert_int_equal(muster_device_transfer_start(&stand.transfers[0], stand.memory, NULL, 0, false,
+                                                  NULL, on_done),
+                     MUSTER_OK);
+    await_done(1);
+    assert_int_equal(stand.done[0].rc, MUSTER_UNAVAILABLE);
+    assert_int_equal(stand.knobs.cuda_get("events"), 0);
+}
+
 /* All slots of the process are taken: the slow timer sees the end. */
 static void a_transfer_needs_no_slot(void **state)
 {
@@ -235,6 +247,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_failure_at_the_start_is_returned_and_kept, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_failure_behind_copies_comes_when_they_have_ended, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_failure_with_nothing_to_copy_leaves_no_event, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_transfer_needs_no_slot, set_up, tear_down),
         cmocka_unit_test_setup_teardown(they_are_over_when_all_have_been_called, set_up, tear_down),
