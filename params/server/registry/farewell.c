@@ -6,6 +6,8 @@
 
 #define TIMEOUT_NS (2 * MUSTER_NS_PER_S)
 #define AGAIN_NS   (200 * MUSTER_NS_PER_MS)
+/* A server that has answered by its hello, and stands still since. */
+#define ACKNOWLEDGED_NS (2 * TIMEOUT_NS)
 /* A queue of connections that is full for a moment is no server that has gone. */
 #define UNREACHED_MIN 3u
 /* As long as a lease: a registry that is slow, or is started again, has answered by then. */
@@ -75,6 +77,7 @@ static void farewell_send(struct muster_params_peer *peer)
     struct muster_address address;
 
     peer->farewell_ns = muster_loop_after_ns(server->env->loop, AGAIN_NS);
+    peer->acknowledged_ns = muster_loop_after_ns(server->env->loop, ACKNOWLEDGED_NS);
     hello.purpose = MUSTER_LINK_PARAMS_LEAVE;
     hello.incarnation = server->region->head->id;
     hello.target = peer->record.server.id; /* another server may answer at its address */
@@ -90,6 +93,8 @@ void muster_params_farewells_send(struct muster_params_registration *registratio
     uint64_t now_ns = muster_loop_now_ns(registration->server->env->loop);
 
     MUSTER_LIST_EACH (&registration->peers, peer, struct muster_params_peer, node) {
+        if (peer->farewell != NULL && peer->acknowledged_ns <= now_ns)
+            muster_params_farewell_drop(peer);
         if (!peer->is_told && peer->farewell == NULL && peer->farewell_ns <= now_ns &&
             !muster_incarnation_is_equal(&peer->record.server.id,
                                          &registration->record.server.id))

@@ -34,7 +34,8 @@ struct muster_params_peer {
     struct muster_peer_link *farewell; /* NULL: none is under way */
     bool is_told;                      /* it knows that this server leaves */
     uint32_t unreached_count;          /* attempts in a row at its address that failed */
-    uint64_t farewell_ns;              /* the next attempt is not made before */
+    uint64_t farewell_ns;              /* the next attempt is not made before … */
+    uint64_t acknowledged_ns;          /* … and this one is given up then */
 };
 
 enum muster_params_registering {

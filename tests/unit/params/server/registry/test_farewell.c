@@ -113,12 +113,32 @@ static void another_message_acknowledges_nothing(void **state)
     assert_true(leaving->peer->is_told);
 }
 
+/* The clock is not waited for: the attempt was begun earlier. */
+static void a_server_that_stands_still_is_told_anew(void **state)
+{
+    struct leaving *leaving = *state;
+    struct muster_peer_link *first;
+
+    farewell_begin_to_the_host(leaving);
+    first = leaving->peer->farewell;
+    leaving->peer->farewell_ns = 0;
+    muster_params_farewells_send(leaving->registration);
+    assert_ptr_equal(leaving->peer->farewell, first);
+
+    leaving->peer->acknowledged_ns = 0;
+    leaving->host.peer.is_ready = false;
+    muster_params_farewells_send(leaving->registration);
+
+    test_env_run_until(leaving->job.env, test_env_is_true, &leaving->host.peer.is_ready);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(a_server_of_the_job_notes_a_farewell_and_acknowledges_it),
         CASE(a_hello_alone_acknowledges_nothing),
         CASE(another_message_acknowledges_nothing),
+        CASE(a_server_that_stands_still_is_told_anew),
     };
 
     return cmocka_run_group_tests_name("params.server.registry.farewell", tests, NULL, NULL);
