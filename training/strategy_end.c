@@ -387,20 +387,28 @@ static enum muster_rc close_in_seat(struct muster_strategy *strategy, struct mus
     return rc;
 }
 
+static enum muster_rc close_refuse(const struct muster_strategy *strategy,
+                                   const struct muster_error *why, struct muster_error *ret_error)
+{
+    MUSTER_LOG(strategy->env, ERROR, "close_refused", "reason", why->text);
+    return muster_error_set(ret_error, why->rc, "%s", why->text);
+}
+
 enum muster_rc muster_strategy_close_checked(struct muster_strategy *strategy,
                                              struct muster_error *ret_error)
 {
+    static const struct muster_error amid_run = {
+        .rc = MUSTER_FAILED_PRECONDITION,
+        .text = "close: a run of the replicas is under way: call it when that has returned"};
     struct muster_list completed;
     enum muster_rc rc;
 
     if (strategy == NULL || strategy->generation != muster_process_generation())
         return MUSTER_OK; /* in a fork all of it is the parent's */
-    if (strategy->runtime != NULL && muster_strategy_enter(strategy, "close") != MUSTER_OK) {
-        const struct muster_error *refused = muster_strategy_error(strategy);
-
-        MUSTER_LOG(strategy->env, ERROR, "close_refused", "reason", refused->text);
-        return muster_error_set(ret_error, refused->rc, "%s", refused->text);
-    }
+    if (muster_crew_is_running(strategy->crew))
+        return close_refuse(strategy, &amid_run, ret_error);
+    if (strategy->runtime != NULL && muster_strategy_enter(strategy, "close") != MUSTER_OK)
+        return close_refuse(strategy, muster_strategy_error(strategy), ret_error);
     rc = close_in_seat(strategy, &completed, ret_error);
     strategy_free(strategy);
     muster_strategy_complete_requests(&completed);

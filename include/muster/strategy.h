@@ -330,8 +330,8 @@ MUSTER_API void muster_strategy_close(struct muster_strategy *strategy);
  * Errors:  those of the checkpoint that is begun here (RESOURCE_EXHAUSTED: the disk is full; ABORTED: another
  *          member could not write), or of the last one before, if none is needed here; INVALID_ARGUMENT (others wait
  *          for an operation of the last step, which was committed here without it); FAILED_PRECONDITION (another
- *          thread is in a call: nothing is closed). ret_error (may be NULL) names the step, the reason and the
- *          remedy. OK after a failure of the program's own, where nothing is saved.
+ *          thread is in a call, or the replicas run: nothing is closed). ret_error (may be NULL) names the step, the
+ *          reason and the remedy. OK after a failure of the program's own, where nothing is saved.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_close_checked(
     struct muster_strategy *strategy, struct muster_error *ret_error);

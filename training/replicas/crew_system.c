@@ -266,6 +266,18 @@ enum muster_rc muster_crew_run(struct muster_crew *crew, muster_crew_fn *work, v
     return rc;
 }
 
+bool muster_crew_is_running(struct muster_crew *crew)
+{
+    bool is_running;
+
+    if (crew == NULL)
+        return false;
+    (void)pthread_mutex_lock(&crew->mutex);
+    is_running = crew->is_running;
+    (void)pthread_mutex_unlock(&crew->mutex);
+    return is_running;
+}
+
 void muster_crew_close(struct muster_crew *crew)
 {
     if (crew == NULL)

@@ -26,6 +26,9 @@ void muster_crew_close(struct muster_crew *crew);
 MUSTER_MUST_CHECK enum muster_rc muster_crew_run(struct muster_crew *crew, muster_crew_fn *work,
                                                  void *data, uint32_t *ret_hand);
 
+/** Any thread. NULL is accepted: false. */
+bool muster_crew_is_running(struct muster_crew *crew);
+
 /** Called on the thread of the last hand to come, with what each has brought, in their order. */
 typedef enum muster_rc muster_crew_act_fn(void *data, void *const *brought);
 

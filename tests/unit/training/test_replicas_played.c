@@ -331,6 +331,22 @@ static void a_run_within_a_run_is_refused(void **state)
     assert_int_equal(muster_replicas_run(*state, run_nothing, NULL), MUSTER_OK);
 }
 
+static enum muster_rc close_amid_run(struct muster_replica *replica)
+{
+    return muster_strategy_close_checked(replica->strategy, replica->data);
+}
+
+static void a_run_is_not_closed_under_its_replicas(void **state)
+{
+    struct muster_error error = {.rc = MUSTER_OK};
+
+    assert_int_equal(muster_replicas_run(*state, close_amid_run, &error),
+                     MUSTER_FAILED_PRECONDITION);
+    assert_string_equal(
+        error.text, "close: a run of the replicas is under way: call it when that has returned");
+    assert_int_equal(muster_replicas_run(*state, run_nothing, NULL), MUSTER_OK);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, played_tear_down)
 
 int main(void)
@@ -347,6 +363,7 @@ int main(void)
         CASE(an_error_of_an_operation_is_the_calls),
         CASE(without_memory_nothing_is_kept),
         CASE(a_run_within_a_run_is_refused),
+        CASE(a_run_is_not_closed_under_its_replicas),
     };
 
     return cmocka_run_group_tests(cases, NULL, NULL);
