@@ -131,16 +131,24 @@ static void on_again(struct muster_timer *timer)
     attempt_make(timer->data);
 }
 
+/* The others wait for the giver's claim in an operation, which must not end before it. */
+static uint64_t patience_of(const struct muster_strategy *strategy)
+{
+    uint64_t take_ns = strategy->schedule.take_ns, others_ns = strategy->op_timeout_ns / 2;
+
+    return take_ns < others_ns ? take_ns : others_ns;
+}
+
 /* life 0: a new one. */
 static struct claim claim_make(struct muster_strategy *strategy, const struct place *place,
                                const char *job, uint64_t life)
 {
-    struct attempt attempt = {
-        .strategy = strategy,
-        .place = place,
-        .job = job,
-        .life = life,
-        .until_ns = muster_loop_after_ns(strategy->env->loop, strategy->schedule.take_ns)};
+    struct attempt attempt = {.strategy = strategy,
+                              .place = place,
+                              .job = job,
+                              .life = life,
+                              .until_ns =
+                                  muster_loop_after_ns(strategy->env->loop, patience_of(strategy))};
     const char *folder = place->path;
     struct claim claim = {.life = 0};
 

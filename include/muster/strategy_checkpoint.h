@@ -31,11 +31,11 @@ struct muster_strategy_checkpoint_options {
  * The first one in a folder marks it as this job's, while a member lives; of more than eight folders the last ones.
  *
  * Errors:  INVALID_ARGUMENT (the folder is in use by another job that lives, whose members may be about to end, so that
- *          10 s pass before; a member sees another folder by this path, which the text names: all return it, and may
- *          go on), FAILED_PRECONDITION (begin first; the tensors have changed; an earlier one is not finished on all
- *          members: the text says on which), ABORTED (the members change: not on any member), RESOURCE_EXHAUSTED and
- *          others of this member alone (the others return OK, and their checkpoint has ended with ABORTED), and those
- *          of all_gather. What comes of it: checkpoint_wait, checkpoint_result.
+ *          10 s pass before, or half of op_timeout_ns; a member sees another folder by this path, which the text names:
+ *          all return it, and may go on), FAILED_PRECONDITION (begin first; the tensors have changed; an earlier one is
+ *          not finished on all members: the text says on which), ABORTED (the members change: not on any member),
+ *          RESOURCE_EXHAUSTED and others of this member alone (the others return OK, and their checkpoint has ended
+ *          with ABORTED), and those of all_gather. What comes of it: checkpoint_wait, checkpoint_result.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_checkpoint_start(
     struct muster_strategy *strategy, const struct muster_strategy_checkpoint_options *options);

@@ -604,6 +604,29 @@ static void a_named_folder_that_a_living_job_has_is_refused_and_later_taken(void
     muster_checkpoint_owner_leave(&owner);
 }
 
+/* The operation in which the others wait for the answer has an end. */
+static void a_folder_of_another_job_is_waited_for_within_an_operation(void **state)
+{
+    struct muster_checkpoint_owner owner = {.life = 0};
+    struct muster_checkpoint_other other;
+    struct trainee one;
+
+    (void)state;
+    job_stage_open(&stage, 0, 1);
+    trainee_open(&one, 3, NULL);
+    assert_int_equal(muster_checkpoint_owner_take(&owner, trainee_folder, "another", 1, &other),
+                     MUSTER_OK);
+    one.strategy->schedule.take_ns = UINT64_MAX;
+    trainee_train(&one, 1);
+    trainee_begin(&one);
+    one.strategy->op_timeout_ns = MUSTER_NS_PER_S;
+    assert_int_equal(trainee_save(&one, trainee_folder), MUSTER_INVALID_ARGUMENT);
+    muster_checkpoint_owner_leave(&owner);
+    trainee_commit(&one);
+    trainee_close(&one);
+    job_stage_close(&stage);
+}
+
 /* By another path than that of the variable, and by its own one. */
 static void a_program_may_name_the_folder_that_its_job_has(void **state)
 {
@@ -720,6 +743,7 @@ int main(void)
         CASE(a_later_member_that_sees_another_folder_is_named),
         CASE(a_folder_that_a_living_job_has_is_refused_and_later_taken),
         CASE(a_named_folder_that_a_living_job_has_is_refused_and_later_taken),
+        CASE(a_folder_of_another_job_is_waited_for_within_an_operation),
         CASE(a_program_may_name_the_folder_that_its_job_has),
         CASE(many_named_folders_are_marked_in_turn),
         CASE(members_that_name_different_folders_are_told),
