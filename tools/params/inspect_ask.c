@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/pause.h"
+
 #define RECEIVE_BYTES_MAX ((size_t)32 << 20)
 #define AGAIN_NS          (100 * MUSTER_NS_PER_MS)
 
@@ -270,28 +272,11 @@ static void answers_await(struct inspect_job *job)
     }
 }
 
-static void on_pause_over(struct muster_timer *timer)
-{
-    *(bool *)timer->data = true;
-}
-
-static void inspect_pause(struct inspect_job *job, uint64_t pause_ns)
-{
-    struct muster_loop *loop = job->connection.env->loop;
-    struct muster_timer timer;
-    bool is_over = false;
-
-    muster_timer_init(&timer, on_pause_over, &is_over);
-    muster_timer_start(&timer, loop, muster_loop_after_ns(loop, pause_ns));
-    while (!is_over)
-        muster_loop_turn(loop, UINT64_MAX);
-}
-
 static void rates_ask(struct inspect_job *job)
 {
     const struct muster_params_inspect_options options = {.table = NULL};
 
-    inspect_pause(job, job->settings->interval_ns);
+    loop_pause(job->connection.env->loop, job->settings->interval_ns);
     for (uint32_t i = 0; i < job->server_count; i++) {
         if (job->servers[i].has_answered && job->servers[i].channel != NULL)
             server_ask(&job->servers[i], options, &job->servers[i], on_again);
@@ -367,7 +352,7 @@ enum muster_rc inspect_ask(struct inspect_job *job,
                                     "is of all rows; ask again when shards have moved and all "
                                     "reach the registry, or without --digest");
         answers_drop(job);
-        inspect_pause(job, AGAIN_NS); /* a digest reads all rows */
+        loop_pause(loop, AGAIN_NS); /* a digest reads all rows */
         rc = servers_ask(job, options, ret_error);
     }
     if (rc == MUSTER_OK && job->settings->interval_ns > 0)

@@ -8,6 +8,7 @@
 #include "run/claim/claim.h"
 
 #include "common/command.h"
+#include "common/pause.h"
 #include "run/claim/claim_internal.h"
 #include "run/output/log.h"
 
@@ -43,24 +44,6 @@ static bool claim_await(struct run_claim *claim)
     while (claim->is_busy || claim->is_leasing)
         muster_loop_turn(loop, UINT64_MAX);
     return claim->rc == MUSTER_OK;
-}
-
-static void on_pause_over(struct muster_timer *timer)
-{
-    *(bool *)timer->data = true;
-}
-
-/* The watch may show a change in the meantime; the loop turns so that it can. */
-static void claim_pause(struct run_claim *claim)
-{
-    struct muster_loop *loop = claim->run->env->loop;
-    struct muster_timer timer;
-    bool is_over = false;
-
-    muster_timer_init(&timer, on_pause_over, &is_over);
-    muster_timer_start(&timer, loop, run_claim_after(claim, RUN_CLAIM_RETRY_NS / 6));
-    while (!is_over)
-        muster_loop_turn(loop, UINT64_MAX);
 }
 
 /* A launcher that stands against this one, and was there before its own record was. */
@@ -255,7 +238,7 @@ bool run_claim_take(struct run *run, int *ret_exit)
         if (claim_await(claim) && claim->is_leased && claim->is_watching)
             is_settled = claim_settle(claim, ret_exit);
         if (!is_settled && (claim->revision == 0 || claim->rc != MUSTER_OK))
-            claim_pause(claim);
+            loop_pause(run->env->loop, RUN_CLAIM_RETRY_NS / 6); /* the watch may show a change */
     }
     if (claim->state != CLAIM_HELD && claim->state != CLAIM_LOST)
         return false;

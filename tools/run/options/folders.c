@@ -1,6 +1,7 @@
 /* Folders of --trace, --log-dir and --checkpoint-dir. */
 #include "run/options/folders.h"
 
+#include "common/pause.h"
 #include "run/output/log.h"
 #include "run/state/resume.h"
 
@@ -54,23 +55,6 @@ static bool path_copy(char *path, size_t bytes, const char *name, const char *op
 
 /* --- Of a predecessor --- */
 
-static void on_pause_over(struct muster_timer *timer)
-{
-    *(bool *)timer->data = true;
-}
-
-static void folder_pause(struct run *run)
-{
-    struct muster_loop *loop = run->env->loop;
-    struct muster_timer timer;
-    bool is_over = false;
-
-    muster_timer_init(&timer, on_pause_over, &is_over);
-    muster_timer_start(&timer, loop, muster_loop_after_ns(loop, LOOK_NS));
-    while (!is_over)
-        muster_loop_turn(loop, UINT64_MAX);
-}
-
 static bool is_resumed(const struct run *run)
 {
     return run->resume != NULL && run->resume->is_resumed;
@@ -104,7 +88,7 @@ static bool folder_await(struct run *run, const char *name, const char *option, 
                 name, option, why);
             tell_ns = now_ns + TELL_NS;
         }
-        folder_pause(run);
+        loop_pause(loop, LOOK_NS);
     }
     return true;
 }

@@ -2,6 +2,7 @@
  * is free. It opens its own connection, in its own process, after all are killed. */
 #include "run/task/guard.h"
 
+#include "common/pause.h"
 #include "common/text_bytes.h"
 #include "run/claim/record.h"
 #include "run/registry/tls.h"
@@ -38,23 +39,6 @@ static void on_done(struct muster_registry_op *op, enum muster_rc rc)
     confirmation->rc = rc;
 }
 
-static void on_pause_over(struct muster_timer *timer)
-{
-    *(bool *)timer->data = true;
-}
-
-static void confirmation_pause(struct confirmation *confirmation)
-{
-    struct muster_loop *loop = confirmation->run->env->loop;
-    struct muster_timer timer;
-    bool is_over = false;
-
-    muster_timer_init(&timer, on_pause_over, &is_over);
-    muster_timer_start(&timer, loop, muster_loop_after_ns(loop, AGAIN_NS));
-    while (!is_over)
-        muster_loop_turn(loop, UINT64_MAX);
-}
-
 /* True: the request has succeeded. *ret_again: it is worth another attempt. */
 static bool confirmation_await(struct confirmation *confirmation, enum muster_rc started,
                                bool *ret_again)
@@ -69,7 +53,7 @@ static bool confirmation_await(struct confirmation *confirmation, enum muster_rc
                  muster_loop_now_ns(loop) < confirmation->until_ns &&
                  muster_registry_refusal(confirmation->client) == NULL;
     if (*ret_again)
-        confirmation_pause(confirmation);
+        loop_pause(confirmation->run->env->loop, AGAIN_NS);
     return confirmation->rc == MUSTER_OK;
 }
 

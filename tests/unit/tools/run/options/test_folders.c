@@ -1,29 +1,13 @@
 /* The folders of a launcher that takes workers over: one that cannot be used for a moment is waited for. */
-#include <muster/loop.h>
-
-#include "virtual_loop.h"
-
-static struct virtual_loop played_loop;
-static unsigned turn_count, back_after;
-static void folder_bring_back(void);
-
-static void played_turn(struct muster_loop *of, uint64_t until_ns)
-{
-    (void)of;
-    (void)until_ns;
-    turn_count++;
-    if (turn_count == back_after)
-        folder_bring_back();
-    virtual_loop_advance(&played_loop, MUSTER_NS_PER_S);
-}
-
-#define muster_loop_turn played_turn
 #include "tools/run/options/folders.c"
-#undef muster_loop_turn
 
 #include "test_env.h"
+#include "virtual_loop.h"
 
 #include <stdarg.h>
+
+static struct virtual_loop played_loop;
+static unsigned pause_count, back_after;
 
 static struct {
     struct run run;
@@ -64,11 +48,19 @@ static void folder_bring_back(void)
     assert_int_equal(mkdir(stand.folder, 0777), 0);
 }
 
+void loop_pause(struct muster_loop *loop, uint64_t pause_ns)
+{
+    assert_ptr_equal(loop, &played_loop.loop);
+    if (++pause_count == back_after)
+        folder_bring_back();
+    virtual_loop_advance(&played_loop, pause_ns);
+}
+
 static int set_up(void **state)
 {
     (void)state;
     memset(&stand, 0, sizeof(stand));
-    turn_count = back_after = 0;
+    pause_count = back_after = 0;
     virtual_loop_init(&played_loop);
     stand.env.loop = &played_loop.loop;
     stand.run.env = &stand.env;
@@ -97,7 +89,7 @@ static void a_successor_takes_the_folder_that_is_there(void **state)
     assert_true(run_checkpoint_dir_open(&stand.run));
     assert_string_equal(stand.run.settings.checkpoint_dir, stand.folder);
     assert_int_equal(stand.tell_count, 0);
-    assert_int_equal(turn_count, 0);
+    assert_int_equal(pause_count, 0);
 }
 
 static void a_successor_waits_for_the_folder_and_says_so(void **state)
@@ -107,7 +99,7 @@ static void a_successor_waits_for_the_folder_and_says_so(void **state)
     (void)state;
     back_after = 3;
     assert_true(run_checkpoint_dir_open(&stand.run));
-    assert_int_equal(turn_count, 3);
+    assert_int_equal(pause_count, 3);
     assert_int_equal(stand.tell_count, 1);
     snprintf(
         expected, sizeof(expected),
@@ -125,7 +117,7 @@ static void a_successor_gives_up_at_its_bound(void **state)
 
     (void)state;
     assert_false(run_checkpoint_dir_open(&stand.run));
-    assert_int_equal(turn_count, 60);
+    assert_int_equal(pause_count, 60);
     assert_int_equal(stand.tell_count, 6);
     snprintf(expected, sizeof(expected),
              "the directory %s of --checkpoint-dir cannot be used for 60 s: No such file or "
@@ -142,7 +134,7 @@ static void the_first_launcher_makes_the_folder(void **state)
     stand.resume.is_resumed = false;
     assert_true(run_checkpoint_dir_open(&stand.run));
     assert_int_equal(access(stand.folder, F_OK), 0);
-    assert_int_equal(turn_count, 0);
+    assert_int_equal(pause_count, 0);
 }
 
 static void a_successor_waits_for_the_folder_of_traces(void **state)
