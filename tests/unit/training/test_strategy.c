@@ -1,7 +1,5 @@
 /* The strategy: life of a member, and the step from begin to commit. Alone in its job, or with one
  * other. */
-#include <dlfcn.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
@@ -16,31 +14,10 @@
 
 #include "job_stage.h"
 #include "test_env.h"
-#include "tests/lib/uninstrumented.h"
+#include "thread_refusal.h"
 #include "training/strategy_internal.h"
 
 static struct job_stage stage;
-
-static bool refuses_threads;
-
-#if HAS_THREAD_SANITIZER
-/* The thread sanitizer must hear of the thread. */
-int __interceptor_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
-                                 void *(*body)(void *), void *data);
-#endif
-
-int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *),
-                   void *data)
-{
-    typedef int create_fn(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-#if HAS_THREAD_SANITIZER
-    create_fn *real = __interceptor_pthread_create;
-#else
-    create_fn *real = (create_fn *)(uintptr_t)dlsym(RTLD_NEXT, "pthread_create");
-#endif
-
-    return refuses_threads ? EAGAIN : real(thread, attributes, body, data);
-}
 
 static void expect_error(const struct muster_strategy *strategy, enum muster_rc rc,
                          enum muster_rc expected, const char *text)
@@ -211,9 +188,9 @@ static void a_thread_that_cannot_be_started_is_told_with_its_limits(void **state
 
     (void)state;
     job_stage_open(&stage, 0, 1);
-    refuses_threads = true;
+    test_threads_left = 0;
     assert_int_equal(muster_strategy_open(NULL, &strategy, &error), MUSTER_RESOURCE_EXHAUSTED);
-    refuses_threads = false;
+    test_threads_left = UINT32_MAX;
     assert_non_null(strstr(error.text, "raise the limit of this user's processes (ulimit -u, or "));
     job_stage_close(&stage);
 }

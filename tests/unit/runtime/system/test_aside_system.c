@@ -1,8 +1,7 @@
 /* Work beside the loop: the loop goes on, and hears of its end once. */
 #include "test_env.h"
+#include "thread_refusal.h"
 
-#include <dlfcn.h>
-#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -10,28 +9,6 @@
 #include <unistd.h>
 
 #include "runtime/system/aside_system.h"
-#include "tests/lib/uninstrumented.h"
-
-static bool refuses_threads;
-
-#if HAS_THREAD_SANITIZER
-/* The thread sanitizer must hear of the thread. */
-int __interceptor_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
-                                 void *(*body)(void *), void *data);
-#endif
-
-int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *),
-                   void *data)
-{
-    typedef int create_fn(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-#if HAS_THREAD_SANITIZER
-    create_fn *real = __interceptor_pthread_create;
-#else
-    create_fn *real = (create_fn *)(uintptr_t)dlsym(RTLD_NEXT, "pthread_create");
-#endif
-
-    return refuses_threads ? EAGAIN : real(thread, attributes, body, data);
-}
 
 struct work {
     atomic_bool may_end; /* the work waits for it */
@@ -69,7 +46,7 @@ static struct muster_aside *aside_open(struct test_env *test)
     struct muster_aside *aside = NULL;
 
     test_env_open(test);
-    refuses_threads = false;
+    test_threads_left = UINT32_MAX;
     assert_int_equal(muster_aside_open(&test->env, &aside), MUSTER_OK);
     return aside;
 }
@@ -163,7 +140,7 @@ static void without_a_thread_the_work_is_done_at_once(void **state)
     struct muster_aside *aside = aside_open(&test);
 
     (void)state;
-    refuses_threads = true;
+    test_threads_left = 0;
 
     muster_aside_start(aside, work_do, on_done, &work);
 

@@ -1,37 +1,13 @@
 /* A crew: every hand works, all meet or are told why not, and nobody waits for ever. */
 #include "assertion_count.h"
 #include "test_env.h"
+#include "thread_refusal.h"
 
-#include <dlfcn.h>
-#include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/lib/uninstrumented.h"
 #include "training/replicas/crew_system.h"
-
-static uint32_t threads_left = UINT32_MAX;
-
-#if HAS_THREAD_SANITIZER
-/* The thread sanitizer must hear of the thread. */
-int __interceptor_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
-                                 void *(*body)(void *), void *data);
-#endif
-
-int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *),
-                   void *data)
-{
-    typedef int create_fn(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-#if HAS_THREAD_SANITIZER
-    create_fn *real = __interceptor_pthread_create;
-#else
-    create_fn *real = (create_fn *)(uintptr_t)dlsym(RTLD_NEXT, "pthread_create");
-#endif
-
-    return threads_left-- == 0 ? EAGAIN : real(thread, attributes, body, data);
-}
 
 enum { HANDS = 5 };
 
@@ -292,10 +268,10 @@ static void without_threads_nothing_runs_until_there_are_some(void **state)
 
     (void)state;
     assert_int_equal(muster_crew_open(muster_mem_system(), HANDS, &crew), MUSTER_OK);
-    threads_left = 2;
+    test_threads_left = 2;
     assert_int_equal(muster_crew_run(crew, meet_often, &scene, &hand), MUSTER_RESOURCE_EXHAUSTED);
     assert_int_equal(scene.worked, 0);
-    threads_left = UINT32_MAX;
+    test_threads_left = UINT32_MAX;
     assert_int_equal(muster_crew_run(crew, meet_often, &scene, &hand), MUSTER_OK);
     assert_int_equal(scene.worked, HANDS);
     muster_crew_close(crew);
