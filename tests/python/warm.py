@@ -55,7 +55,9 @@ class Server:
             json.dump([command, str(cwd), dict(env), name], request)
             request.flush()
             socket.send_fds(self._socket, [b"start"], [request.fileno(), out.fileno(), err.fileno()])
-        return _Child(int(self._socket.recv(16)), command)
+        pid = self._socket.recv(16)
+        assert pid, "the process that imports for all has ended: its output says why"
+        return _Child(int(pid), command)
 
     def close(self):
         self._socket.close()
