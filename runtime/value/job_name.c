@@ -5,8 +5,7 @@
 
 #include "runtime/value/utf8.h"
 
-#define NAME_BYTES_MAX (MUSTER_JOB_NAME_BYTES - 1)
-
+#define NAME_BYTES_MAX   (MUSTER_JOB_NAME_BYTES - 1)
 #define QUOTED_BYTES_MAX 40u
 
 /* The length of the part that may stand in a text, of at most so many bytes. */
