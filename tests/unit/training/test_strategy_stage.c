@@ -17,6 +17,7 @@
 
 #define SIZE  3u
 #define COUNT 5u
+#define REQUESTS_MAX 1024u
 #define CUDA  MUSTER_BINARY_DIR "/lib/fake_gpu/libcuda.so.1"
 
 /* The fake's threads run until the end of the process: the search for leaks stumbles over them. */
@@ -405,6 +406,32 @@ static void close_ends_a_request_amid_its_copies(void **state)
     play_members(close_amid, NULL);
 }
 
+/* Its copies have begun when it is refused: they would still write to memory that the next one has. */
+static void refuse_amid_copies(unsigned rank, void *data)
+{
+    struct run own = {.rank = rank}, *run = &own;
+    struct muster_request *requests = calloc(REQUESTS_MAX, sizeof(*requests)), last = {0};
+    const struct muster_tensor nothing = {.dtype = MUSTER_F64};
+
+    (void)data;
+    run_open(run);
+    job_begin(run->strategy);
+    for (unsigned i = 0; i < REQUESTS_MAX; i++)
+        start_device(run, &requests[i], &nothing);
+    last.output = &run->part;
+    FAILS(muster_request_start(&last, run->strategy), MUSTER_RESOURCE_EXHAUSTED,
+          "1024 requests are open, at most 1024 are possible");
+    JOB_CHECK(device_knob_get("events") == 0);
+    muster_strategy_close(run->strategy);
+    free(requests);
+}
+
+static void a_request_that_is_refused_amid_its_copies_waits_for_them(void **state)
+{
+    (void)state;
+    play_members(refuse_amid_copies, NULL);
+}
+
 struct fault {
     const char *knob;
     bool is_at_start;
@@ -504,6 +531,7 @@ int main(void)
         cmocka_unit_test(a_request_goes_on_behind_the_stream),
         cmocka_unit_test(a_request_is_cancelled_before_it_begins),
         cmocka_unit_test(close_ends_a_request_amid_its_copies),
+        cmocka_unit_test(a_request_that_is_refused_amid_its_copies_waits_for_them),
         cmocka_unit_test(a_device_that_fails_in_a_request_ends_this_member),
         cmocka_unit_test(where_nothing_is_pinned_a_request_waits_for_the_stream),
         cmocka_unit_test(what_the_stream_holds_comes_before_the_call),
