@@ -194,6 +194,7 @@ static void the_newest_whole_one_is_taken_and_damage_ends_a_job_that_has_no_othe
             assert_int_equal(one.step, rows[i].step);
             trainee_check(&one, rows[i].step - 1);
         } else {
+            trainee_text_check(&one, "no checkpoint is whole: ");
             trainee_text_check(&one, "; name an empty folder to begin anew");
             trainee_text_check(&one, "is damaged in chunk 0 of 5");
         }
@@ -650,6 +651,26 @@ static void a_program_may_name_the_folder_that_its_job_has(void **state)
     job_stage_close(&stage);
 }
 
+static void a_program_may_name_a_folder_by_two_paths(void **state)
+{
+    struct trainee one;
+    char path[80];
+
+    (void)state;
+    job_stage_open(&stage, 0, 1);
+    trainee_open(&one, 3, NULL);
+    one.strategy->schedule.take_ns = 1;
+    trainee_train(&one, 1);
+    trainee_begin(&one);
+    assert_int_equal(trainee_save(&one, trainee_folder), MUSTER_OK);
+    assert_int_equal(muster_strategy_checkpoint_wait(one.strategy), MUSTER_OK);
+    snprintf(path, sizeof(path), "%s/.", trainee_folder);
+    assert_int_equal(trainee_save(&one, path), MUSTER_OK);
+    trainee_commit(&one);
+    trainee_close(&one);
+    job_stage_close(&stage);
+}
+
 /* More than a process marks: the first ones are left. */
 static void many_named_folders_are_marked_in_turn(void **state)
 {
@@ -745,6 +766,7 @@ int main(void)
         CASE(a_named_folder_that_a_living_job_has_is_refused_and_later_taken),
         CASE(a_folder_of_another_job_is_waited_for_within_an_operation),
         CASE(a_program_may_name_the_folder_that_its_job_has),
+        CASE(a_program_may_name_a_folder_by_two_paths),
         CASE(many_named_folders_are_marked_in_turn),
         CASE(members_that_name_different_folders_are_told),
     };

@@ -114,6 +114,30 @@ static void a_time_is_told_as_far_as_there_is_room(void **state)
     }
 }
 
+static void a_span_is_told_by_its_two_largest_units(void **state)
+{
+    static const struct {
+        int64_t seconds;
+        const char *text;
+    } rows[] = {
+        {0, "0 s"},
+        {59, "59 s"},
+        {-60, "1 min"},
+        {61, "1 min 1 s"},
+        {3600 + 59, "1 h"},
+        {-3600 - 60, "1 h 1 min"},
+        {3 * 86400 + 4 * 3600 + 120, "3 d 4 h"},
+        {400 * 86400, "400 d"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[MUSTER_TLS_SPAN_BYTES];
+
+        assert_string_equal(muster_tls_openssl_span(rows[i].seconds, text), rows[i].text);
+    }
+}
+
 /* More than MUSTER_TLS_NAMES_MAX: the first are known. */
 static void of_many_names_the_first_are_known(void **state)
 {
@@ -188,6 +212,7 @@ int main(void)
         cmocka_unit_test(a_server_refuses_every_wrong_certificate),
         cmocka_unit_test(a_judgement_leaves_nothing_behind),
         cmocka_unit_test(a_time_is_told_as_far_as_there_is_room),
+        cmocka_unit_test(a_span_is_told_by_its_two_largest_units),
         cmocka_unit_test(of_many_names_the_first_are_known),
         cmocka_unit_test(a_long_subject_is_compared_whole),
     };

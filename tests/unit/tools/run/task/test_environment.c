@@ -376,6 +376,7 @@ static void the_rest_is_passed_on(void **state)
         {"MUSTER_RESOLVER", NULL},
         {"MUSTER_TASK_ADDRESS", NULL},
         {"MUSTER_INCARNATIONS", "x"},
+        {"MUSTER_INC", "x"},
         {"RANKS", "x"},
         {"ANYTHING", "x"},
         {"OMP_NUM_THREADS", "x"},
