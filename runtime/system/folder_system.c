@@ -115,10 +115,11 @@ void muster_file_release(int hold)
     close(hold);
 }
 
-/* A process that opened it before holds a file without a name then, and opens the path anew. */
+/* A process that opened it before holds a file without a name then, and opens the path anew. The lock is not changed in
+ * one step: meanwhile another process may have held the file, deleted it, and made way for a new one. */
 void muster_file_release_last(int hold, const char *path)
 {
-    if (flock(hold, LOCK_EX | LOCK_NB) == 0)
+    if (flock(hold, LOCK_EX | LOCK_NB) == 0 && is_file_of(hold, path))
         (void)unlink(path);
     close(hold);
 }

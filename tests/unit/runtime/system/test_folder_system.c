@@ -353,6 +353,25 @@ static void a_file_that_has_another_name_by_then_is_not_held(void **state)
     fixture_close(&f);
 }
 
+static void the_file_of_a_later_holder_stays(void **state)
+{
+    struct fixture f;
+    int former, later;
+
+    (void)state;
+    fixture_open(&f);
+    assert_int_equal(muster_file_hold_shared(f.path, &former), MUSTER_OK);
+    assert_int_equal(muster_file_remove(f.path), MUSTER_OK);
+    assert_int_equal(muster_file_hold_shared(f.path, &later), MUSTER_OK);
+
+    muster_file_release_last(former, f.path);
+
+    assert_int_equal(access(f.path, F_OK), 0);
+    muster_file_release_last(later, f.path);
+    assert_int_not_equal(access(f.path, F_OK), 0);
+    fixture_close(&f);
+}
+
 static void without_locks_a_file_is_only_opened(void **state)
 {
     struct fixture f;
@@ -388,6 +407,7 @@ int main(void)
         cmocka_unit_test(nobody_holds_a_file_beside_one_that_holds_it_alone),
         cmocka_unit_test(the_last_holder_deletes_the_file),
         cmocka_unit_test(a_file_that_has_another_name_by_then_is_not_held),
+        cmocka_unit_test(the_file_of_a_later_holder_stays),
         cmocka_unit_test(without_locks_a_file_is_only_opened),
     };
 
