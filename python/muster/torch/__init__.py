@@ -56,6 +56,9 @@ class Elastic(muster.elastic.Elastic):
     optimizer: one, or a list of them, each for its own parameters of the model (a GAN: model =
     torch.nn.ModuleList([generator, discriminator])). A step has one update of each, in any order. All but the last one
     are copied first, since operations come behind them: a step that runs again undoes them.
+
+    A parameter without a gradient on all members (grad is None) is left alone by the update, as without muster. What looks
+    at gradients between backward() and the update, such as clip_grad_norm_, comes behind step.average().
     """
 
     def __init__(self, model, optimizer, *, extra=None, state=None, seed=0, **options):
@@ -63,7 +66,7 @@ class Elastic(muster.elastic.Elastic):
         _check_whole(model)
         self.model, self.optimizer, self.seed = model, optimizer, seed
         self.weight = 1
-        self._optimizers, self._updated = optimizers, []
+        self._optimizers, self._updated, self._averaged = optimizers, [], set()
         self._state = State({f"optimizer{i or ''}": each for i, each in enumerate(optimizers)})
         arrays = dict(state or {})
         kinds = [("parameter.", model.named_parameters()), ("buffer.", model.named_buffers()), ("", self._state.tensors().items())]
@@ -82,6 +85,8 @@ class Elastic(muster.elastic.Elastic):
         self._flat = {each: [] for each in optimizers}
         if not self._is_reduced:
             self._flatten_gradients()
+        self._placed = {each for flats in self._flat.values() for _, group, *_ in flats for each in group}
+        self._is_watched = False
         buffers = [each for each in model.buffers() if each.numel() > 0]
         self._means = [each.view(-1).numpy() for each in buffers if each.dtype in (torch.float32, torch.float64)]
         self._counts = [each.view(-1).numpy() for each in buffers if each.dtype == torch.int64]
@@ -103,18 +108,16 @@ class Elastic(muster.elastic.Elastic):
                 self._flatten(optimizer, dtype, [each for each in parameters if each.dtype == dtype])
 
     def _flatten(self, optimizer, dtype, group):
+        """Behind the gradients is a number for each: whether this member has it, and after the mean whether any has."""
         count = sum(each.numel() for each in group)
-        memory = self.strategy.zeros(count + self._room_of_claims(str(dtype).removeprefix("torch.")), _NAMES[dtype])
+        memory = self.strategy.zeros(count + len(group) + self._room_of_claims(str(dtype).removeprefix("torch.")), _NAMES[dtype])
         flat = torch.frombuffer(memory, dtype=dtype)
-        at = 0
-        for each in group:
-            each.grad = flat[at:at + each.numel()].view_as(each)
-            at += each.numel()
-        self._flat[optimizer].append((memory, group, flat))
+        self._flat[optimizer].append((memory, group, flat[:count], flat[count:count + len(group)]))
 
     def _gather_gradients(self, optimizer):
         """zero_grad() may have given them up, or backward made new ones: they come back to their place."""
-        for _, group, flat in self._flat[optimizer]:
+        for _, group, flat, given in self._flat[optimizer]:
+            given.copy_(torch.tensor([each.grad is not None for each in group]))
             at = 0
             for each in group:
                 place = flat[at:at + each.numel()].view_as(each)
@@ -125,6 +128,22 @@ class Elastic(muster.elastic.Elastic):
                 each.grad = place
                 at += each.numel()
 
+    def _drop_ungiven(self, optimizer):
+        """Updates pass by what no member has a gradient of, as PyTorch's do."""
+        for _, group, _, given in self._flat[optimizer]:
+            for each, share in zip(group, given.tolist()):
+                if share == 0:
+                    each.grad = None
+
+    def _check_placed(self, optimizer):
+        """A gradient that has no place would stay this member's own."""
+        for each in parameters_of(optimizer):
+            if each.grad is not None and each not in self._placed:
+                names = {parameter: name for name, parameter in self.model.named_parameters()}
+                raise RuntimeError(f"parameter {names.get(each, 'of another module')} has a gradient, and had requires_grad=False, or was not "
+                                   "the optimizer's, when the Elastic was made: the members would not average it; set requires_grad before, "
+                                   "and freeze it by requires_grad=False afterwards")
+
     def _check_update(self, optimizer, args, kwargs):
         if not self._is_begun:
             raise RuntimeError("optimizer.step() must be inside of `with step`")
@@ -134,11 +153,10 @@ class Elastic(muster.elastic.Elastic):
             raise TypeError("optimizer.step() must be without a closure, whose gradients would come behind their mean over the members: "
                             "call backward() before it")
 
-    def _before_update(self, optimizer, args, kwargs):
-        self._check_update(optimizer, args, kwargs)
-        if self._members is not None:
-            self._members.check()
+    def _reduce(self, optimizer):
+        """Buffers, and the gradients of the optimizer, become those of all members."""
         if not self._is_reduced:
+            self._check_placed(optimizer)
             self._gather_gradients(optimizer)
         if self._means:
             self.strategy.all_reduce(self._means, "mean")
@@ -147,7 +165,43 @@ class Elastic(muster.elastic.Elastic):
         if self._data is not None:  # last: it moves the place in the data, and an error after it would lose its records
             self._average_claimed(numpy.asarray(self._flat[optimizer][0][0]))
         elif not self._is_reduced:
-            self.strategy.all_reduce_weighted([memory for memory, _, _ in self._flat[optimizer]], self.weight)
+            self.strategy.all_reduce_weighted([memory for memory, *_ in self._flat[optimizer]], self.weight)
+        if not self._is_reduced:
+            self._drop_ungiven(optimizer)
+
+    def average(self, arrays=None, weight=None):
+        """Gradients become their mean over the members now, and not by optimizer.step(): for what looks at them between
+        backward() and the update, such as clip_grad_norm_ or a GradScaler. weight: step.weight. With arrays: as in
+        muster.Elastic."""
+        if arrays is not None:
+            super().average(arrays, 1 if weight is None else weight)
+            return
+        if not self._is_begun:
+            raise RuntimeError("step.average() must be inside of `with step`")
+        if weight is not None:
+            self.weight = weight
+        if self._members is not None:
+            self._members.check()
+        for each in self._optimizers:
+            if each not in self._updated and each not in self._averaged:
+                self._reduce(each)
+                self._averaged.add(each)
+        self._watch_gradients()
+
+    def _watch_gradients(self):
+        """What a further backward() adds to gradients that have been averaged is averaged again, by the update."""
+        for optimizer, flats in self._flat.items() if not self._is_watched else ():
+            def forget(_, optimizer=optimizer):
+                self._averaged.discard(optimizer)
+            self._hooks += [each.register_post_accumulate_grad_hook(forget) for _, group, *_ in flats for each in group]
+        self._is_watched = True
+
+    def _before_update(self, optimizer, args, kwargs):
+        self._check_update(optimizer, args, kwargs)
+        if self._members is not None:
+            self._members.check()
+        if optimizer not in self._averaged:
+            self._reduce(optimizer)
         self._updated.append(optimizer)
         if len(self._updated) < len(self._optimizers) or (self._members is not None and self._members.mail.has_sendings):
             self._state.note(optimizer)
@@ -162,17 +216,18 @@ class Elastic(muster.elastic.Elastic):
         if self._is_begun:
             raise RuntimeError("rehearse() must be outside of `with step`")
         buffers = [(each, each.detach().clone()) for each in self.model.buffers()]
+        gradients = [(each, None if each.grad is None else each.grad.clone()) for each in self.model.parameters()]
         with torch.random.fork_rng(devices=[]):
             for _ in range(times):
                 function()
         with torch.no_grad():
             for each, value in buffers:
                 each.copy_(value)
-        for each in self._optimizers:
-            each.zero_grad(set_to_none=False)
+        for each, gradient in gradients:
+            each.grad = gradient
 
     def begin(self):
-        self._updated = []
+        self._updated, self._averaged = [], set()
         self._state.forget()
         super().begin()
         if self._members is not None:
