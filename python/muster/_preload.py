@@ -186,7 +186,10 @@ def _run(kind, target):
         trace = error.__traceback__
         while trace.tb_next and trace.tb_frame.f_code.co_filename == __file__:
             trace = trace.tb_next
-        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        # By these what runs at the exit knows of the exception, as the interpreter leaves them.
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error.with_traceback(trace), trace
+        sys.last_exc = sys.last_value
+        sys.excepthook(type(error), sys.last_value, trace)
         sys.exit(1)
 
 

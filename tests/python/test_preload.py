@@ -111,6 +111,16 @@ def test_ends_of_a_worker_come_out_as_they_are(tmp_path, end, code):
     assert "_preload" not in "".join(line for line in done.stderr.splitlines() if "File" in line and "KeyError" in done.stderr), done.stderr
 
 
+def test_what_runs_at_the_exit_knows_of_an_exception(tmp_path):
+    done = run(tmp_path, sys.executable, "-c", """
+import atexit, sys
+atexit.register(lambda: print("last", sys.last_type.__name__, sys.last_value, sys.last_traceback.tb_lineno))
+raise KeyError('gone')
+""")
+
+    assert "last KeyError 'gone' 4" in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize("options", [(), ("--tls", "auto"), ("--restart", "all")], ids=" ".join)
 def test_a_killed_worker_comes_back_from_the_same_process(job, tmp_path, options):
     run = start_loop(job, tmp_path, *options)
