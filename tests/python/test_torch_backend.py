@@ -178,3 +178,15 @@ def test_the_others_go_on_behind_a_death(job):
     run.child.wait(120)
     ends = {task: words[1:3] for task, _, words in run.said() if words[0] == "end"}
     assert set(ends) == {0, 1} and ends[0] == ends[1], (ends, run.text())
+
+
+def test_a_worker_that_is_started_again_trains_nothing_alone(job):
+    """It says why it waits, and ends with 0 when the others have."""
+    run = job(DDP.replace("STEPS", "60"), 3)
+
+    summary = run.end()
+
+    ends = {task: words[1:3] for task, _, words in run.said() if words[0] == "end"}
+    assert set(ends) == {0, 1} and ends[0] == ends[1], (ends, run.text())
+    assert summary["kills"] == 1 and "Traceback" not in run.text(), run.text()
+    assert "its group, whose size is fixed, goes on without it: it waits" in run.text(), run.text()

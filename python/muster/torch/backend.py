@@ -152,6 +152,21 @@ def _on_exit():
         _close()
 
 
+def _begin_only_step():
+    """A group whose size is fixed consists of the members of step 1, which ends with the job."""
+    if os.environ.get("MUSTER_REJOIN") == "1":
+        print("muster: this worker was started again, and its group, whose size is fixed, goes on without it: it waits until the others have "
+              "ended. Use init_process_group(elastic=True) with muster.torch.Elastic, in which it would come back; or muster run "
+              "--max-restarts 0, by which it is not started again", file=sys.stderr, flush=True)
+    try:
+        step = _strategy.begin(1)
+    except muster.JobOver:
+        step = None
+    if step is None:
+        _strategy.close()
+        sys.exit(0)
+
+
 def _rendezvous(url, **_):
     """No process is asked: the members of the job have found each other in begin."""
     global _strategy, _everyone
@@ -167,7 +182,7 @@ def _rendezvous(url, **_):
         yield dist.HashStore(), 0, 1
         return
     _strategy = muster.Strategy()
-    _strategy.begin()
+    _begin_only_step()
     _everyone = Everyone(_strategy, Mail(_strategy))
     atexit.register(_on_exit)
     yield dist.HashStore(), _strategy.rank, _strategy.size
