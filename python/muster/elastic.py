@@ -2,6 +2,8 @@
 
 import io
 import math
+import numbers
+import operator
 import pickle
 import sys
 
@@ -74,6 +76,23 @@ def _set_state(extra, value):
         extra.setstate(value)
 
 
+def _check_dictionaries(**values):
+    for name, value in values.items():
+        if value is not None and not isinstance(value, dict):
+            raise TypeError(f"{name} must be a dictionary, whose keys name its parts, got {type(value).__name__}")
+
+
+def _weight_of(value):
+    """A member's weight in a mean: how many examples its share has."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 1 << 64:
+        raise ValueError(f"a weight must be a whole number of examples, from 0 on, got {value!r}")
+    return number
+
+
 class _DataOver(Exception):
     """All passes over the data are done."""
 
@@ -113,6 +132,9 @@ class Elastic:
     def __init__(self, state, *, extra=None, data=None, checkpoint=None, every=100, keep=2, **options):
         if not isinstance(every, int) or every < 1:
             raise ValueError(f"every must be a number of steps from 1 on, got {every!r}")
+        _check_dictionaries(state=state, extra=extra)
+        if data is not None and not isinstance(data, muster.data.Dataset):
+            raise TypeError(f"data must be a dataset of muster.data, such as muster.data.numbers(len(records), batch=32), got {type(data).__name__}")
         self.strategy = muster.Strategy(**options)
         self._extra = dict(extra or {})
         self._checkpoint, self._every, self._keep = checkpoint, every, keep
@@ -121,6 +143,7 @@ class Elastic:
         self._buffers = []
         self._data, self._shared, self._is_over = data, None, False
         self._until = math.inf
+        self._last, self._is_last = numpy.zeros(1, numpy.int64), False  # the step whose stop() has ended the job; 0: none
         try:
             self._register(state)
         except muster.JobOver:
@@ -129,6 +152,7 @@ class Elastic:
     def _register(self, state):
         for name, array in state.items():
             self.strategy.register(name, array)
+        self.strategy.register("muster.last", self._last)
         if self._data is not None:
             self.strategy.register("muster.position", self._data.position)
         if self._extra:
@@ -186,8 +210,10 @@ class Elastic:
         state. When the job is over before this late worker is back, the program ends here with exit code 0: what
         follows the loop is for workers that have done the work. A job that is preempted ends the program with the exit code
         that says so."""
+        if not isinstance(until, numbers.Real) or math.isnan(until):
+            raise TypeError(f"until must be the number of the last step, math.inf for no end, got {until!r}")
         self._until = until
-        while self._committed < until and not self._is_over:
+        while self._committed < until and not self._is_over and not self._last[0]:
             try:
                 self.begin()
             except muster.JobOver:
@@ -197,13 +223,21 @@ class Elastic:
                     raise
                 self.close()
                 sys.exit(EXIT_PREEMPTED)
-            if self._committed >= until:  # it came back after the last step, and has the others' state
+            if self._committed >= until or self._last[0]:  # it came back after the last step, and has the others' state
                 self._drop_step()
                 return
             yield self
             if self._is_begun:
                 raise RuntimeError(f"step {self.step} was not committed: the work of a step must be inside of `with step:` in the loop "
                                    "`for step in elastic.steps(…)`")
+
+    def stop(self):
+        """This step is the last of the job, on all members, as all must say: steps() ends behind its commit, also in a worker
+        that comes back later, and when the job begins with a checkpoint of that step. A `break` tells nobody: a worker
+        that comes back while the others close would train on, alone."""
+        if not self._is_begun:
+            raise RuntimeError("stop() must be inside of `with step`")
+        self._is_last = True
 
     def _drop_step(self):
         """The step that has begun is nobody's work."""
@@ -220,7 +254,7 @@ class Elastic:
         if self._extra and (not self._has_state or self.strategy.restored):
             self._load()
         self._has_state = self._is_begun = True
-        self._shared = None
+        self._shared, self._is_last = None, False
         self._committed = step - 1
         # Members that are past the last step take part in no checkpoint.
         if self._checkpoint is not None and 0 < self._committed < self._until and self._committed % self._every == 0:
@@ -242,6 +276,8 @@ class Elastic:
         self._is_begun = False
         if kind is None or kind is _DataOver:  # a step without records, on all members: they are done after its commit
             self._is_over = kind is not None
+            if self._is_last:
+                self._last[0] = self.step
             self._save_extra()
             self.strategy.commit()
             self._committed += 1
@@ -288,7 +324,7 @@ class Elastic:
                 raise ValueError("with data, buffers() must be called once, for float32")
             self._average_claimed(self._buffers[0])
             return
-        self.strategy.all_reduce_weighted(self._buffers if arrays is None else arrays, weight)
+        self.strategy.all_reduce_weighted(self._buffers if arrays is None else arrays, _weight_of(weight))
 
     # --- data ---
 

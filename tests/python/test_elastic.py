@@ -293,3 +293,63 @@ except TypeError as error:
 """)
 
     assert "at most 8388608 bytes together" in done.stdout and "state_dict()" in done.stdout, done
+
+
+def test_a_step_that_stops_the_job_is_the_last_of_who_comes_back(job):
+    """It comes back while the other one has yet to close, and trains nothing alone."""
+    run = job("""
+total = numpy.zeros(1)
+elastic = muster.Elastic({"total": total})
+for step in elastic.steps(1000):
+    with step:
+        step.strategy.all_reduce(numpy.ones(1))
+        total += 1
+        if step.step == 20:
+            step.stop()
+            if step.task == 1 and is_first:
+                os.kill(os.getpid(), 9)
+say("end", elastic.step, int(total[0]))
+wait_for("go")
+elastic.close()
+""", 2)
+    run.wait_said("end", 1)
+    run.touch("go")
+    run.end()
+
+    assert {task: words[1:] for task, _, words in run.said() if words[0] == "end"} == {0: ["20", "20"], 1: ["20", "20"]}, run.text()
+
+
+def test_a_step_that_runs_again_may_go_on_instead(job):
+    run = job("""
+elastic = muster.Elastic({"total": numpy.zeros(1)})
+tries = 0
+for step in elastic.steps(4):
+    with step:
+        tries += 1
+        if step.size == 2:
+            step.stop()
+            if step.task == 1:
+                os.kill(os.getpid(), 9)
+        step.strategy.all_gather(numpy.ones(1), numpy.zeros(step.size))
+say("end", elastic.step, tries)
+elastic.close()
+""", 2, "--max-restarts", "0")
+    run.child.wait(120)
+
+    assert [words[1:] for _, _, words in run.said() if words[0] == "end"] == [["4", "5"]], run.text()
+
+
+@pytest.mark.parametrize("call, text", [
+    ("elastic.stop()", "stop() must be inside of `with step`"),
+    ("next(elastic.steps(None))", "until must be the number of the last step, math.inf for no end, got None"),
+    ("next(elastic.steps('9'))", "until must be the number of the last step, math.inf for no end, got '9'"),
+    ("elastic.begin(); elastic.average([numpy.ones(1)], weight=2.5)", "a weight must be a whole number of examples, from 0 on, got 2.5"),
+    ("elastic.begin(); elastic.average([numpy.ones(1)], weight=-1)", "a weight must be a whole number of examples, from 0 on, got -1"),
+    ("muster.Elastic([total])", "state must be a dictionary, whose keys name its parts, got list"),
+    ("muster.Elastic({'total': total}, extra=[total])", "extra must be a dictionary, whose keys name its parts, got list"),
+    ("muster.Elastic({'total': total}, data=[1, 2])", "data must be a dataset of muster.data, such as muster.data.numbers(len(records), batch=32), got list"),
+])
+def test_a_wrong_argument_is_named(alone, call, text):
+    done = alone(f"total = numpy.zeros(1)\nelastic = muster.Elastic({{'total': total}})\n{call}")
+
+    assert f"Error: {text}\n" in done.stderr, done.stderr

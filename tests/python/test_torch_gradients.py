@@ -152,3 +152,39 @@ elastic.close()
 """)
 
     assert done.stdout.split("\n")[:2] == ["set()", "True"], done.stderr
+
+
+def test_what_cannot_be_trained_so_is_named(alone):
+    done = alone(MODEL + """
+def refused(call):
+    try:
+        call()
+    except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        print(error)
+def elastic_of(model):
+    return muster.torch.Elastic(model, torch.optim.SGD(model.parameters(), 0.1))
+def step_of(model, loss):
+    elastic = elastic_of(model)
+    with elastic:
+        loss().backward()
+        elastic.optimizer.step()
+phases = torch.nn.ParameterList([torch.ones(2, dtype=torch.complex64)])
+rows = torch.nn.Embedding(4, 2, sparse=True)
+refused(lambda: elastic_of(phases))
+refused(lambda: elastic_of(torch.nn.Conv2d(2, 2, 3).to(memory_format=torch.channels_last)))
+refused(lambda: step_of(rows, lambda: rows(torch.tensor([1])).sum()))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+elastic = muster.torch.Elastic(model, optimizer)
+refused(lambda: muster.torch.Elastic(model, optimizer))
+for weight in (2.5, -1):
+    refused(lambda: setattr(elastic, "weight", weight))
+elastic.close()
+muster.torch.Elastic(model, optimizer).close()
+print("again")
+""")
+
+    assert [line.split(",")[0] for line in done.stdout.splitlines()] == [
+        "parameter 0 must be of float32", "parameter weight must be contiguous (not channels_last) and on the CPU",
+        "parameter weight has a gradient of layout torch.sparse_coo",
+        "optimizer 0 (SGD) belongs to an Elastic that is not closed: call its close() first",
+        "a weight must be a whole number of examples", "a weight must be a whole number of examples", "again"], (done.stdout, done.stderr)

@@ -1,7 +1,9 @@
 """Elastic training of PyTorch models on CPUs."""
 
 import importlib
+import operator
 import sys
+import weakref
 
 import numpy
 import torch
@@ -64,8 +66,9 @@ class Elastic(muster.elastic.Elastic):
     def __init__(self, model, optimizer, *, extra=None, state=None, seed=0, **options):
         optimizers = _check_optimizers(model, optimizer, options.get("data"))
         _check_whole(model)
-        self.model, self.optimizer, self.seed = model, optimizer, seed
-        self.weight = 1
+        muster.elastic._check_dictionaries(state=state, extra=extra)
+        self.model, self.optimizer, self.seed = model, optimizer, operator.index(seed)
+        self._weight = 1
         self._optimizers, self._updated, self._averaged = optimizers, [], set()
         self._state = State({f"optimizer{i or ''}": each for i, each in enumerate(optimizers)})
         arrays = dict(state or {})
@@ -73,7 +76,8 @@ class Elastic(muster.elastic.Elastic):
         for kind, tensors in kinds:
             for name, tensor in tensors:
                 if not tensor.is_contiguous() or tensor.device.type != "cpu":
-                    raise ValueError(f"{kind.replace('.', ' ')}{name} must be contiguous and on the CPU")
+                    raise ValueError(f"{kind.replace('.', ' ')}{name} must be contiguous (not channels_last) and on the CPU, got strides "
+                                     f"{tensor.stride()} on {tensor.device}")
                 if tensor.numel() > 0:
                     arrays[f"{kind}{name}"] = _bytes_of(tensor)
         ours = {"torch.groups": Groups(optimizers), "torch.state": self._state}
@@ -93,6 +97,16 @@ class Elastic(muster.elastic.Elastic):
         self._kept = [(each, each.detach().clone()) for each in buffers]  # as of begin
         self._hooks = [each.register_step_pre_hook(self._before_update) for each in optimizers]
         self._hooks += [each.register_step_post_hook(self._after_update) for each in optimizers]
+        _owners.update((each, weakref.ref(self)) for each in optimizers)
+
+    @property
+    def weight(self):
+        """How many examples this member's gradients are of, in the step: 1 at its begin."""
+        return self._weight
+
+    @weight.setter
+    def weight(self, value):
+        self._weight = muster.elastic._weight_of(value)
 
     def _flatten_gradients(self):
         """Gradients of a type and an optimizer lie one after the other: one operation reduces them where they are. Those
@@ -123,6 +137,9 @@ class Elastic(muster.elastic.Elastic):
                 place = flat[at:at + each.numel()].view_as(each)
                 if each.grad is None:
                     place.zero_()
+                elif each.grad.layout is not torch.strided:
+                    raise NotImplementedError(f"parameter {self._name_of(each)} has a gradient of layout {each.grad.layout}, and only dense ones "
+                                              "are averaged: make its module without sparse=True")
                 elif each.grad.data_ptr() != place.data_ptr():
                     place.copy_(each.grad)
                 each.grad = place
@@ -135,12 +152,14 @@ class Elastic(muster.elastic.Elastic):
                 if share == 0:
                     each.grad = None
 
+    def _name_of(self, parameter):
+        return next((name for name, each in self.model.named_parameters() if each is parameter), "of another module")
+
     def _check_placed(self, optimizer):
         """A gradient that has no place would stay this member's own."""
         for each in parameters_of(optimizer):
             if each.grad is not None and each not in self._placed:
-                names = {parameter: name for name, parameter in self.model.named_parameters()}
-                raise RuntimeError(f"parameter {names.get(each, 'of another module')} has a gradient, and had requires_grad=False, or was not "
+                raise RuntimeError(f"parameter {self._name_of(each)} has a gradient, and had requires_grad=False, or was not "
                                    "the optimizer's, when the Elastic was made: the members would not average it; set requires_grad before, "
                                    "and freeze it by requires_grad=False afterwards")
 
@@ -266,7 +285,12 @@ class Elastic(muster.elastic.Elastic):
     def close(self):
         for each in self._hooks:
             each.remove()
+        for each in self._optimizers:
+            _owners.pop(each, None)
         super().close()
+
+
+_owners = weakref.WeakKeyDictionary()  # of optimizers: the Elastic whose updates theirs are
 
 
 def _check_optimizers(model, optimizer, data):
@@ -280,6 +304,9 @@ def _check_optimizers(model, optimizer, data):
     for i, each in enumerate(optimizers):
         if not isinstance(each, torch.optim.Optimizer):
             raise TypeError(f"optimizer must be a torch.optim.Optimizer, or a list of them, got {type(each).__name__}")
+        owner = _owners[each]() if each in _owners else None
+        if owner is not None and not owner.strategy.closed:
+            raise RuntimeError(f"optimizer {i} ({type(each).__name__}) belongs to an Elastic that is not closed: call its close() first")
         for at, parameter in enumerate(parameters_of(each)):
             if parameter not in names:
                 raise ValueError(f"parameter {at} of optimizer {i} ({type(each).__name__}), of shape {tuple(parameter.shape)}, is not one of "
@@ -296,6 +323,9 @@ def _check_optimizers(model, optimizer, data):
 def _check_whole(model):
     """A worker that comes back is given the members' state, so every member must have all of it."""
     for name, each in model.named_parameters():
+        if each.requires_grad and each.dtype not in _NAMES:
+            raise NotImplementedError(f"parameter {name} must be of float32, float64, float16 or bfloat16 to be trained, got {each.dtype}: "
+                                      "keep its parts as real numbers (torch.view_as_complex of them in forward()), or freeze it")
         if hasattr(each, "device_mesh"):
             raise NotImplementedError(
                 f"each worker of an Elastic must have the whole model, got a part of parameter {name} (a DTensor, as fully_shard "
