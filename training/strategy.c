@@ -274,21 +274,23 @@ fail:
     return rc;
 }
 
+/* The state and the error are read inside, since the keeper may fail the strategy between open and here. */
 static enum muster_rc check_register(struct muster_strategy *strategy, const char *name)
 {
-    enum muster_rc rc = muster_strategy_check(strategy, "register");
+    enum muster_rc rc = muster_strategy_enter(strategy, "register");
 
     if (rc != MUSTER_OK)
         return rc;
-    if (strategy->state == MUSTER_STRATEGY_FAILED) /* between open and here */
-        return strategy->error.rc;
-    if (strategy->state != MUSTER_STRATEGY_OPEN)
-        return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
-                                "register %s: tensors are registered before the first begin", name);
-    if (muster_tensor_names_have(&strategy->names, strategy->tensors, name))
-        return muster_error_set(&strategy->error, MUSTER_ALREADY_EXISTS,
-                                "register %s: the name is taken", name);
-    return MUSTER_OK;
+    if (strategy->state == MUSTER_STRATEGY_FAILED)
+        rc = strategy->error.rc;
+    else if (strategy->state != MUSTER_STRATEGY_OPEN)
+        rc = muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
+                              "register %s: tensors are registered before the first begin", name);
+    else if (muster_tensor_names_have(&strategy->names, strategy->tensors, name))
+        rc = muster_error_set(&strategy->error, MUSTER_ALREADY_EXISTS,
+                              "register %s: the name is taken", name);
+    muster_strategy_leave(strategy);
+    return rc;
 }
 
 /* A tensor with a copy of the name. */

@@ -163,20 +163,21 @@ enum muster_rc muster_strategy_run_in_seat(struct muster_strategy *strategy,
 }
 
 /* An excluded member gets ABORTED and not FAILED_PRECONDITION: its program did nothing wrong, and
- * begin brings it back. */
+ * begin brings it back. The keeper moves the state and sets the error, so both are read inside. */
 enum muster_rc muster_strategy_check_step(struct muster_strategy *strategy, const char *name)
 {
-    enum muster_rc rc = muster_strategy_check(strategy, name);
+    enum muster_rc rc = muster_strategy_enter(strategy, name);
 
     if (rc != MUSTER_OK)
         return rc;
     if (strategy->state == MUSTER_STRATEGY_FAILED)
-        return strategy->error.rc;
-    if (strategy->state != MUSTER_STRATEGY_STEP)
-        return muster_error_set(&strategy->error,
-                                strategy->state == MUSTER_STRATEGY_WAITING
-                                    ? MUSTER_ABORTED
-                                    : MUSTER_FAILED_PRECONDITION,
-                                "%s: call begin first", name);
-    return MUSTER_OK;
+        rc = strategy->error.rc;
+    else if (strategy->state != MUSTER_STRATEGY_STEP)
+        rc = muster_error_set(&strategy->error,
+                              strategy->state == MUSTER_STRATEGY_WAITING
+                                  ? MUSTER_ABORTED
+                                  : MUSTER_FAILED_PRECONDITION,
+                              "%s: call begin first", name);
+    muster_strategy_leave(strategy);
+    return rc;
 }

@@ -397,13 +397,10 @@ enum muster_rc muster_strategy_restore_values(struct muster_strategy *strategy,
     return MUSTER_OK;
 }
 
-enum muster_rc muster_strategy_restore(struct muster_strategy *strategy, const char *folder)
+static enum muster_rc folder_set(struct muster_strategy *strategy, const char *folder)
 {
-    enum muster_rc rc = muster_strategy_check(strategy, "restore");
     char *copy;
 
-    if (rc != MUSTER_OK)
-        return rc;
     if (strategy->state == MUSTER_STRATEGY_FAILED)
         return strategy->error.rc;
     if (strategy->state != MUSTER_STRATEGY_OPEN)
@@ -415,4 +412,15 @@ enum muster_rc muster_strategy_restore(struct muster_strategy *strategy, const c
     muster_mem_free(strategy->env->mem, strategy->restore_folder);
     strategy->restore_folder = copy;
     return MUSTER_OK;
+}
+
+enum muster_rc muster_strategy_restore(struct muster_strategy *strategy, const char *folder)
+{
+    enum muster_rc rc = muster_strategy_enter(strategy, "restore");
+
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = folder_set(strategy, folder);
+    muster_strategy_leave(strategy);
+    return rc;
 }

@@ -126,9 +126,10 @@ static enum muster_rc prepare_call(struct muster_strategy *strategy,
 
     if (rc == MUSTER_OK && *ret_path == MUSTER_STRATEGY_PATH_STAGED)
         rc = muster_stage_prepare(strategy, call);
-    if (rc != MUSTER_OK) {
+    if (rc != MUSTER_OK && muster_strategy_enter(strategy, call->name) == MUSTER_OK) {
         strategy->ops_rc = rc;
         strategy->has_worked = true;
+        muster_strategy_leave(strategy);
     }
     return rc;
 }
