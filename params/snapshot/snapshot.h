@@ -48,9 +48,9 @@ bool muster_params_snapshot_has(const struct muster_params_snapshot *snapshot, u
 MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_hold(
     const struct muster_params_snapshot *snapshot, int *ret_hold, struct muster_error *ret_error);
 /** To delete files: nobody else writes a manifest until muster_params_snapshot_release. Errors: UNAVAILABLE (somebody
- * writes one: leave the files to the next cut), those of muster_file_hold_alone. */
+ * writes one: leave the files to the next cut), those of muster_file_hold_alone; the text names the file. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_hold_alone(
-    const struct muster_params_snapshot *snapshot, int *ret_hold);
+    const struct muster_params_snapshot *snapshot, int *ret_hold, struct muster_error *ret_error);
 void muster_params_snapshot_release(const struct muster_params_snapshot *snapshot, int hold);
 /** Delete the files of these cuts, which rise, that no manifest of the folder names; where one cannot be read, or
  * somebody holds the folder, none. */

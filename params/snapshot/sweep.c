@@ -93,30 +93,36 @@ static void lock_path(const struct muster_params_snapshot *snapshot,
     snprintf(path, MUSTER_PARAMS_SNAPSHOT_PATH_BYTES, "%s/lock", snapshot->folder);
 }
 
-enum muster_rc muster_params_snapshot_hold(const struct muster_params_snapshot *snapshot,
-                                           int *ret_hold, struct muster_error *ret_error)
+static enum muster_rc lock_explain(enum muster_rc rc, const char *path,
+                                   const char *what_holder_does, struct muster_error *ret_error)
 {
-    char path[MUSTER_PARAMS_SNAPSHOT_PATH_BYTES];
-    enum muster_rc rc;
-
-    lock_path(snapshot, path);
-    rc = muster_file_hold_shared(path, ret_hold);
     if (rc == MUSTER_OK)
         return rc;
     return rc == MUSTER_UNAVAILABLE
-               ? muster_error_set(ret_error, rc,
-                                  "a process that deletes files of older cuts holds %.150s", path)
+               ? muster_error_set(ret_error, rc, "a process that %s holds %.150s", what_holder_does,
+                                  path)
                : muster_error_set(ret_error, rc, "%.180s cannot be opened: %s", path,
                                   muster_rc_text(rc));
 }
 
-enum muster_rc muster_params_snapshot_hold_alone(const struct muster_params_snapshot *snapshot,
-                                                 int *ret_hold)
+enum muster_rc muster_params_snapshot_hold(const struct muster_params_snapshot *snapshot,
+                                           int *ret_hold, struct muster_error *ret_error)
 {
     char path[MUSTER_PARAMS_SNAPSHOT_PATH_BYTES];
 
     lock_path(snapshot, path);
-    return muster_file_hold_alone(path, ret_hold);
+    return lock_explain(muster_file_hold_shared(path, ret_hold), path,
+                        "deletes files of older cuts", ret_error);
+}
+
+enum muster_rc muster_params_snapshot_hold_alone(const struct muster_params_snapshot *snapshot,
+                                                 int *ret_hold, struct muster_error *ret_error)
+{
+    char path[MUSTER_PARAMS_SNAPSHOT_PATH_BYTES];
+
+    lock_path(snapshot, path);
+    return lock_explain(muster_file_hold_alone(path, ret_hold), path, "writes a manifest",
+                        ret_error);
 }
 
 void muster_params_snapshot_release(const struct muster_params_snapshot *snapshot, int hold)
@@ -132,10 +138,11 @@ void muster_params_snapshot_sweep(const struct muster_params_snapshot *snapshot,
                                   const uint64_t *cuts, size_t count)
 {
     struct sweep sweep = {.snapshot = snapshot, .cuts = cuts, .cut_count = count};
+    struct muster_error error;
     enum muster_rc rc;
     int hold;
 
-    if (muster_params_snapshot_hold_alone(snapshot, &hold) != MUSTER_OK)
+    if (muster_params_snapshot_hold_alone(snapshot, &hold, &error) != MUSTER_OK)
         return;
     rc = muster_folder_list(snapshot->folder, on_manifest, &sweep);
     if (rc == MUSTER_OK)

@@ -146,12 +146,11 @@ static enum muster_rc folder_keep(DIR *directory, const char *folder, uint64_t n
         rc = manifest_link(directory, folder, number, ret_error);
     if (rc != MUSTER_OK)
         return rc;
-    rc = muster_params_snapshot_hold_alone(&snapshot, &hold);
+    rc = muster_params_snapshot_hold_alone(&snapshot, &hold, ret_error);
     if (rc == MUSTER_UNAVAILABLE) /* another cut is about to name files */
         return MUSTER_OK;
     if (rc != MUSTER_OK)
-        return muster_error_set(ret_error, rc, "%.150s/lock cannot be opened: %s", folder,
-                                muster_rc_text(rc));
+        return rc;
     rc = older_remove(directory, folder, number, keep_count, kept, ret_error);
     muster_params_snapshot_release(&snapshot, hold);
     return rc;
