@@ -54,16 +54,41 @@ static uint32_t numbers_list(DIR *directory, uint64_t newest, uint64_t numbers[N
     return count;
 }
 
+static struct muster_params_snapshot snapshot_of(const char *folder, const char *manifest)
+{
+    return (struct muster_params_snapshot){.files = muster_files_system(),
+                                           .mem = muster_mem_system(),
+                                           .folder = folder,
+                                           .manifest = manifest};
+}
+
+static bool manifest_is_of_another(const char *folder, const char *name, uint64_t number)
+{
+    const struct muster_params_snapshot snapshot = snapshot_of(folder, name);
+    struct muster_params_snapshot_manifest manifest;
+    struct muster_error error;
+    bool is_of_another;
+
+    if (muster_params_snapshot_open(&snapshot, &manifest, &error) != MUSTER_OK)
+        return false;
+    is_of_another = manifest.cut != number;
+    muster_params_snapshot_manifest_fini(&manifest);
+    return is_of_another;
+}
+
+/* Another command may have replaced the manifest meanwhile: then this cut has none. */
 static enum muster_rc manifest_link(DIR *directory, const char *folder, uint64_t number,
                                     struct muster_error *ret_error)
 {
     char name[NAME_BYTES];
 
     name_manifest(number, name);
-    if (linkat(dirfd(directory), "manifest", dirfd(directory), name, 0) == 0 || errno == EEXIST)
-        return MUSTER_OK;
-    return muster_error_set(ret_error, muster_rc_from_errno(errno), "cannot make %.150s/%s: %s",
-                            folder, name, strerror(errno));
+    if (linkat(dirfd(directory), "manifest", dirfd(directory), name, 0) != 0 && errno != EEXIST)
+        return muster_error_set(ret_error, muster_rc_from_errno(errno), "cannot make %.150s/%s: %s",
+                                folder, name, strerror(errno));
+    if (manifest_is_of_another(folder, name, number))
+        (void)unlinkat(dirfd(directory), name, 0);
+    return MUSTER_OK;
 }
 
 static enum muster_rc manifests_read(const char *folder, const uint64_t *numbers, uint32_t count,
@@ -73,10 +98,7 @@ static enum muster_rc manifests_read(const char *folder, const uint64_t *numbers
 
     for (uint32_t i = 0; i < count && rc == MUSTER_OK; i++) {
         char name[NAME_BYTES];
-        const struct muster_params_snapshot snapshot = {.files = muster_files_system(),
-                                                        .mem = muster_mem_system(),
-                                                        .folder = folder,
-                                                        .manifest = i == 0 ? NULL : name};
+        const struct muster_params_snapshot snapshot = snapshot_of(folder, i == 0 ? NULL : name);
 
         name_manifest(numbers[i], name);
         rc = muster_params_snapshot_open(&snapshot, &ret_kept->manifests[i], ret_error);
@@ -138,7 +160,7 @@ static enum muster_rc folder_keep(DIR *directory, const char *folder, uint64_t n
                                   uint32_t keep_count, struct kept *kept,
                                   struct muster_error *ret_error)
 {
-    const struct muster_params_snapshot snapshot = {.folder = folder};
+    const struct muster_params_snapshot snapshot = snapshot_of(folder, NULL);
     enum muster_rc rc = MUSTER_OK;
     int hold;
 
