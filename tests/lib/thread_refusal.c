@@ -7,7 +7,7 @@
 
 #include "uninstrumented.h"
 
-uint32_t test_threads_left = UINT32_MAX;
+_Atomic uint32_t test_threads_left = UINT32_MAX;
 
 #if HAS_THREAD_SANITIZER
 /* The thread sanitizer must hear of the thread. */
@@ -25,5 +25,6 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     create_fn *real = (create_fn *)(uintptr_t)dlsym(RTLD_NEXT, "pthread_create");
 #endif
 
-    return test_threads_left-- == 0 ? EAGAIN : real(thread, attributes, body, data);
+    return atomic_fetch_sub(&test_threads_left, 1) == 0 ? EAGAIN
+                                                        : real(thread, attributes, body, data);
 }

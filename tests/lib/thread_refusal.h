@@ -2,9 +2,10 @@
 #ifndef MUSTER_TEST_THREAD_REFUSAL_H
 #define MUSTER_TEST_THREAD_REFUSAL_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 /** So many threads are started, and the next one is refused with EAGAIN. At the beginning: UINT32_MAX. */
-extern uint32_t test_threads_left;
+extern _Atomic uint32_t test_threads_left; /* any thread may start others */
 
 #endif
