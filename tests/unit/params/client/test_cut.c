@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "assertion_count.h"
+#include "params_manifest.h"
 #include "params_puppet_calls.h"
 
 #include <inttypes.h>
@@ -15,7 +16,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "params/snapshot/snapshot.h"
 #include "runtime/system/folder_system.h"
 
 #define SERVERS 2u
@@ -357,27 +357,7 @@ static void a_folder_that_somebody_sweeps_is_waited_for_without_a_stop(void **st
     puppet_scene_close(&puppets);
 }
 
-/* The newer cut of another client, which has removed all files of older ones. */
-static void newer_cut_save(const char *folder)
-{
-    const struct muster_params_schema schema = {
-        .name = "counters", .row_elements = 1, .wire_dtype = MUSTER_F32};
-    const struct muster_params_snapshot snapshot = {.files = muster_files_system(),
-                                                    .mem = muster_mem_system(),
-                                                    .folder = folder,
-                                                    .sync_folder = muster_folder_sync};
-    struct muster_params_snapshot_manifest manifest;
-    struct muster_error error;
-
-    assert_int_equal(muster_params_snapshot_manifest_init(&manifest, muster_mem_system(), &schema,
-                                                          1, PARAMS_PUPPETS_SHARDS, &error),
-                     MUSTER_OK);
-    manifest.cut = UINT64_MAX;
-    strcpy(manifest.job, "test");
-    assert_int_equal(muster_params_snapshot_save_manifest(&snapshot, &manifest, &error), MUSTER_OK);
-    muster_params_snapshot_manifest_fini(&manifest);
-}
-
+/* Another client has made that one, and has removed all files that no manifest named. */
 static void a_cut_whose_files_a_newer_one_has_removed_is_none(void **state)
 {
     char folder[] = "/tmp/muster-cut-XXXXXX", path[256];
@@ -388,7 +368,7 @@ static void a_cut_whose_files_a_newer_one_has_removed_is_none(void **state)
     assert_non_null(mkdtemp(folder));
     puppet_scene_init(&puppets, SERVERS);
     cut_begin_in(&puppets, &cut, folder);
-    newer_cut_save(folder);
+    params_manifest_save(folder, "test", PARAMS_PUPPETS_SHARDS, UINT64_MAX);
     servers_save(&puppets);
 
     assert_int_equal(puppet_call_await(&puppets, &cut.call), MUSTER_UNAVAILABLE);

@@ -1,9 +1,8 @@
 /* Files of older cuts, beside other commands that cut into the folder. */
 #include "tools/params/cut_files.c"
 
+#include "params_manifest.h"
 #include "test_env.h"
-
-#include "runtime/system/folder_system.h"
 
 #define OWN   100u
 #define OTHER 101u
@@ -12,25 +11,6 @@ int command_refuse(const char *command, const char *format, ...)
 {
     fail_msg("%s: %s", command, format);
     return 0;
-}
-
-static void manifest_save(const char *folder, uint64_t cut)
-{
-    const struct muster_params_schema schema = {
-        .name = "counters", .row_elements = 1, .wire_dtype = MUSTER_F32};
-    const struct muster_params_snapshot snapshot = {.files = muster_files_system(),
-                                                    .mem = muster_mem_system(),
-                                                    .folder = folder,
-                                                    .sync_folder = muster_folder_sync};
-    struct muster_params_snapshot_manifest manifest;
-    struct muster_error error;
-
-    assert_int_equal(
-        muster_params_snapshot_manifest_init(&manifest, snapshot.mem, &schema, 1, 1, &error),
-        MUSTER_OK);
-    manifest.cut = cut;
-    assert_int_equal(muster_params_snapshot_save_manifest(&snapshot, &manifest, &error), MUSTER_OK);
-    muster_params_snapshot_manifest_fini(&manifest);
 }
 
 static bool has_named_manifest(const char *folder)
@@ -54,7 +34,7 @@ static void an_older_cut_keeps_a_manifest_of_its_own(void **state)
         struct muster_error error;
 
         assert_non_null(mkdtemp(folder));
-        manifest_save(folder, rows[i].newest);
+        params_manifest_save(folder, "", 1, rows[i].newest);
 
         assert_int_equal(cut_files_keep(folder, OWN, 3, &error), MUSTER_OK);
 
