@@ -230,11 +230,13 @@ enum muster_rc muster_strategy_watch_exit(struct muster_strategy *strategy)
 
 /* --- close --- */
 
+/* Without registered state there is nothing that members could have alike. */
 static void report_result(struct muster_strategy *strategy)
 {
-    char digest[MUSTER_DIGEST_TEXT_BYTES];
+    char digest[MUSTER_DIGEST_TEXT_BYTES] = "";
 
-    muster_strategy_state_digest(strategy, digest);
+    if (strategy->tensor_count > 0)
+        muster_strategy_state_digest(strategy, digest);
     muster_report_result(strategy->report,
                          &(struct muster_report_result){.steps = strategy->committed_step,
                                                         .steps_lost = strategy->steps_lost,

@@ -93,12 +93,14 @@ static void tell_weights(struct run *run, const struct run_outcome *outcome)
     else if (outcome->is_identical)
         run_tell(run, "weights byte-identical on %u worker%s", outcome->results,
                  plural_of(outcome->results));
+    else if (outcome->is_stateless)
+        run_tell(run, "no state is registered: whether weights are the same is not known");
     for (uint32_t i = 0; i < run->task_count; i++) {
         const struct run_task *task = &run->tasks[i];
 
-        if (run_outcome_is_final(outcome, task))
+        if (run_outcome_is_final(outcome, task) && !outcome->is_stateless)
             run_tell(run, "  %s %s", task->name, task->digest);
-        else if (task->has_result)
+        else if (task->has_result && !run_outcome_is_final(outcome, task))
             run_tell(run, "  %s had left after step %llu", task->name,
                      (unsigned long long)task->steps);
     }
@@ -356,7 +358,7 @@ static struct muster_json *digests_of(const struct run *run, const struct run_ou
     struct muster_json *digests = muster_json_array_new();
 
     for (uint32_t i = 0; i < run->task_count; i++) {
-        if (run_outcome_is_final(outcome, &run->tasks[i]) &&
+        if (run_outcome_is_final(outcome, &run->tasks[i]) && !outcome->is_stateless &&
             !muster_json_append(digests, muster_json_text_new(run->tasks[i].digest)))
             return digests;
     }
@@ -492,8 +494,9 @@ static struct muster_json *summary_of(struct run *run)
         muster_json_set(root, "recovery_ms_max",
                         real_or_null(run->recovery_count > 0, outcome.recovery_max_ms)) &&
         muster_json_set(root, "identical",
-                        outcome.results > 0 ? muster_json_bool_new(outcome.is_identical)
-                                            : muster_json_null_new()) &&
+                        outcome.results > 0 && !outcome.is_stateless
+                            ? muster_json_bool_new(outcome.is_identical)
+                            : muster_json_null_new()) &&
         muster_json_set(root, "digests", digests_of(run, &outcome)) &&
         muster_json_set(root, "survivors_restarted", number_new(run->survivors_restarted)) &&
         muster_json_set(root, "workers", number_new(run->task_count)) &&

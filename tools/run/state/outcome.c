@@ -193,7 +193,8 @@ void run_outcome_gather(struct run *run, struct run_outcome *ret_outcome)
         is_same = is_same && strcmp(digest, task->digest) == 0;
     }
     is_same = is_same && !run->is_different_elsewhere;
-    outcome.is_identical = is_same && outcome.results > 0;
+    outcome.is_stateless = is_same && outcome.results > 0 && digest[0] == '\0';
+    outcome.is_identical = is_same && outcome.results > 0 && !outcome.is_stateless;
     outcome.is_different = !is_same;
     sort_times(run->recoveries_ms, run->recovery_count, &outcome.recovery_median_ms,
                &outcome.recovery_max_ms);

@@ -10,6 +10,7 @@ struct run_outcome {
     uint64_t steps, steps_lost;
     bool is_identical;
     bool is_different;
+    bool is_stateless; /* their programs have registered nothing that could be compared */
     const struct run_values *values; /* of the first of those */
     double recovery_median_ms, recovery_max_ms;
     double detection_median_ms, detection_max_ms;

@@ -298,6 +298,25 @@ static void people_are_told_steps_and_seconds(void **state)
     assert_non_null(strstr(told, "2 of 2 tasks took part\n"));
 }
 
+static void weights_are_not_known_where_no_state_is_registered(void **state)
+{
+    static const char *const rows[][2] = {{"identical", "null"}, {"digests", "[]"}};
+    struct scene *scene = *state;
+
+    put_results(scene, 7);
+    for (uint32_t i = 0; i < TASKS; i++)
+        scene->tasks[i].digest[0] = '\0';
+
+    run_summary_print(&scene->run);
+    assert_non_null(strstr(told, "no state is registered: whether weights are the same is not "
+                                 "known\n"));
+    assert_null(strstr(told, "byte-identical"));
+    assert_null(strstr(told, "had left"));
+
+    assert_true(run_summary_write(&scene->run));
+    check_json(rows, sizeof(rows) / sizeof(rows[0]));
+}
+
 static void a_run_that_was_stopped_tells_its_steps(void **state)
 {
     struct scene *scene = *state;
@@ -508,6 +527,7 @@ int main(void)
         CASE(a_failure_that_no_restart_would_mend_has_its_reason),
         CASE(the_first_failure_is_reported_whole),
         CASE(people_are_told_steps_and_seconds),
+        CASE(weights_are_not_known_where_no_state_is_registered),
         CASE(a_run_that_was_stopped_tells_its_steps),
         CASE(a_run_that_saved_nothing_says_so),
         CASE(a_folder_that_cannot_be_read_is_not_called_empty),

@@ -62,12 +62,14 @@ static void weights_are_compared_after_the_last_step(void **state)
         uint64_t steps[TASKS];
         bool is_different_elsewhere;
         uint32_t results;
-        bool is_identical, is_different;
+        bool is_identical, is_different, is_stateless;
     } rows[] = {
-        {"the same", {"a", "a", "a"}, {5, 5, 5}, false, 3, true, false},
-        {"one has others", {"a", "a", "b"}, {5, 5, 5}, false, 3, false, true},
-        {"one has left before", {"a", "b", "a"}, {5, 4, 5}, false, 2, true, false},
-        {"another machine has others", {"a", "a", "a"}, {5, 5, 5}, true, 3, false, true},
+        {"the same", {"a", "a", "a"}, {5, 5, 5}, false, 3, true, false, false},
+        {"one has others", {"a", "a", "b"}, {5, 5, 5}, false, 3, false, true, false},
+        {"one has left before", {"a", "b", "a"}, {5, 4, 5}, false, 2, true, false, false},
+        {"another machine has others", {"a", "a", "a"}, {5, 5, 5}, true, 3, false, true, false},
+        {"none has any", {"", "", ""}, {5, 5, 5}, false, 3, false, false, true},
+        {"one has none", {"a", "", "a"}, {5, 5, 5}, false, 3, false, true, false},
     };
 
     (void)state;
@@ -83,6 +85,7 @@ static void weights_are_compared_after_the_last_step(void **state)
         assert_int_equal(outcome.results, rows[i].results);
         assert_int_equal(outcome.is_identical, rows[i].is_identical);
         assert_int_equal(outcome.is_different, rows[i].is_different);
+        assert_int_equal(outcome.is_stateless, rows[i].is_stateless);
         assert_ptr_equal(outcome.values, &tasks[0].results);
     }
 }
