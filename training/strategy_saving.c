@@ -317,7 +317,13 @@ void muster_strategy_saving_note_loss(struct muster_strategy *strategy)
 static enum muster_rc shard_write(void *data)
 {
     const struct muster_strategy *strategy = data;
+    const struct muster_checkpoint *checkpoint = strategy->saving.checkpoint;
+    struct muster_error error;
 
+    /* Remains that cannot be deleted cost room, and nothing else. */
+    if (strategy->saving.rank == 0)
+        (void)!muster_checkpoint_clear(checkpoint->mem, checkpoint->folder, &checkpoint->name,
+                                       &error);
     return muster_checkpoint_writer_run(strategy->saving.writer);
 }
 

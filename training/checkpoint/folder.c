@@ -267,6 +267,14 @@ static enum muster_rc checkpoint_remove(const char *folder,
     return rc == MUSTER_OK ? muster_folder_list(folder, on_swept, &sweep) : rc;
 }
 
+/* It has a step up to that of `last`, and is not `last` itself. */
+static bool is_before(const struct muster_checkpoint_entry *entry,
+                      const struct muster_checkpoint_name *last)
+{
+    return entry->name.step < last->step ||
+           (entry->name.step == last->step && entry->name.id != last->id);
+}
+
 enum muster_rc muster_checkpoint_sweep(struct muster_mem *mem, const char *folder,
                                        const struct muster_checkpoint_name *last,
                                        uint32_t keep_count, struct muster_error *ret_error)
@@ -281,8 +289,7 @@ enum muster_rc muster_checkpoint_sweep(struct muster_mem *mem, const char *folde
     for (size_t i = 0; i < count && rc == MUSTER_OK; i++) {
         const struct muster_checkpoint_entry *entry = &entries[i];
 
-        if (entry->name.step > last->step ||
-            (entry->name.step == last->step && entry->name.id == last->id))
+        if (!is_before(entry, last))
             continue;
         if (entry->has_manifest && (keep_count == 0 || kept < keep_count))
             kept++;
@@ -294,4 +301,24 @@ enum muster_rc muster_checkpoint_sweep(struct muster_mem *mem, const char *folde
                ? rc
                : muster_error_set(ret_error, rc, "cannot delete old checkpoints in %s: %s", folder,
                                   muster_rc_text(rc));
+}
+
+enum muster_rc muster_checkpoint_clear(struct muster_mem *mem, const char *folder,
+                                       const struct muster_checkpoint_name *next,
+                                       struct muster_error *ret_error)
+{
+    struct muster_checkpoint_entry *entries;
+    size_t count;
+    enum muster_rc rc = muster_checkpoint_list(mem, folder, &entries, &count, ret_error);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    for (size_t i = 0; i < count && rc == MUSTER_OK; i++)
+        if (!entries[i].has_manifest && is_before(&entries[i], next))
+            rc = checkpoint_remove(folder, &entries[i]);
+    muster_mem_free(mem, entries);
+    return rc == MUSTER_OK
+               ? rc
+               : muster_error_set(ret_error, rc, "cannot delete half-written checkpoints in %s: %s",
+                                  folder, muster_rc_text(rc));
 }

@@ -28,4 +28,10 @@ MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_sweep(struct muster_mem *mem,
                                                          uint32_t keep_count,
                                                          struct muster_error *ret_error);
 
+/** Before the files of `next` are written: delete what half-written ones of steps up to its own have left. On a disk
+ * that is full they would keep every later one from being written. */
+MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_clear(struct muster_mem *mem, const char *folder,
+                                                         const struct muster_checkpoint_name *next,
+                                                         struct muster_error *ret_error);
+
 #endif

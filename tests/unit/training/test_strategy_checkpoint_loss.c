@@ -410,6 +410,38 @@ static void a_member_that_cannot_write_is_named_at_once_and_the_next_one_is_whol
     }
 }
 
+/* Rank 2's disk is full, twice. The shards of the others must not stay: they would fill the disk of all. */
+static void be_unable_twice(unsigned rank, void *data)
+{
+    struct trainee one;
+
+    (void)data;
+    trainee_open(&one, TRAINEE_COUNT, NULL);
+    for (uint64_t step = 2; step < 4; step++) {
+        trainee_train(&one, step);
+        trainee_begin(&one);
+        if (rank == 2)
+            file_size_limit(100000);
+        JOB_CHECK(trainee_save(&one, trainee_folder) == MUSTER_OK);
+        JOB_CHECK(muster_strategy_checkpoint_wait(one.strategy) != MUSTER_OK);
+        file_size_limit(RLIM_INFINITY);
+        trainee_commit(&one);
+    }
+    trainee_close(&one);
+}
+
+static void what_a_failed_one_has_left_is_deleted_when_the_next_one_begins(void **state)
+{
+    (void)state;
+    job_stage_open(&stage, 0, 3);
+    for (unsigned rank = 1; rank < 3; rank++)
+        job_stage_start(&stage, rank, be_unable_twice, NULL);
+    be_unable_twice(0, NULL);
+    job_stage_join(&stage);
+    trainee_folder_check("3? ");
+    job_stage_close(&stage);
+}
+
 static void check_failed_end(struct trainee *one, const char *text)
 {
     struct muster_error error = {.rc = MUSTER_OK};
@@ -532,6 +564,7 @@ int main(void)
         CASE(the_others_notice_the_one_of_two_dead_whose_shard_is_not_there),
         CASE(members_that_still_write_give_up_as_soon_as_another_has_gone),
         CASE(a_member_that_cannot_write_is_named_at_once_and_the_next_one_is_whole),
+        CASE(what_a_failed_one_has_left_is_deleted_when_the_next_one_begins),
         CASE(a_program_whose_last_step_cannot_be_saved_hears_of_it),
         CASE(a_last_checkpoint_of_the_program_that_has_failed_is_told_at_the_end),
         CASE(a_second_one_waits_for_the_end_of_the_first_unless_a_member_has_given_it_up),

@@ -486,6 +486,38 @@ static void the_last_ones_are_kept(void **state)
     }
 }
 
+static void what_half_written_ones_left_goes_before_the_next_one_is_written(void **state)
+{
+    static const struct muster_checkpoint_name names[] = {{10, 1}, {20, 1}, {30, 1},
+                                                          {40, 1}, {40, 2}, {90, 1}};
+    struct muster_checkpoint_entry *entries = NULL;
+    struct checkpoint_stand stand;
+    struct muster_error error;
+    char left[128] = "";
+    size_t count = 0;
+
+    (void)state;
+    checkpoint_stand_open(&stand, careful_mem(), true);
+    for (size_t k = 0; k < 6; k++) {
+        assert_int_equal(checkpoint_stand_write(&stand, &names[k], 0, 1, &error), MUSTER_OK);
+        if (k == 0 || k == 2)
+            assert_int_equal(checkpoint_stand_seal(&stand, &names[k], 1, &error), MUSTER_OK);
+    }
+
+    assert_int_equal(muster_checkpoint_clear(careful_mem(), stand.folder, &names[4], &error),
+                     MUSTER_OK);
+
+    assert_int_equal(muster_checkpoint_list(careful_mem(), stand.folder, &entries, &count, &error),
+                     MUSTER_OK);
+    for (size_t k = 0; k < count; k++)
+        (void)snprintf(left + strlen(left), sizeof(left) - strlen(left), "%d/%d%s ",
+                       (int)entries[k].name.step, (int)entries[k].name.id,
+                       entries[k].has_manifest ? "" : "?");
+    assert_string_equal(left, "90/1? 40/2? 30/1 10/1 ");
+    muster_mem_free(careful_mem(), entries);
+    checkpoint_stand_close(&stand);
+}
+
 /* --- Disks and memory --- */
 
 /* The newest whole one, as a job that begins takes it. */
@@ -630,6 +662,7 @@ int main(void)
         cmocka_unit_test(a_shard_that_is_being_written_is_told),
         cmocka_unit_test(the_first_missing_shard_and_the_reason_of_a_member_are_told),
         cmocka_unit_test(the_last_ones_are_kept),
+        cmocka_unit_test(what_half_written_ones_left_goes_before_the_next_one_is_written),
         cmocka_unit_test(the_power_fails_and_the_newest_with_a_manifest_is_whole),
         cmocka_unit_test(a_full_disk_is_named_and_leaves_the_earlier_one),
         cmocka_unit_test(every_lack_of_memory_is_told),
