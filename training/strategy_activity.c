@@ -68,7 +68,11 @@ static bool describe_wait(const struct muster_strategy *strategy, const char *ta
     if (muster_node_waits_for(strategy->node, text, room))
         return true;
     text[0] = '\0';
-    if (strategy->activity.state != MUSTER_ACTIVITY_BEGIN)
+    if (strategy->awaited_job != NULL)
+        snprintf(text, room,
+                 "the checkpoint directory %.100s, which is in use by another job, %.63s",
+                 strategy->awaited_folder, strategy->awaited_job);
+    if (strategy->awaited_job != NULL || strategy->activity.state != MUSTER_ACTIVITY_BEGIN)
         return false;
     if (strategy->begin == MUSTER_STRATEGY_BEGIN_SHARES)
         snprintf(text, room, "the initial state, %s have gone to all%s%s",

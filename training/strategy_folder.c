@@ -156,7 +156,10 @@ static struct claim claim_make(struct muster_strategy *strategy, const struct pl
         attempt.life = muster_rng_next(strategy->env->rng);
     muster_timer_init(&attempt.again, on_again, &attempt);
     attempt_make(&attempt);
+    strategy->awaited_folder = folder;
+    strategy->awaited_job = attempt.other.job;
     muster_strategy_wait_until(strategy, muster_strategy_is_true, &attempt.is_over);
+    strategy->awaited_folder = strategy->awaited_job = NULL;
     muster_timer_stop(&attempt.again);
     claim.is_refused = attempt.rc == MUSTER_UNAVAILABLE;
     (void)strcpy(claim.job, attempt.other.job);

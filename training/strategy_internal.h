@@ -219,6 +219,8 @@ struct muster_strategy {
     struct muster_strategy_saving saving;
     struct muster_strategy_schedule schedule;
     struct muster_checkpoint_owner owner; /* of the schedule's folder */
+    const char *awaited_folder,
+        *awaited_job; /* that job has the folder; NULL: no folder is awaited */
     struct muster_strategy_named_folder named_folders[MUSTER_STRATEGY_NAMED_FOLDERS];
     uint32_t named_next;    /* the one that is replaced next */
     uint64_t updated_step;  /* the last one with update_begin; 0: none yet */

@@ -263,6 +263,18 @@ class RunCheckpoint(unittest.TestCase):
         run = self.start("--checkpoint-dir", self.checkpoints, steps="5")
         self.check_for_good(run, r"no checkpoint is whole: .* is damaged: .*; name an empty folder to begin anew")
 
+    def test_a_job_that_waits_for_a_folder_says_whose_it_is(self):
+        hold = os.path.join(self.folder.name, "hold")
+        words = ["--checkpoint-dir", self.checkpoints, "--quiet"]
+        self.start("-n", "1", "--job", "day", *words, steps="2", STEPPER_HOLD=hold)
+        while not list(pathlib.Path(self.folder.name).glob("checkpoints/used-by-day-*")):
+            pass
+        second = self.start("-n", "1", "--job", "night", *words, steps="2")
+
+        line = next((line for line in second.stderr if "begin_waits" in line), "")
+
+        self.assertIn(f'waits_for="the checkpoint directory {self.checkpoints}, which is in use by another job, day"', line)
+
     def test_options_that_make_no_sense_are_refused(self):
         for words, text in ((["--checkpoint-every", "5"], "--checkpoint-every needs --checkpoint-dir"),
                             (["--checkpoint-dir", "/tmp", "--checkpoint-every", "often"], "must be a number of steps (100) or a time"),

@@ -196,6 +196,16 @@ static void look_at_fetching_little(void)
     played_catch_up();
 }
 
+static void look_at_folder(struct played_op *op)
+{
+    if (strcmp(op->kind, "broadcast") != 0)
+        return;
+    played.strategy->awaited_folder = "/data";
+    played.strategy->awaited_job = "night";
+    wait_for(0, 0);
+    played.strategy->awaited_folder = played.strategy->awaited_job = NULL;
+}
+
 static void look_at_sharing(struct played_op *op)
 {
     struct muster_group_wait wait = {.rank = 1, .op = "broadcast #0"};
@@ -217,6 +227,14 @@ static void share_in_sight(struct played_op *op)
     look_at_sharing(op);
 }
 
+/* Likewise, and a folder is not free yet. */
+static void wait_for_folder(struct played_op *op)
+{
+    if (strcmp(op->kind, "all_reduce") == 0)
+        ((int64_t *)op->tensor.data)[0] ^= 1;
+    look_at_folder(op);
+}
+
 struct wait {
     const char *name;
     void (*on_state)(void);
@@ -232,6 +250,9 @@ static void what_begin_waits_for_is_told(void **state)
         {"the initial state", played_start_job, share_in_sight,
          "\"stands_for\":\"the initial state, 2 of 5 MiB have gone to all; it waits for "
          "worker:1\""},
+        {"a folder", played_start_job, wait_for_folder,
+         "\"stands_for\":\"the checkpoint directory /data, which is in use by another job, "
+         "night\""},
         {"the members' state", look_at_fetching, NULL,
          "\"stands_for\":\"the members' state, 3 of 5 MiB are fetched\""},
         {"the members' small state", look_at_fetching_little, NULL,
