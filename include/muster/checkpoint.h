@@ -9,6 +9,7 @@
 #include <muster/base.h>
 #include <muster/collective.h>
 #include <muster/hash.h>
+#include <muster/incarnation.h>
 #include <muster/mem.h>
 #include <muster/status.h>
 
@@ -42,6 +43,10 @@ struct muster_checkpoint_entry {
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_list(
     struct muster_mem *mem, const char *folder, struct muster_checkpoint_entry **ret_entries,
     size_t *ret_count, struct muster_error *ret_error);
+/** Whether a job that runs has the folder: it writes the half-written checkpoints there, or deletes them later.
+ * *ret_job: its name. False, too, where the file system has no locks (flock). */
+MUSTER_API bool muster_checkpoint_is_in_use(const char *folder,
+                                            char ret_job[MUSTER_JOB_NAME_BYTES]);
 
 /** A tensor of the state. The state is their values one after another, as registered. */
 struct muster_checkpoint_tensor {

@@ -62,6 +62,10 @@ class RunCheckpoint(unittest.TestCase):
         lines = [line for line in out.splitlines() if line.startswith("{")]
         return json.loads(lines[-1]), errors
 
+    def finish_quietly(self, run):
+        _, errors = run.communicate(timeout=PATIENCE_S)
+        self.assertEqual(run.returncode, 0, errors)
+
     def show(self, *words):
         return subprocess.run([MUSTER, "checkpoint", *words], env=CLEAN, text=True, capture_output=True, timeout=PATIENCE_S)
 
@@ -157,6 +161,31 @@ class RunCheckpoint(unittest.TestCase):
         self.assertIn("half-written", self.show("list", self.checkpoints).stdout)
         self.assertEqual(self.show("list").returncode, 2)
         self.assertEqual(self.show("gather", self.checkpoints).returncode, 2)
+
+    def test_what_a_running_job_writes_or_deletes_is_not_damaged(self):
+        hold = os.path.join(self.folder.name, "hold")
+        run = self.start("-n", "1", "--job", "day", "--checkpoint-dir", self.checkpoints, "--checkpoint-every", "1", "--quiet", steps="2",
+                         STEPPER_HOLD=hold)
+        while not self.steps():
+            self.assertIsNone(run.poll())
+        written = os.path.join(self.checkpoints, "checkpoint-000000000007-00000000000000aa.shard-00000-of-00002")
+        deleted = os.path.join(self.checkpoints, "checkpoint-000000000006-00000000000000aa.manifest")
+        pathlib.Path(written).touch()
+        os.symlink("nowhere", deleted)  # found by its name, and not there when it is read
+
+        done = self.show("verify", self.checkpoints, "--json")
+        self.assertEqual(done.returncode, 0, done)
+        found = {each["step"]: each for each in map(json.loads, done.stdout.splitlines())}
+        self.assertEqual([found[step]["is_whole"] for step in (7, 6, 1)], [None, None, True])
+        self.assertEqual(found[7]["error"], "half-written: job day, which runs, writes it, or deletes it later")
+        self.assertEqual(found[6]["error"], "job day, which runs, has deleted it meanwhile")
+        self.assertEqual(self.show("verify", self.checkpoints, "--step", "7").returncode, 3)
+        pathlib.Path(hold).touch()
+        self.finish_quietly(run)
+        done = self.show("verify", self.checkpoints)
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("half-written: it has no manifest", done.stdout)
+        self.assertIn("6-00000000000000aa.manifest: not found", done.stdout)
 
     def test_a_directory_that_cannot_be_used_is_refused_before_a_worker_starts(self):
         pathlib.Path(self.checkpoints).touch()

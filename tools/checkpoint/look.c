@@ -48,8 +48,10 @@ const struct muster_options checkpoint_list_options = {
 const struct muster_options checkpoint_verify_options = {
     .command = "muster checkpoint verify",
     .usage = "FOLDER [--step STEP] [--json]",
-    .about = "Read checkpoints and check each chunk against its hash. Exit code 3 when one is "
-             "damaged or half-written.",
+    .about =
+        "Read checkpoints and check each chunk against its hash. Exit code 3 when one is "
+        "damaged or half-written, or none is whole. Those that a running job writes or deletes "
+        "meanwhile do not count.",
     .rows = verify_rows,
     .row_count = COUNT_OF(verify_rows),
 };
@@ -152,66 +154,103 @@ int checkpoint_list(int argc, char **argv)
 
 /* --- verify --- */
 
+/* One that had no manifest when it was listed may be whole by now. */
 static enum muster_rc entry_check(const char *folder, const struct muster_checkpoint_entry *entry,
                                   struct muster_error *ret_error)
 {
     struct muster_checkpoint *checkpoint = NULL;
-    enum muster_rc rc;
+    enum muster_rc rc =
+        muster_checkpoint_open(muster_mem_system(), folder, &entry->name, &checkpoint, ret_error);
 
-    if (!entry->has_manifest)
+    if (rc == MUSTER_NOT_FOUND && !entry->has_manifest)
         return muster_error_set(ret_error, MUSTER_DATA_LOSS, "half-written: it has no manifest");
-    rc = muster_checkpoint_open(muster_mem_system(), folder, &entry->name, &checkpoint, ret_error);
     if (rc == MUSTER_OK)
         rc = muster_checkpoint_verify(checkpoint, ret_error);
     muster_checkpoint_close(checkpoint);
     return rc;
 }
 
-static void verdict_print(const struct muster_checkpoint_entry *entry, enum muster_rc rc,
+/* The job that has the folder writes the checkpoint, or has deleted it since it was listed. Sets the text. */
+static bool is_passing(const char *folder, const struct muster_checkpoint_entry *entry,
+                       struct muster_error *error)
+{
+    struct muster_checkpoint *checkpoint = NULL;
+    char job[MUSTER_JOB_NAME_BYTES];
+    struct muster_error again;
+    enum muster_rc rc;
+
+    if (!muster_checkpoint_is_in_use(folder, job))
+        return false;
+    rc = muster_checkpoint_open(muster_mem_system(), folder, &entry->name, &checkpoint, &again);
+    muster_checkpoint_close(checkpoint);
+    if (rc != MUSTER_NOT_FOUND)
+        return false;
+    (void)muster_error_set(error, MUSTER_UNAVAILABLE,
+                           entry->has_manifest
+                               ? "job %s, which runs, has deleted it meanwhile"
+                               : "half-written: job %s, which runs, writes it, or deletes it later",
+                           job);
+    return true;
+}
+
+enum verdict { VERDICT_WHOLE, VERDICT_PASSING, VERDICT_BAD };
+
+static void verdict_print(const struct muster_checkpoint_entry *entry, enum verdict verdict,
                           const struct muster_error *error, bool is_json)
 {
+    bool is_whole = verdict == VERDICT_WHOLE;
     char text[MUSTER_CHECKPOINT_NAME_BYTES];
     struct muster_json *root;
 
     if (!is_json) {
-        printf("%s %s%s\n", muster_checkpoint_name_format(&entry->name, text),
-               rc == MUSTER_OK ? "whole" : "", rc == MUSTER_OK ? "" : error->text);
+        printf("%s %s\n", muster_checkpoint_name_format(&entry->name, text),
+               is_whole ? "whole" : error->text);
         return;
     }
     root = name_json(&entry->name);
-    if (!muster_json_set(root, "is_whole", muster_json_bool_new(rc == MUSTER_OK)) ||
-        !muster_json_set(root, "error", muster_json_text_new(rc == MUSTER_OK ? NULL : error->text)))
+    if (!muster_json_set(root, "is_whole",
+                         verdict == VERDICT_PASSING ? muster_json_null_new()
+                                                    : muster_json_bool_new(is_whole)) ||
+        !muster_json_set(root, "error", muster_json_text_new(is_whole ? NULL : error->text)))
         output_no_memory();
     json_print(root);
+}
+
+/* How many there are of each verdict. */
+static void entries_verify(const char *folder, const struct muster_checkpoint_entry *entries,
+                           size_t count, const struct settings *settings, size_t ret_counts[3])
+{
+    for (size_t i = 0; i < count; i++) {
+        struct muster_error error = {.text = ""};
+        enum verdict verdict = VERDICT_BAD;
+
+        if (settings->step != STEP_ANY && entries[i].name.step != settings->step)
+            continue;
+        if (entry_check(folder, &entries[i], &error) == MUSTER_OK)
+            verdict = VERDICT_WHOLE;
+        else if (is_passing(folder, &entries[i], &error))
+            verdict = VERDICT_PASSING;
+        verdict_print(&entries[i], verdict, &error, settings->is_json);
+        ret_counts[verdict]++;
+    }
 }
 
 int checkpoint_verify(int argc, char **argv)
 {
     struct muster_checkpoint_entry *entries = NULL;
-    bool is_whole = true, is_found = false;
+    size_t count = 0, counts[3] = {0};
     struct settings settings;
     struct muster_error error;
     const char *folder;
-    size_t count = 0;
     int code;
 
     if (!words_parse(&checkpoint_verify_options, argc, argv, &settings, &folder, &code))
         return code;
     if (muster_checkpoint_list(muster_mem_system(), folder, &entries, &count, &error) != MUSTER_OK)
         return command_fail("checkpoint verify", &error);
-    for (size_t i = 0; i < count; i++) {
-        enum muster_rc rc;
-
-        if (settings.step != STEP_ANY && entries[i].name.step != settings.step)
-            continue;
-        is_found = true;
-        error.text[0] = '\0';
-        rc = entry_check(folder, &entries[i], &error);
-        verdict_print(&entries[i], rc, &error, settings.is_json);
-        is_whole &= rc == MUSTER_OK;
-    }
+    entries_verify(folder, entries, count, &settings, counts);
     muster_mem_free(muster_mem_system(), entries);
-    if (!is_found) {
+    if (counts[VERDICT_WHOLE] + counts[VERDICT_PASSING] + counts[VERDICT_BAD] == 0) {
         (void)muster_error_set(
             &error, MUSTER_NOT_FOUND,
             "%s has no such checkpoint; 'muster checkpoint list %s' shows what it has", folder,
@@ -220,7 +259,7 @@ int checkpoint_verify(int argc, char **argv)
     }
     if (!output_flush())
         return EXIT_OTHER;
-    return is_whole ? EXIT_OK : EXIT_BAD_INPUT;
+    return counts[VERDICT_WHOLE] > 0 && counts[VERDICT_BAD] == 0 ? EXIT_OK : EXIT_BAD_INPUT;
 }
 
 /* --- show --- */

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <muster/checkpoint.h>
+
 #include "runtime/system/folder_system.h"
 #include "training/checkpoint/names.h"
 
@@ -113,4 +115,14 @@ void muster_checkpoint_owner_leave(struct muster_checkpoint_owner *owner)
     if (owner->life != 0)
         muster_file_release(owner->hold);
     owner->life = 0;
+}
+
+bool muster_checkpoint_is_in_use(const char *folder, char ret_job[MUSTER_JOB_NAME_BYTES])
+{
+    struct others_look look = {.folder = folder};
+
+    if (muster_folder_list(folder, on_name, &look) != MUSTER_OK || !look.other.is_alive)
+        return false;
+    (void)strcpy(ret_job, look.other.job);
+    return true;
 }

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <muster/checkpoint.h>
+
 #include "test_env.h"
 
 static char folder[64];
@@ -118,6 +120,23 @@ static void other_files_are_left_alone(void **state)
     assert_int_equal(files_count(), 1 + sizeof(names) / sizeof(names[0]));
 }
 
+static void the_living_job_is_told_to_who_asks(void **state)
+{
+    struct muster_checkpoint_owner one = {.life = 0};
+    char job[MUSTER_JOB_NAME_BYTES] = "";
+
+    (void)state;
+    assert_false(muster_checkpoint_is_in_use("/nowhere", job));
+    assert_false(muster_checkpoint_is_in_use(folder, job));
+    check_take(&one, "a-b", 1, MUSTER_OK, "");
+    assert_true(muster_checkpoint_is_in_use(folder, job));
+    assert_string_equal(job, "a-b");
+    muster_checkpoint_owner_leave(&one);
+
+    assert_false(muster_checkpoint_is_in_use(folder, job));
+    assert_int_equal(files_count(), 1); /* its file stays */
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, folder_make, folder_delete)
@@ -126,6 +145,7 @@ int main(void)
         CASE(a_job_has_the_folder_as_long_as_a_member_lives),
         CASE(a_member_that_does_not_find_the_file_sees_another_folder),
         CASE(other_files_are_left_alone),
+        CASE(the_living_job_is_told_to_who_asks),
     };
 #undef CASE
 
