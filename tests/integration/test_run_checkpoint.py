@@ -195,11 +195,29 @@ class RunCheckpoint(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
             self.assertIn(f"cannot make the directory {folder}: {why} (choose another --checkpoint-dir)", done.stderr)
 
+    def test_a_program_that_does_not_use_muster_is_told_that_nothing_is_saved(self):
+        text = f"nothing is saved in {self.checkpoints}: no worker has opened a strategy"
+        for words, is_told in ((["--checkpoint-dir", self.checkpoints], True), ([], False)):
+            done = subprocess.run([MUSTER, "run", "-n", "2", *words, "--", "true"], env=CLEAN, text=True, capture_output=True,
+                                  timeout=PATIENCE_S)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(text in done.stderr, is_told, done.stderr)
+
     def test_the_end_says_whether_the_last_step_is_saved(self):
         told = self.finish(self.start("--checkpoint-dir", self.checkpoints, "--checkpoint-every", "1h", steps="5"))[1]
         self.assertIn(f"step 5 is saved in {self.checkpoints}", told)
         for name in os.listdir(self.checkpoints):
             os.remove(os.path.join(self.checkpoints, name))
+
+    def test_a_run_that_is_stopped_says_from_where_it_goes_on(self):
+        run = self.start("--checkpoint-dir", self.checkpoints, "--checkpoint-every", "1", "--preemption-grace", "0", steps="100000", count="100",
+                         STEPPER_HURRY=self.hurry, STEPPER_LINGER_MS="50")
+        while not self.steps():
+            self.assertIsNone(run.poll())
+        run.send_signal(signal.SIGTERM)
+        _, errors = run.communicate(timeout=PATIENCE_S)
+        self.assertEqual(run.returncode, 128 + signal.SIGTERM, errors)
+        self.assertRegex(errors, rf"step \d+ is (saved in|not saved: the newest checkpoint in) {self.checkpoints}")
 
     def test_a_relative_directory_is_the_same_for_workers_that_go_elsewhere(self):
         words = ["bash", "-c", f"cd /; exec {STEPPER} 5 1000"]
@@ -252,6 +270,24 @@ class RunCheckpoint(unittest.TestCase):
         self.assertIn("the job begins with the checkpoint of step 3", told)
         self.assertIsNone(summary["not_saved"])
         self.assertEqual(self.steps(), [3, 5])
+
+    def test_a_damaged_newer_checkpoint_does_not_hide_that_the_last_step_is_lost(self):
+        for steps in ("3", "9"):
+            self.finish(self.start("--checkpoint-dir", self.checkpoints, "--checkpoint-every", "1h", steps=steps))
+        shard = next(pathlib.Path(self.checkpoints).glob("checkpoint-*9-*.shard-00000-*"))
+        data = bytearray(shard.read_bytes())
+        data[5000] ^= 1
+        shard.write_bytes(data)
+
+        run = self.run_full("--json", "-")
+        self.check_lost(run, "it goes on after step 3")
+        self.assertEqual(json.loads(run.stdout.splitlines()[-1])["not_saved"]["step"], 5)
+        self.assertIn(f"reads the checkpoint of step 9 in {self.checkpoints}, to see whether it is whole", run.stderr)
+        words = ["bash", "-c", f"{STEPPER} 5 {COUNT} && rm {self.checkpoints}/checkpoint-*5-*"]
+        run = subprocess.run([MUSTER, "run", "--checkpoint-dir", self.checkpoints, "--", *words], env=CLEAN, text=True, capture_output=True,
+                             timeout=PATIENCE_S)
+        self.assertEqual(run.returncode, 1, run.stderr)
+        self.assertIn(f"step 5 is not saved: the newest checkpoint in {self.checkpoints} is of step 3", run.stderr)
 
     def run_alone(self, *words, **variables):
         return subprocess.run(words, env=dict(CLEAN, MUSTER_CHECKPOINT_DIR=self.checkpoints, MUSTER_CHECKPOINT_KEEP="9", **variables),

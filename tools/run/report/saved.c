@@ -8,9 +8,47 @@
 
 #include <stdio.h>
 
-/* The step of the newest checkpoint with a manifest; 0: none. */
-static enum muster_rc newest_find(struct run *run, uint64_t *ret_step,
-                                  struct muster_error *ret_error)
+/* Its manifest alone does not tell: all bytes are read. */
+static bool is_whole(struct run *run, const struct muster_checkpoint_name *name)
+{
+    const char *folder = run->settings.checkpoint_dir;
+    struct muster_checkpoint *checkpoint = NULL;
+    struct muster_error error;
+    enum muster_rc rc;
+
+    run_tell(run, "reads the checkpoint of step %llu in %s, to see whether it is whole",
+             (unsigned long long)name->step, folder);
+    rc = muster_checkpoint_open(run->env->mem, folder, name, &checkpoint, &error);
+    if (rc == MUSTER_OK)
+        rc = muster_checkpoint_verify(checkpoint, &error);
+    muster_checkpoint_close(checkpoint);
+    return rc == MUSTER_OK;
+}
+
+static bool has_unsaved(const struct run *run, const struct run_outcome *outcome)
+{
+    for (uint32_t i = 0; i < run->task_count; i++)
+        if (run_outcome_is_final(outcome, &run->tasks[i]) && run->tasks[i].unsaved[0] != '\0')
+            return true;
+    return false;
+}
+
+/* A job that could not begin with its newest checkpoint ends with an earlier step than that one has: such a checkpoint
+ * says nothing of this run, unless other members have gone on. So does one of the same step, if its worker could not
+ * save that. A run that was stopped knows its last step by reports alone, which may be late. */
+static bool is_suspect(struct run *run, const struct run_outcome *outcome, uint64_t step)
+{
+    char job[MUSTER_JOB_NAME_BYTES];
+
+    if (step < outcome->steps)
+        return false;
+    return has_unsaved(run, outcome) ||
+           (outcome->results > 0 && step > outcome->steps &&
+            !muster_checkpoint_is_in_use(run->settings.checkpoint_dir, job));
+}
+
+static enum muster_rc newest_find(struct run *run, const struct run_outcome *outcome,
+                                  uint64_t *ret_step, struct muster_error *ret_error)
 {
     struct muster_checkpoint_entry *entries = NULL;
     size_t count = 0;
@@ -21,30 +59,32 @@ static enum muster_rc newest_find(struct run *run, uint64_t *ret_step,
     if (rc != MUSTER_OK)
         return rc;
     for (size_t i = 0; i < count && step == 0; i++)
-        step = entries[i].has_manifest ? entries[i].name.step : 0;
+        if (entries[i].has_manifest &&
+            (!is_suspect(run, outcome, entries[i].name.step) || is_whole(run, &entries[i].name)))
+            step = entries[i].name.step;
     muster_mem_free(run->env->mem, entries);
     *ret_step = step;
     return MUSTER_OK;
 }
 
-/* 0: none, or the folder cannot be read. */
-static uint64_t newest_step(struct run *run)
+/* Looked for once, when all workers of this launcher have ended. */
+static const struct run_saved *newest_look(struct run *run, const struct run_outcome *outcome)
 {
-    struct muster_error error;
-    uint64_t step = 0;
+    struct run_saved *saved = &run->saved;
 
-    return newest_find(run, &step, &error) == MUSTER_OK ? step : 0;
+    if (!saved->is_known && run->settings.checkpoint_dir != NULL)
+        saved->rc = newest_find(run, outcome, &saved->step, &saved->error);
+    saved->is_known = true;
+    return saved;
 }
 
 const struct run_task *run_saved_find_lost(struct run *run, const struct run_outcome *outcome)
 {
-    uint64_t step = run->settings.checkpoint_dir != NULL ? newest_step(run) : 0;
-
     for (uint32_t i = 0; i < run->task_count; i++) {
         const struct run_task *task = &run->tasks[i];
 
         if (run_outcome_is_final(outcome, task) && task->unsaved[0] != '\0' &&
-            task->unsaved_step > step)
+            task->unsaved_step > newest_look(run, outcome)->step)
             return task;
     }
     return NULL;
@@ -54,7 +94,7 @@ const struct run_task *run_saved_find_lost(struct run *run, const struct run_out
 static void tell_lost(struct run *run, const struct run_task *task)
 {
     const char *folder = run->settings.checkpoint_dir;
-    uint64_t step = folder != NULL ? newest_step(run) : 0;
+    uint64_t step = run->saved.step;
     char text[2 * MUSTER_ERROR_TEXT_BYTES + 512], rest[160];
     int length;
 
@@ -87,24 +127,24 @@ static void tell_lost(struct run *run, const struct run_task *task)
 bool run_saved_is_missing(struct run *run, const struct run_outcome *outcome)
 {
     return run->settings.checkpoint_dir != NULL && outcome->steps > 0 &&
-           newest_step(run) < outcome->steps;
+           newest_look(run, outcome)->step < outcome->steps;
 }
 
 static void tell_missing(struct run *run, uint64_t last_step)
 {
     const char *folder = run->settings.checkpoint_dir;
-    struct muster_error error;
-    uint64_t step = 0;
-    enum muster_rc rc = newest_find(run, &step, &error);
+    const char *reason = run->saved.error.text;
+    enum muster_rc rc = run->saved.rc;
+    uint64_t step = run->saved.step;
 
     if (rc != MUSTER_OK && rc != MUSTER_NOT_FOUND)
         run_log(
             run, MUSTER_LOG_WARN, "not_saved",
-            RUN_FIELDS(MUSTER_FIELD("step", last_step), MUSTER_FIELD("reason", error.text),
+            RUN_FIELDS(MUSTER_FIELD("step", last_step), MUSTER_FIELD("reason", reason),
                        MUSTER_FIELD("exit_code", run->exit_code)),
             "step %llu may not be saved: %s; look there before you start the same command again, "
             "exit code of this run %d",
-            (unsigned long long)last_step, error.text, run->exit_code);
+            (unsigned long long)last_step, reason, run->exit_code);
     else if (step != 0)
         run_log(run, MUSTER_LOG_WARN, "not_saved",
                 RUN_FIELDS(MUSTER_FIELD("step", last_step), MUSTER_FIELD("saved_step", step),
@@ -119,6 +159,19 @@ static void tell_missing(struct run *run, uint64_t last_step)
             "step %llu is not saved: %s has no checkpoint, and the same command begins with "
             "step 1; exit code of this run %d",
             (unsigned long long)last_step, folder, run->exit_code);
+}
+
+void run_saved_tell_unused(struct run *run)
+{
+    bool is_used = run->settings.checkpoint_dir == NULL;
+
+    for (uint32_t i = 0; i < run->task_count; i++)
+        is_used = is_used || run->tasks[i].uses_muster;
+    if (!is_used && run->exit_code == 0)
+        run_log(run, MUSTER_LOG_WARN, "nothing_saved", RUN_NO_FIELDS,
+                "nothing is saved in %s: no worker has opened a strategy; if the program does not "
+                "use muster, leave --checkpoint-dir out, and let it save by itself",
+                run->settings.checkpoint_dir);
 }
 
 void run_saved_tell(struct run *run, const struct run_outcome *outcome)

@@ -14,6 +14,8 @@ const struct run_task *run_saved_find_lost(struct run *run, const struct run_out
 bool run_saved_is_missing(struct run *run, const struct run_outcome *outcome);
 /** Tell whether the last step is saved, and if a checkpoint failed, the way out. */
 void run_saved_tell(struct run *run, const struct run_outcome *outcome);
+/** Tell that there is a folder, and the workers, which have all ended with 0, have no use for it. */
+void run_saved_tell_unused(struct run *run);
 /** {"step": 12, "task": "worker:1", "reason": "…"}, with a null for a task that has not said so; or
  * null. Gives; NULL: no memory. */
 struct muster_json *run_saved_json(struct run *run, const struct run_outcome *outcome);

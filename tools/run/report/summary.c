@@ -306,6 +306,14 @@ static void tell_unfinished(struct run *run, const struct run_outcome *outcome)
                           : "no --checkpoint-dir has its state: the job has to run again for it");
 }
 
+/* With the place from which the same command goes on. */
+static void tell_stop(struct run *run, const struct run_outcome *outcome)
+{
+    run_tell(run, "ended by SIG%s after %llu steps in %.1f s", sigabbrev_np(run->stop_signal),
+             (unsigned long long)outcome->steps, seconds_of(run));
+    run_saved_tell(run, outcome);
+}
+
 void run_summary_print(struct run *run)
 {
     struct run_outcome outcome;
@@ -316,13 +324,14 @@ void run_summary_print(struct run *run)
     else if (outcome.results > 0)
         tell_training(run, &outcome);
     else if (run->stop_signal != 0 && outcome.steps > 0)
-        run_tell(run, "ended by SIG%s after %llu steps in %.1f s", sigabbrev_np(run->stop_signal),
-                 (unsigned long long)outcome.steps, seconds_of(run));
+        tell_stop(run, &outcome);
     else if (run->restarts > 0 && run->exit_code == 0)
         run_tell(run, "all workers ended with 0 after %llu restart%s in %.1f s",
                  (unsigned long long)run->restarts, plural_of(run->restarts), seconds_of(run));
     if (outcome.results == 0 && run->failed != NULL && run->failed->is_too_late)
         run_saved_tell(run, &outcome);
+    if (outcome.results == 0 && outcome.steps == 0 && run_preemption_find(run) == NULL)
+        run_saved_tell_unused(run);
     tell_unclosed(run, &outcome);
     tell_skipped(run);
     tell_unfinished(run, &outcome);

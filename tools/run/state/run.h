@@ -34,6 +34,14 @@ struct run_progress {
     struct muster_timer timer; /* of the progress line */
 };
 
+/** The newest checkpoint that the directory has at the end of the run. */
+struct run_saved {
+    bool is_known;
+    enum muster_rc rc; /* of the look; its text is that of error */
+    struct muster_error error;
+    uint64_t step; /* 0: none */
+};
+
 struct run {
     struct run_settings settings;
     const struct run_control *control;
@@ -70,6 +78,7 @@ struct run {
     char *tf_cluster;         /* JSON of the cluster, or NULL */
     char trace_dir[PATH_MAX]; /* of --trace; "": not given */
     char checkpoint_dir[PATH_MAX]; /* what the setting names, absolute */
+    struct run_saved saved;        /* at the end: report/saved.c */
     char log_dir[512];
     bool is_terminal_lent; /* to the only worker */
     /* the end */

@@ -6,7 +6,9 @@
 
 #include "test_env.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 enum { TASKS = 2 };
@@ -406,28 +408,49 @@ static void a_folder_that_cannot_be_read_is_not_called_empty(void **state)
     assert_non_null(strstr(told, "step 7 may not be saved: cannot list /tmp/muster-loop-"));
 }
 
-/* Its members went on from a checkpoint of a later step. */
-static void a_checkpoint_of_a_later_step_saves_the_last_one(void **state)
+static void file_make(const char *folder, const char *name, bool is_held, int *ret_fd)
 {
-    static const char name[] = "checkpoint-000000000008-0000000000000001.manifest";
+    char path[128];
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    *ret_fd = open(path, O_RDWR | O_CREAT, 0600);
+    assert_true(*ret_fd >= 0);
+    if (is_held)
+        assert_int_equal(flock(*ret_fd, LOCK_EX), 0);
+}
+
+static void file_delete(const char *folder, const char *name, int fd)
+{
+    char path[128];
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(unlink(path), 0);
+}
+
+/* Other members went on to it. When none is left it is one with which the run could not begin, unless it is whole. */
+static void a_checkpoint_of_a_later_step_saves_the_last_one_while_its_job_runs(void **state)
+{
+    static const char manifest[] = "checkpoint-000000000008-0000000000000001.manifest";
+    static const char mark[] = "used-by-day-00000000000000aa";
     struct scene *scene = *state;
     struct run_outcome outcome;
-    char folder[] = "/tmp/muster-saved-XXXXXX", path[128];
-    FILE *file;
+    char folder[] = "/tmp/muster-saved-XXXXXX";
+    int manifest_fd, mark_fd;
 
     assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof(path), "%s/%s", folder, name);
-    file = fopen(path, "w");
-    assert_non_null(file);
-    fclose(file);
+    file_make(folder, manifest, false, &manifest_fd);
+    file_make(folder, mark, true, &mark_fd);
     put_results(scene, 7);
     scene->run.settings.checkpoint_dir = folder;
     run_outcome_gather(&scene->run, &outcome);
 
     assert_false(run_saved_is_missing(&scene->run, &outcome));
 
-    assert_int_equal(unlink(path), 0);
+    file_delete(folder, mark, mark_fd);
+    scene->run.saved.is_known = false;
     assert_true(run_saved_is_missing(&scene->run, &outcome));
+    file_delete(folder, manifest, manifest_fd);
     assert_int_equal(rmdir(folder), 0);
 }
 
@@ -494,6 +517,34 @@ static void a_preempted_run_tells_where_it_goes_on(void **state)
     check_json(rows, 1);
 }
 
+static void a_run_that_was_stopped_tells_what_is_saved(void **state)
+{
+    struct scene *scene = *state;
+
+    scene->run.settings.checkpoint_dir = "/nonexistent";
+    scene->run.stop_signal = SIGTERM;
+    scene->run.exit_code = 143;
+    scene->run.progress.step = 7;
+    run_summary_print(&scene->run);
+
+    assert_non_null(strstr(told, "ended by SIGTERM after 7 steps"));
+    assert_non_null(strstr(told, "step 7 is not saved: /nonexistent has no checkpoint, "));
+}
+
+static void programs_that_do_not_use_muster_save_nothing(void **state)
+{
+    struct scene *scene = *state;
+
+    scene->run.settings.checkpoint_dir = "/data/job";
+    run_summary_print(&scene->run);
+    assert_non_null(strstr(told, "nothing is saved in /data/job: no worker has opened"));
+
+    told[0] = '\0';
+    scene->tasks[1].uses_muster = true;
+    run_summary_print(&scene->run);
+    assert_null(strstr(told, "/data/job"));
+}
+
 static void a_preempted_run_without_a_directory_says_that_nothing_is_saved(void **state)
 {
     struct scene *scene = *state;
@@ -531,12 +582,14 @@ int main(void)
         CASE(a_run_that_was_stopped_tells_its_steps),
         CASE(a_run_that_saved_nothing_says_so),
         CASE(a_folder_that_cannot_be_read_is_not_called_empty),
-        CASE(a_checkpoint_of_a_later_step_saves_the_last_one),
+        CASE(a_checkpoint_of_a_later_step_saves_the_last_one_while_its_job_runs),
         CASE(the_end_of_rank_0_that_may_be_missing_is_told),
         CASE(who_is_late_alone_is_told_what_is_saved),
         CASE(a_last_checkpoint_that_failed_is_told_with_the_way_out),
         CASE(a_run_without_a_step_says_nothing_of_checkpoints),
         CASE(a_preempted_run_tells_where_it_goes_on),
+        CASE(a_run_that_was_stopped_tells_what_is_saved),
+        CASE(programs_that_do_not_use_muster_save_nothing),
         CASE(a_preempted_run_without_a_directory_says_that_nothing_is_saved),
         CASE(a_summary_that_cannot_be_written_is_told),
     };
