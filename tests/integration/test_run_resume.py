@@ -321,6 +321,23 @@ class Ended(Case):
         self.end(successor, 143)
         wait_until(lambda: not any(map(is_alive, pids)))
 
+    def on_a_small_disk(self, disk, *words):
+        """In a mount namespace of its own, where the folder is a disk of 256 KiB."""
+        return subprocess.run(["unshare", "--mount", "bash", "-c", 'mount -t tmpfs -o size=256k none "$0" && exec "$@"', disk, *words],
+                              env=CLEAN, text=True, capture_output=True, timeout=PATIENCE_S)
+
+    def test_a_full_disk_does_not_change_how_a_worker_has_ended(self):
+        disk = self.path("disk")
+        os.mkdir(disk)
+        if why := self.on_a_small_disk(disk, "true").stderr:
+            self.skipTest(f"nothing can be mounted here: {why}")
+        for code in (0, 7):
+            fill = ["sh", "-c", f"head -c 1000000 /dev/zero > {disk}/filled 2> /dev/null; exit {code}"]
+            done = self.on_a_small_disk(disk, MUSTER, "run", "--resumable", f"{disk}/run", "--max-restarts", "0", "--", *fill)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertEqual(done.stderr.count(f"the table of this run cannot be written to {disk}/run/table.json: "), 1, done.stderr)
+        self.assertIn("exited with code 7", done.stderr)
+
     def test_what_cannot_be_resumed_is_refused(self):
         launcher = self.first("-n", "1", script="echo started; while [ ! -e $WHERE/go ]; do sleep 0.02; done")
         lines_until(launcher.stdout, 1, "started")

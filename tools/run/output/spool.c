@@ -158,7 +158,7 @@ void run_spool_free_taken(struct run *run)
 
 void run_spool_remove_life(const struct run_task *task)
 {
-    static const char *const others[] = {"keeper", "end"};
+    static const char *const others[] = {"keeper", "end", "end.new"};
     char path[600];
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {

@@ -25,6 +25,7 @@
 struct run_table {
     struct muster_timer save_timer;
     bool is_changed; /* since it was saved last */
+    bool has_failed; /* the last time: it was told */
 };
 
 static struct muster_json *number_new(uint64_t value)
@@ -379,12 +380,27 @@ bool run_table_load(struct run *run, const char **ret_why)
     return is_good;
 }
 
+/* Once for each time that it begins to fail. */
+static void table_tell(struct run *run, const char *path, enum muster_rc rc)
+{
+    if (rc != MUSTER_OK && !run->table->has_failed)
+        run_tell(run,
+                 "the table of this run cannot be written to %s: %s; make room there, or mend the "
+                 "disk: meanwhile output and reports of the workers may be lost, members may wait "
+                 "for this launcher's registry, and a successor (--resume) finds the table as it "
+                 "was",
+                 path, muster_rc_text(rc));
+    else if (rc == MUSTER_OK && run->table->has_failed)
+        run_tell(run, "the table of this run is written again to %s", path);
+    run->table->has_failed = rc != MUSTER_OK;
+}
+
 bool run_table_save(struct run *run)
 {
     char path[600];
     struct muster_json *root;
     char *text = NULL;
-    bool is_saved = false;
+    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
 
     if (run->table == NULL)
         return true;
@@ -393,14 +409,13 @@ bool run_table_save(struct run *run)
     table_path(run, path, sizeof(path));
     root = table_of(run);
     if (root != NULL && muster_json_format(root, false, run->env->mem, &text) == MUSTER_OK)
-        is_saved = muster_files_write(run->env->files, path, text, strlen(text)) == MUSTER_OK;
+        rc = muster_files_write(run->env->files, path, text, strlen(text));
     muster_mem_free(run->env->mem, text);
     muster_json_free(root);
-    if (is_saved)
+    if (rc == MUSTER_OK)
         run_spool_free_taken(run);
-    else
-        run_tell(run, "the table of this run cannot be written to %s", path);
-    return is_saved;
+    table_tell(run, path, rc);
+    return rc == MUSTER_OK;
 }
 
 static void on_save(struct muster_timer *timer)

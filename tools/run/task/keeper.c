@@ -19,6 +19,7 @@
 #define WRITING_ROUNDS                                                                             \
     5000          /* of 1 ms: far more than a living keeper needs between lock and write */
 #define LOCK_FD 3 /* in the keeper: held for its life, so that a successor knows that it lives */
+#define END_FD  4 /* the file that gets the status */
 
 static void life_path(const struct run_task *task, const char *what, char *path, size_t bytes)
 {
@@ -27,19 +28,33 @@ static void life_path(const struct run_task *task, const char *what, char *path,
              what);
 }
 
-/* The file is not synced: a power cut ends worker, keeper and launcher, and their pids mean nothing
- * after it. */
-static void write_number_file(const char *path, int number)
+/* A number, written over the room that was made for it. */
+#define END_TEXT "%-14d\n"
+
+/* Room for the status is taken before the worker starts: at its end the disk may be full. */
+static int end_prepare(const char *end_path)
 {
     char temporary[640];
-    FILE *file;
+    int fd;
 
-    snprintf(temporary, sizeof(temporary), "%s.new", path);
-    file = fopen(temporary, "we");
-    if (file == NULL)
-        return;
-    fprintf(file, "%d\n", number);
-    if (fclose(file) == 0 && rename(temporary, path) != 0)
+    snprintf(temporary, sizeof(temporary), "%s.new", end_path);
+    fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd >= 0 && dprintf(fd, END_TEXT, 0) >= 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* The file is not synced: a power cut ends worker, keeper and launcher, and their pids mean nothing
+ * after it. */
+static void end_write(const char *end_path, int status)
+{
+    char temporary[640], text[32];
+    int length = snprintf(text, sizeof(text), END_TEXT, status);
+
+    snprintf(temporary, sizeof(temporary), "%s.new", end_path);
+    if (pwrite(END_FD, text, (size_t)length, 0) != length || rename(temporary, end_path) != 0)
         unlink(temporary);
 }
 
@@ -55,20 +70,21 @@ static void keeper_wait(pid_t worker, const char *end_path)
         ;
     status =
         info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0) : W_EXITCODE(0, info.si_status);
-    write_number_file(end_path, status);
+    end_write(end_path, status);
     run_descendants_kill();
     kill(0, SIGKILL); /* its group, and so this process */
 }
 
 /* Nothing of the launcher may stay open here: a reader of its output must see the end of it. */
-static void let_go(int lock_fd)
+static void let_go(int lock_fd, int end_fd)
 {
-    int null = open("/dev/null", O_RDWR);
+    int null = open("/dev/null", O_RDWR), end = fcntl(end_fd, F_DUPFD, END_FD + 1);
 
     for (int i = 0; i < 3; i++)
         dup2(null, i);
     dup2(lock_fd, LOCK_FD);
-    syscall(SYS_close_range, LOCK_FD + 1u, ~0u, 0u);
+    dup2(end, END_FD);
+    syscall(SYS_close_range, END_FD + 1u, ~0u, 0u);
 }
 
 void run_keeper(const struct run_task *task, int failure_fd, void (*become_worker)(void *data),
@@ -77,7 +93,7 @@ void run_keeper(const struct run_task *task, int failure_fd, void (*become_worke
     char path[600], end_path[600];
     sigset_t all;
     pid_t worker;
-    int lock_fd, failure;
+    int lock_fd, end_fd, failure;
 
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, NULL);
@@ -88,12 +104,15 @@ void run_keeper(const struct run_task *task, int failure_fd, void (*become_worke
     lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (lock_fd < 0 || flock(lock_fd, LOCK_EX | LOCK_NB) != 0)
         goto fail;
+    end_fd = end_prepare(end_path);
+    if (end_fd < 0)
+        goto fail;
     worker = fork();
     if (worker == 0)
         become_worker(data);
     if (worker < 0 || dprintf(lock_fd, "%d %d\n", (int)getpid(), (int)worker) < 0)
         goto fail;
-    let_go(lock_fd);
+    let_go(lock_fd, end_fd);
     keeper_wait(worker, end_path);
     _exit(EXIT_FAILURE);
 fail:
