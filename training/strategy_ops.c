@@ -271,6 +271,8 @@ enum muster_rc muster_strategy_tensor_new(struct muster_strategy *strategy, enum
 
 void muster_strategy_tensor_free(struct muster_strategy *strategy, struct muster_tensor *tensor)
 {
+    if (strategy == NULL) /* it could not be opened: there is no tensor of it */
+        return;
     if (muster_strategy_enter(strategy, "tensor_free") != MUSTER_OK)
         return; /* another thread's call may use it; a fork's mapping ends with it */
     muster_tensor_free(strategy->env, tensor);

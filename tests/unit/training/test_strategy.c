@@ -256,6 +256,8 @@ static void memory_that_others_map_is_given_and_taken_back(void **state)
     assert_int_equal(tensor.dtype, MUSTER_I64);
     for (int i = 0; i < 3; i++)
         assert_int_equal(((int64_t *)tensor.data)[i], 0);
+    muster_strategy_tensor_free(NULL, &tensor); /* of a strategy that was not opened */
+    assert_int_equal(tensor.count, 3);
     muster_strategy_tensor_free(strategy, &tensor);
 }
 
