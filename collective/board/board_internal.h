@@ -58,7 +58,7 @@ struct muster_board_page {
     struct muster_board_word words[MUSTER_BOARD_WORDS];
 };
 
-#define MUSTER_BOARD_MAGIC      UINT64_C(0x31647262746d756d)
+#define MUSTER_BOARD_MAGIC      UINT64_C(0x32647262746d756d)
 #define MUSTER_BOARD_PAGE_BYTES ((size_t)4096)
 
 _Static_assert(sizeof(struct muster_board_page) <= MUSTER_BOARD_PAGE_BYTES, "one page");

@@ -1,7 +1,11 @@
 /* Look-ups on a board that every part of an operation needs: places and keys of operations, sizes of slots,
  * whether what was read is valid, and which participants are through. It only reads the boards of others;
  * the files beside it write the own one. */
-#include "collective/group/shm/shm_internal.h"
+#include "collective/group/shm/pieces.h"
+
+/* Each member reads the whole input of every other one. So does the owner of a part, in effect, when there is one
+ * other; with more of them each reads more than it would of parts. */
+#define PIECES_MEMBERS_MAX 2u
 
 struct muster_shm_board *muster_shm_board_of(struct muster_board *board)
 {
@@ -86,6 +90,14 @@ size_t muster_shm_slot_bytes(const struct muster_plan *plan, size_t input_bytes)
     return plan->kind == MUSTER_OP_ALL_REDUCE
                ? muster_shm_chunk_slot_bytes(plan) + muster_shm_marks_bytes(plan)
                : 0;
+}
+
+/* --- Pieces --- */
+
+bool muster_shm_may_go_by_pieces(const struct muster_run *run)
+{
+    return run->plan.algorithm == MUSTER_ALGORITHM_HOST && run->call.kind == MUSTER_OP_ALL_REDUCE &&
+           run->plan.n <= PIECES_MEMBERS_MAX;
 }
 
 /* --- The others --- */

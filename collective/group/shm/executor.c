@@ -1,6 +1,6 @@
 /* Operations through boards as an executor: the tables, and what of them is about results and costs. The lane and
  * the run call boards through these tables alone; executors of frames leave `shared` NULL. */
-#include "collective/group/shm/shm_internal.h"
+#include "collective/group/shm/pieces.h"
 
 /* Bytes of this member's input that others want; for uneven parts an upper bound, since the plan does not know
  * the counts. */
@@ -62,6 +62,7 @@ static const char *input_name(const struct muster_run *run)
     case SHM_INPUT_BOARD:
         return "slot";
     case SHM_INPUT_SHARE:
+    case SHM_INPUT_COPY:
         return shm->stage.at != NULL ? "staged" : "mapped";
     case SHM_INPUT_NONE:
         break;
@@ -78,6 +79,12 @@ static void shm_show_result(const struct muster_run *run, enum muster_rc rc,
     result->wire = "shm";
     result->input = input_name(run);
     result->memory_bytes += shm_held_bytes(run);
+}
+
+static void shm_restore(struct muster_run *run)
+{
+    muster_shm_flat_restore(run);
+    muster_shm_pieces_restore(run);
 }
 
 static uint32_t shm_cost(const struct muster_run *run)
@@ -111,7 +118,7 @@ const struct muster_executor_ops muster_shm_executor = {
     .state_bytes = muster_shm_table_bytes,
     .plan_cost = shm_plan_cost,
     .start = muster_shm_start,
-    .restore = muster_shm_flat_restore,
+    .restore = shm_restore,
     .finish = muster_shm_finish,
     .shared = &shared_ops,
 };

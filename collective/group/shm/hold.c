@@ -30,8 +30,10 @@ void muster_shm_end_lingering(struct muster_run *run)
     for (uint32_t i = 0; is_whole && i < muster_shm_of(run)->n; i++)
         if (!muster_shm_is_through(run, i))
             muster_shm_leave(run, i);
-    if (!is_whole)
+    if (!is_whole) {
+        muster_run_restore(run);
         run->result.verdict = MUSTER_VERDICT_ABORTED;
+    }
     muster_run_end(run, is_whole ? MUSTER_OK : run->linger_rc);
     advance_other_groups(link);
     muster_shm_unref(link);

@@ -2,7 +2,7 @@
  * that memory, else as a copy in a staging area. run.c asks before each announcement until all have mapped it;
  * mapping is the work of collective/board. message.c takes its staging areas here, too. */
 #include "collective/kernel/kernels_copy.h"
-#include "collective/group/shm/shm_internal.h"
+#include "collective/group/shm/pieces.h"
 
 #include <string.h>
 
@@ -159,14 +159,15 @@ static void input_refuse(struct muster_run *run)
 
 /* Past the caches when they could not hold what everybody stages: an all_reduce of 16 MiB, n=2, takes
  * 3 to 16 % less time so, and one of 8 MiB would take 12 % more. */
-static void fill_stage(struct muster_run *run, size_t bytes)
+void muster_shm_stage_copy(struct muster_run *run, size_t at, size_t bytes)
 {
-    struct muster_shm_run *shm = run->executor;
+    uint8_t *into = (uint8_t *)muster_shm_of(run)->stage.at + at;
+    const uint8_t *from = (const uint8_t *)run->call.input + at;
 
-    if (bytes >= CACHE_BYTES / shm->n)
-        muster_copy_nontemporal(shm->stage.at, run->call.input, bytes);
+    if (muster_shm_input_bytes(run) >= CACHE_BYTES / muster_shm_of(run)->n)
+        muster_copy_nontemporal(into, from, bytes);
     else
-        muster_shm_copy(shm->stage.at, run->call.input, bytes);
+        muster_shm_copy(into, from, bytes);
 }
 
 static enum muster_shm_input_state show_stage(struct muster_run *run, size_t bytes)
@@ -198,7 +199,8 @@ enum muster_shm_input_state muster_shm_show_input(struct muster_run *run, size_t
             input_refuse(run);
             return SHM_INPUT_NO_MEMORY;
         }
-        fill_stage(run, bytes);
+        if (!muster_shm_may_go_by_pieces(run)) /* else piece by piece, from now on */
+            muster_shm_stage_copy(run, 0, bytes);
     }
     return show_stage(run, bytes);
 }

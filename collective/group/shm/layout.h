@@ -36,13 +36,14 @@ enum muster_shm_input {
     SHM_INPUT_NONE,  /* it gives nothing */
     SHM_INPUT_BOARD, /* in a slot of its board */
     SHM_INPUT_SHARE, /* in memory that the others have mapped: a tensor, or a staging area */
+    SHM_INPUT_COPY, /* in a staging area, which does not change if all have such copies (pieces.c) */
 };
 
 /** One operation of its owner; kept until all participants have what they need of it. */
 struct muster_shm_entry {
     /* Key of the operation; 0: none. Writer: owner. Readers: all participants.
      * Stored last, with release, by announce_run: fields of the operation are valid after an acquire load
-     * that gives the key (is_announced_by). Taken back with a relaxed 0 and a release fence before anything
+     * that gives the key (muster_shm_read_entry). Taken back with a relaxed 0 and a release fence before anything
      * that others may read changes (begin_entry, muster_shm_revoke, muster_shm_kept_give); a reader that has
      * copied such memory sees that by an acquire fence and a relaxed load (muster_shm_is_valid).
      * muster_shm_hold and muster_shm_withdraw use a seq_cst fence instead, which pairs with that of
@@ -55,7 +56,7 @@ struct muster_shm_entry {
     uint64_t descriptor;
     uint64_t input_offset;
     uint64_t weight;
-    uint64_t done_before;        /* muster_shm_lane.done at that time */
+    uint64_t done_before; /* muster_shm_lane.done at that time; also while `opened` gives the key */
     uint32_t input, input_share; /* enum muster_shm_input; the number of the share */
     uint32_t slot_at;            /* lines from the start of the board */
     /* Participants that it goes on without, a bit each. Writer: owner. Readers: all participants. Stored with
@@ -64,6 +65,14 @@ struct muster_shm_entry {
      * reader behind sees the bit. left_by loads it relaxed, behind an acquire fence after `ready` and
      * `ordinal`, which pairs with the release fence of begin_entry: the new ordinal comes without old bits. */
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t left;
+    /* Key of an operation whose input is being copied (pieces.c); 0: none. Writer: owner. Readers: all participants.
+     * Stored with release by muster_shm_pieces_open: the fields of the operation, but for done_before, are valid
+     * after an acquire load that gives the key (muster_shm_read_entry), and so are the pieces that `staged` counts.
+     * Taken back with `ready`, by the same fences. What was read of a copy counts by `ready`. */
+    _Atomic uint64_t opened;
+    /* Pieces of its input that stand in its copy. Writer: owner. Readers: all participants. Stored with release
+     * after each piece (stage_piece); loaded with acquire before the piece is read (is_staged_by). */
+    _Atomic uint32_t staged;
     /* Key when its owner has its whole result, and reads no other board for it any more. Writer: owner.
      * Readers: all participants. Stored with release after the last copy (muster_shm_completed); loaded with
      * acquire, after `ready` (is_complete): from then on the reader may change what it has shown. */

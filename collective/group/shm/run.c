@@ -1,7 +1,7 @@
 /* One operation through boards, from its announcement to its end: its place and slot on the board, its input, who
  * has announced it, and when all are complete. executor.c hands these functions to the lane; progress.c calls
  * muster_shm_work at each look. Moving the data is left to exchange.c and chunks.c. */
-#include "collective/group/shm/shm_internal.h"
+#include "collective/group/shm/pieces.h"
 
 #include <muster/base.h>
 
@@ -116,6 +116,24 @@ enum muster_prepared muster_shm_prepare(struct muster_run *run)
     return MUSTER_PREPARE_LATER;
 }
 
+/* The others may read a copy before it is whole; the announcement says that it is. */
+static enum muster_shm_input_state move_copy(struct muster_run *run)
+{
+    (void)muster_shm_pieces_move(run);
+    return muster_shm_pieces_are_staged(run) ? SHM_INPUT_SHOWN : SHM_INPUT_NOT_YET;
+}
+
+static enum muster_shm_input_state show_large(struct muster_run *run, size_t bytes)
+{
+    enum muster_shm_input_state state = muster_shm_show_input(run, bytes);
+
+    if (muster_shm_of(run)->stage.at == NULL || !muster_shm_may_go_by_pieces(run))
+        return state;
+    if (state == SHM_INPUT_SHOWN)
+        muster_shm_pieces_open(run);
+    return move_copy(run);
+}
+
 static enum muster_shm_input_state place_input(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->executor;
@@ -124,12 +142,14 @@ static enum muster_shm_input_state place_input(struct muster_run *run)
     size_t bytes = muster_shm_input_bytes(run);
 
     MUSTER_ASSERT(!shm->is_announced);
+    if (shm->is_open) /* the others read the entry */
+        return move_copy(run);
     entry->input = SHM_INPUT_NONE;
     muster_shm_show_parts(run);
     if (bytes == 0)
         return SHM_INPUT_SHOWN;
     if (run->plan.algorithm != MUSTER_ALGORITHM_FLAT)
-        return muster_shm_show_input(run, bytes);
+        return show_large(run, bytes);
     memcpy(shm->slot, run->call.input, bytes);
     run->result.sent_bytes += bytes;
     entry->input = SHM_INPUT_BOARD;
@@ -145,9 +165,8 @@ static void announce_run(struct muster_run *run)
 
     MUSTER_ASSERT(!shm->is_announced);
     MUSTER_ASSERT(atomic_load_explicit(&entry->ready, memory_order_relaxed) == 0);
-    entry->ordinal = shm->ordinal;
-    entry->descriptor = run->descriptor;
-    entry->weight = run->call.weight;
+    if (!shm->is_open)
+        muster_shm_describe(run);
     entry->done_before = atomic_load_explicit(&board->lanes[MUSTER_LANE_INDEX(run->id.lane)].done,
                                               memory_order_relaxed);
     muster_shm_point(run, "before ready");
@@ -171,8 +190,10 @@ static void begin_entry(struct muster_run *run)
 
     muster_shm_point(run, "before start");
     atomic_store_explicit(&entry->ready, 0, memory_order_relaxed);
+    if (atomic_load_explicit(&entry->opened, memory_order_relaxed) != 0)
+        atomic_store_explicit(&entry->opened, 0, memory_order_relaxed);
     atomic_thread_fence(
-        memory_order_release); /* A reader that still loads the old key has loaded old words. */
+        memory_order_release); /* A reader that still loads an old key has loaded old words. */
     atomic_store_explicit(&entry->complete, 0, memory_order_relaxed);
     if (atomic_load_explicit(&entry->left, memory_order_relaxed) != 0) {
         atomic_store_explicit(&entry->left, 0, memory_order_relaxed);
@@ -191,80 +212,27 @@ static void begin_entry(struct muster_run *run)
 
 /* --- Announcements of the others --- */
 
-/* A sum that goes through the inputs several times must read the own one from the slot: the tensor, which becomes
- * the result, has changed by the second time. Other sums write each element after they have read it. */
-static bool is_slot_needed(const struct muster_run *run)
-{
-    return muster_shm_of(run)->slot != NULL && run->plan.algorithm == MUSTER_ALGORITHM_FLAT &&
-           (run->call.user.reduce != NULL || run->call.is_weighted);
-}
-
-/* NULL: not mapped yet, or it makes no sense. */
-static const uint8_t *find_input(const struct muster_run *run, uint32_t index,
-                                 const struct muster_shm_part *part)
-{
-    const struct muster_shm_participant *participant = &muster_shm_of(run)->participants[index];
-    const struct muster_shm_entry *entry = participant->entry;
-    uint64_t at = entry->input_offset + part->first;
-
-    if (participant->peer == NULL)
-        return is_slot_needed(run) ? muster_shm_of(run)->slot
-                                   : (const uint8_t *)run->call.input + part->first;
-    switch ((enum muster_shm_input)entry->input) {
-    case SHM_INPUT_NONE:
-        return NULL;
-    case SHM_INPUT_BOARD:
-        if (at > participant->board_bytes || part->bytes > participant->board_bytes - at)
-            return NULL;
-        return participant->board + at;
-    case SHM_INPUT_SHARE:
-        return muster_board_share_at(participant->peer, entry->input_share, at, part->bytes);
-    }
-    return NULL;
-}
-
-/* The key repeats after 65,536 steps, the ordinal does not. */
-static bool is_announced_by(const struct muster_run *run, const struct muster_shm_entry *entry)
-{
-    return atomic_load_explicit(&entry->ready, memory_order_acquire) == muster_shm_of(run)->key &&
-           entry->ordinal == muster_shm_of(run)->ordinal;
-}
-
-/* True: the participant has announced the operation, and this process knows where its input is. The fields are
- * copied between two looks at the key, since the owner may take the announcement back at any time. */
+/* True: the participant has announced the operation, and this process knows where its input is. */
 static bool hear_ready(struct muster_run *run, uint32_t index)
 {
     struct muster_shm_participant *participant = &muster_shm_of(run)->participants[index];
-    const struct muster_shm_entry *entry = participant->entry;
-    uint64_t descriptor, weight, done_before;
-    struct muster_shm_part part;
-    const uint8_t *input;
+    struct muster_shm_shown_input shown;
 
-    if (!is_announced_by(run, entry))
+    if (!muster_shm_read_entry(run, index, &participant->entry->ready, &shown))
         return false;
-    descriptor = entry->descriptor;
-    part = muster_shm_part_of(run, index);
-    input = part.bytes > 0 ? find_input(run, index, &part) : NULL;
-    weight = entry->weight;
-    done_before = entry->done_before;
-    atomic_thread_fence(memory_order_acquire);
-    if (!is_announced_by(run,
-                         entry)) /* It was taken back, and may be another operation's by now. */
-        return false;
-    if (descriptor != run->descriptor) {
+    if (shown.descriptor != run->descriptor) {
         muster_run_send_mismatch(run);
         return false;
     }
-    if (!muster_shm_part_fits(run, index, &part) || (part.bytes > 0 && input == NULL))
+    if (!muster_shm_part_fits(run, index, &shown.part) ||
+        (shown.part.bytes > 0 && shown.at == NULL))
         return false;
-    participant->input = input;
-    participant->bytes = part.bytes;
-    muster_shm_of(run)->expect_checksum += part.expect_checksum;
+    muster_shm_note_input(run, index, &shown);
+    muster_shm_of(run)->expect_checksum += shown.part.expect_checksum;
     participant->is_ready = true;
-    if (*muster_shm_said_done(run, participant) < done_before)
-        *muster_shm_said_done(run, participant) = done_before;
-    muster_shm_of(run)->weights[index] = weight;
-    run->result.total_weight += weight;
+    if (*muster_shm_said_done(run, participant) < shown.done_before)
+        *muster_shm_said_done(run, participant) = shown.done_before;
+    run->result.total_weight += shown.weight;
     run->heard[index] |= MUSTER_HEARD_ISSUED;
     if (participant->peer != NULL)
         run->result.last_rank = participant->rank;
@@ -432,22 +400,30 @@ void muster_shm_completed(struct muster_run *run)
 
 static bool move_data(struct muster_run *run)
 {
+    if (muster_shm_goes_by_pieces(run))
+        return muster_shm_pieces_move(run);
     return is_chunked(run) ? muster_shm_chunks_move(run) : muster_shm_exchange_move(run);
 }
 
 static bool is_whole(const struct muster_run *run)
 {
+    if (muster_shm_goes_by_pieces(run))
+        return muster_shm_pieces_are_whole(run);
     return is_chunked(run) ? muster_shm_chunks_are_whole(run) : muster_shm_exchange_is_whole(run);
 }
 
 static enum muster_run_outcome show_and_announce(struct muster_run *run, bool *ret_has_moved)
 {
+    const struct muster_shm_run *shm = run->executor;
+    uint32_t before = shm->staged + shm->summed;
+
     switch (place_input(run)) {
     case SHM_INPUT_SHOWN:
         announce_run(run);
         *ret_has_moved = true;
         return MUSTER_RUN_GOES_ON;
     case SHM_INPUT_NOT_YET:
+        *ret_has_moved = shm->staged + shm->summed != before;
         return MUSTER_RUN_GOES_ON;
     case SHM_INPUT_NO_MEMORY:
         return MUSTER_RUN_NO_MEMORY;
@@ -472,6 +448,8 @@ enum muster_run_outcome muster_shm_work(struct muster_run *run, bool *ret_has_mo
         return outcome;
     if (shm->ready_count < shm->n) {
         *ret_has_moved = hear_all_ready(run) || *ret_has_moved;
+        if (shm->ready_count < shm->n && shm->is_open)
+            *ret_has_moved = muster_shm_pieces_move(run) || *ret_has_moved;
         if (shm->ready_count < shm->n)
             return MUSTER_RUN_GOES_ON;
     }
@@ -538,10 +516,11 @@ void muster_shm_revoke(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->executor;
 
-    if (!shm->is_announced)
+    if (!shm->is_announced && !shm->is_open)
         return;
     muster_board_enter(shm->link->board);
     atomic_store_explicit(&shm->entry->ready, 0, memory_order_relaxed);
+    atomic_store_explicit(&shm->entry->opened, 0, memory_order_relaxed);
     /* The caller's next store to its memory comes after; pairs with the fence of muster_shm_is_valid. */
     atomic_thread_fence(memory_order_release);
     shm->is_blocked = true;

@@ -42,6 +42,8 @@ struct muster_shm_participant {
     uint64_t bytes;       /* … and its length */
     uint64_t seen;        /* its beat at the last look for those that have stalled */
     uint32_t rank;        /* in the epoch of the run */
+    uint32_t staged;      /* pieces that it has copied, as its entry has said it */
+    bool is_open;         /* its input is a copy that has been seen */
     bool is_ready;        /* its announcement and its input have been seen */
     bool is_dead;         /* confirmed by the board: it writes and reads nothing any more */
     bool is_complete;     /* it needs nothing of this process for the operation */
@@ -60,13 +62,15 @@ struct muster_shm_run {
     uint64_t key, ordinal;          /* of the operation in the view where it was announced */
     uint64_t expect_checksum;       /* of those that are ready */
     uint32_t n, index, entry_index, stream_count;
-    uint32_t ready_count, complete_count, looks;
+    uint32_t ready_count, complete_count, open_count, looks;
+    uint32_t staged, summed; /* pieces of the input that are copied; of the output that are sums */
     uint32_t slot_class;             /* of the heap */
     size_t slot_bytes, marks_offset; /* of the whole slot; of the marks in it */
     uint8_t *slot;                   /* NULL: none */
     uint32_t idle;                   /* looks for a chunk that the dead have left, in vain */
     uint64_t missing_until_ns;       /* loop time: an announcement is gone then (leave.c) */
     struct muster_shm_stage stage;
+    bool is_open;        /* `opened` was stored */
     bool is_announced;   /* `ready` was stored; stays true when it is taken back */
     bool is_blocked;     /* an announcement is gone, or the view changes: nothing moves */
     bool is_begun;       /* something of an output has changed */
@@ -216,6 +220,8 @@ enum muster_shm_input_state {
 /** Fill in where the others find the input. */
 enum muster_shm_input_state muster_shm_show_input(struct muster_run *run, size_t bytes);
 void muster_shm_hide_input(struct muster_run *run);
+/** Copy a part of the input to the staging area. */
+void muster_shm_stage_copy(struct muster_run *run, size_t at, size_t bytes);
 /** Memory that peers map, or will: for a copy. False: none. */
 bool muster_shm_stage_take(struct muster_board *board, size_t bytes,
                            struct muster_shm_stage *ret_stage);

@@ -68,6 +68,16 @@ static void on_done(struct muster_op *op, enum muster_rc rc)
 
 /* --- The others, while the victim stands still in the middle of a turn --- */
 
+/* Staging areas that no operation has may be the next one's at any time. */
+static void scrub_stages(struct muster_board *board)
+{
+    struct muster_shm_stage *stages = muster_shm_board_of(board)->idle_stages;
+
+    for (unsigned i = 0; i < SHM_STAGES_IDLE_MAX; i++)
+        if (stages[i].at != NULL)
+            memset(stages[i].at, GARBAGE, stages[i].bytes);
+}
+
 static void poll_others(void)
 {
     for (uint32_t member = 0; member < scene.op.n; member++) {
@@ -76,6 +86,7 @@ static void poll_others(void)
         if (member == scene.victim || group == NULL)
             continue;
         group->shm_poller.on_poll(&group->shm_poller);
+        scrub_stages(op_ring.members[member].board);
         if (op_seats[member].is_started && op_seats[member].op.impl == NULL)
             take_back(member);
     }
@@ -447,6 +458,16 @@ static void staged_all_reduce_ends_well_without_the_one_that_is_stopped(void **s
     assert_true(ok_count > 0 && retried_count > 0 && torn_count > 0);
 }
 
+/* The copies stay as they are, so nobody's tensor is torn. */
+static void staged_all_reduce_of_two_ends_well_without_the_one_that_is_stopped(void **state)
+{
+    (void)state;
+    play_all((struct scene){
+        .op = {.kind = MUSTER_OP_ALL_REDUCE, .n = 2, .count = 350, .is_staged = true}});
+    assert_true(ok_count > 0 && retried_count > 0 && whole_count > 0);
+    assert_int_equal(torn_count, 0);
+}
+
 static void other_kinds_end_alike_without_the_one_that_is_stopped(void **state)
 {
     (void)state;
@@ -464,6 +485,18 @@ static void who_goes_on_in_the_middle_of_the_work_of_others_disturbs_nobody(void
     play_all_walking(
         (struct scene){.op = {.kind = MUSTER_OP_ALL_REDUCE, .n = 2, .count = 200}, .victim = 1});
     assert_true(ok_count > 0 && torn_count > 0 && whole_count > 0);
+}
+
+static void who_goes_on_amid_the_copies_of_others_disturbs_nobody(void **state)
+{
+    const struct op_scene staged = {
+        .kind = MUSTER_OP_ALL_REDUCE, .n = 2, .count = 200, .is_staged = true};
+    (void)state;
+
+    play_all_walking((struct scene){.op = staged});
+    play_all_walking((struct scene){.op = staged, .victim = 1});
+    assert_true(ok_count > 0 && whole_count > 0);
+    assert_int_equal(torn_count, 0);
 }
 
 /* --- The others end --- */
@@ -521,12 +554,8 @@ static bool play_closing(void)
     return has_stopped;
 }
 
-static void what_a_member_that_closes_takes_back_is_no_result(void **state)
+static void play_all_closing(const struct scene of)
 {
-    const struct scene of = {.op = {.kind = MUSTER_OP_ALL_REDUCE, .n = 2, .count = 350},
-                             .parting = PARTING_CLOSE};
-
-    (void)state;
     for (uint32_t victim = 0; victim < of.op.n; victim++) {
         unsigned k = 1;
 
@@ -537,7 +566,21 @@ static void what_a_member_that_closes_takes_back_is_no_result(void **state)
         } while (play_closing() && k++ < 1000);
         assert_true(k > 4);
     }
+}
+
+static void what_a_member_that_closes_takes_back_is_no_result(void **state)
+{
+    struct scene of = {.op = {.kind = MUSTER_OP_ALL_REDUCE, .n = 2, .count = 350},
+                       .parting = PARTING_CLOSE};
+
+    (void)state;
+    play_all_closing(of);
     assert_true(ok_count > 0 && torn_count > 0 && whole_count > 0);
+    (void)reset_counts(state);
+    of.op.is_staged = true;
+    play_all_closing(of);
+    assert_true(ok_count > 0 && whole_count > 0);
+    assert_int_equal(torn_count, 0);
 }
 
 /* --- Real deadlines --- */
@@ -643,6 +686,9 @@ int main(void)
         cmocka_unit_test_setup(all_reduce_ends_well_without_the_one_that_is_stopped, reset_counts),
         cmocka_unit_test_setup(staged_all_reduce_ends_well_without_the_one_that_is_stopped,
                                reset_counts),
+        cmocka_unit_test_setup(staged_all_reduce_of_two_ends_well_without_the_one_that_is_stopped,
+                               reset_counts),
+        cmocka_unit_test_setup(who_goes_on_amid_the_copies_of_others_disturbs_nobody, reset_counts),
         cmocka_unit_test_setup(other_kinds_end_alike_without_the_one_that_is_stopped, reset_counts),
         cmocka_unit_test_setup(what_a_member_that_closes_takes_back_is_no_result, reset_counts),
         cmocka_unit_test(an_announcement_is_gone_after_a_time_and_not_after_looks),

@@ -200,6 +200,19 @@ static void staged_all_reduce_has_one_outcome_wherever_a_member_dies(void **stat
     assert_true(op_tally.adopted > 0 && op_tally.retried > 0 && unasked_count > 0);
 }
 
+/* Elements of 40 pieces: for several looks of each member, also when the first finds no staging mapped. */
+#define LOOKS_COUNT 2560
+
+/* Two members sum copies; a tensor changes before all have announced the operation. */
+static void staged_all_reduce_of_two_has_one_outcome_wherever_a_member_dies(void **state)
+{
+    (void)state;
+    play_all((struct op_scene){MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 2, LOOKS_COUNT, 0, true});
+    play_all((struct op_scene){MUSTER_OP_ALL_REDUCE, MUSTER_MEAN, 2, 350, 0, true});
+    assert_true(op_tally.adopted > 0 && op_tally.retried > 0 && unasked_count > 0);
+    assert_int_equal(op_tally.aborted, 0);
+}
+
 static void reduce_scatter_is_whole_or_aborted_on_all(void **state)
 {
     (void)state;
@@ -398,6 +411,34 @@ static void an_heir_may_be_kept_from_running_anywhere(void **state)
                 pauses++;
     assert_true(pauses > 100 && op_tally.adopted > 0);
     assert_int_equal(op_tally.aborted, 0);
+}
+
+/* Returns whether the k-th store exists. */
+static bool play_pause_alone(const struct op_scene *scene, uint32_t slow, unsigned k)
+{
+    bool has_stood;
+
+    open_scene(scene);
+    op_seats[slow].stand_at = k;
+    op_scene_start(scene);
+    op_scene_run(scene->n);
+    has_stood = op_seats[slow].passed >= k;
+    for (uint32_t member = 0; member < scene->n; member++)
+        op_scene_check_result(scene, member, 0);
+    op_scene_close(scene);
+    return has_stood;
+}
+
+static void a_member_that_copies_may_be_kept_from_running_anywhere(void **state)
+{
+    const struct op_scene scene = {MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 2, LOOKS_COUNT, 0, true};
+    unsigned pauses = 0;
+
+    (void)state;
+    for (uint32_t slow = 0; slow < scene.n; slow++)
+        for (unsigned k = 1; play_pause_alone(&scene, slow, k); k++)
+            pauses++;
+    assert_true(pauses > 100);
 }
 
 /* --- Heirs beside each other --- */
@@ -620,6 +661,8 @@ int main(void)
         cmocka_unit_test_setup(all_places_on_the_board_are_used_again_after_a_death, reset_counts),
         cmocka_unit_test_setup(staged_all_reduce_has_one_outcome_wherever_a_member_dies,
                                reset_counts),
+        cmocka_unit_test_setup(staged_all_reduce_of_two_has_one_outcome_wherever_a_member_dies,
+                               reset_counts),
         cmocka_unit_test_setup(reduce_scatter_is_whole_or_aborted_on_all, reset_counts),
         cmocka_unit_test_setup(all_gather_is_whole_or_aborted_on_all, reset_counts),
         cmocka_unit_test_setup(broadcast_has_one_outcome_wherever_a_member_dies, reset_counts),
@@ -630,6 +673,8 @@ int main(void)
         cmocka_unit_test_setup(a_chunk_that_an_heir_has_taken_does_not_wait_for_it, reset_counts),
         cmocka_unit_test_setup(what_all_have_announced_ends_by_itself, reset_counts),
         cmocka_unit_test_setup(an_heir_may_be_kept_from_running_anywhere, reset_counts),
+        cmocka_unit_test_setup(a_member_that_copies_may_be_kept_from_running_anywhere,
+                               reset_counts),
         cmocka_unit_test_setup(an_operation_without_a_result_takes_its_announcement_back,
                                reset_counts),
         cmocka_unit_test(an_operation_that_finds_no_memory_is_to_be_aborted),
