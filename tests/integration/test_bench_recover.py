@@ -58,7 +58,8 @@ def check(tasks, size, count, kills, wire, memory):
 def main():
     for case in ((3, "1M", 1 << 20, 3, "tcp", "private"), (2, "4K", 1 << 12, 4, "tcp", "private"),
                  (5, "256K", 1 << 18, 2, "tcp", "mapped"), (3, "1M", 1 << 20, 4, "auto", "mapped"),
-                 (3, "1M", 1 << 20, 3, "auto", "private"), (2, "4K", 1 << 12, 3, "auto", "mapped")):
+                 (3, "1M", 1 << 20, 3, "auto", "private"), (2, "4M", 4 << 20, 6, "auto", "private"),
+                 (2, "4K", 1 << 12, 3, "auto", "mapped")):
         check(*case)
 
     done = run("-n", "2", "--bytes", "4M", "--kills", "2", "--victim", "bystander", "--victim-rss-bytes", "8M", "--json")
