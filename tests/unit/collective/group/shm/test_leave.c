@@ -366,12 +366,27 @@ static bool play_scene(void)
     return has_stopped;
 }
 
+/* Staging areas are mapped by the others in turns of the loop, and a walk has none: an operation before it has
+ * made them. */
+static void map_stages(void)
+{
+    for (uint32_t member = 0; member < scene.op.n; member++)
+        seat_start(member);
+    turn_until_done(true, "the first operation hangs");
+    for (uint32_t member = 0; member < scene.op.n; member++) {
+        op_seat_fini(member);
+        op_seat_init(&scene.op, member);
+    }
+}
+
 /* The victim stops after some stores, and goes on for some at a store of one who works without it.
  * Returns whether the others have so many; *ret_is_over: the victim has not. */
 static bool play_walking(bool *ret_is_over)
 {
     open_scene();
     has_stopped = true; /* not where it starts */
+    if (scene.op.is_staged)
+        map_stages();
     for (uint32_t i = 0; i < scene.op.n; i++)
         seat_start((scene.victim + i) % scene.op.n);
     start_walking();
@@ -490,7 +505,7 @@ static void who_goes_on_in_the_middle_of_the_work_of_others_disturbs_nobody(void
 static void who_goes_on_amid_the_copies_of_others_disturbs_nobody(void **state)
 {
     const struct op_scene staged = {
-        .kind = MUSTER_OP_ALL_REDUCE, .n = 2, .count = 200, .is_staged = true};
+        .kind = MUSTER_OP_ALL_REDUCE, .n = 2, .count = 350, .is_staged = true};
     (void)state;
 
     play_all_walking((struct scene){.op = staged});
