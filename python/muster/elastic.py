@@ -1,9 +1,11 @@
 """The loop of a program that trains on NumPy arrays while workers die and come back."""
 
+import contextlib
 import io
 import math
 import numbers
 import operator
+import os
 import pickle
 import sys
 
@@ -76,6 +78,17 @@ def _set_state(extra, value):
         extra.setstate(value)
 
 
+@contextlib.contextmanager
+def _variables(values):
+    """In the environment."""
+    try:
+        os.environ.update(values)
+        yield
+    finally:
+        for name in values:
+            os.environ.pop(name, None)
+
+
 def _check_dictionaries(**values):
     for name, value in values.items():
         if value is not None and not isinstance(value, dict):
@@ -121,12 +134,12 @@ class Elastic:
     records of all, by which the place in the data moves. steps() ends after the last pass.
 
     checkpoint: a folder that all members see; a new job begins with the newest checkpoint there, and every `every`
-    steps one is written, of which `keep` stay.
+    steps one is written, and one of the last step, of which `keep` stay. It is what `muster run --checkpoint-dir` would be;
+    beside that one this folder gets none of the last step.
 
     An operation that ends with muster.Aborted ends the `with` and runs the step again. Another exception out of it
     ends this member; the others go on, and `muster run` starts it again. A worker that comes back when
-    the job is over ends its program with exit code 0, in the constructor or in steps(). Options are those of
-    muster.Strategy.
+    the job is over, or learns of it in a step, ends its program with exit code 0. Options are those of muster.Strategy.
     """
 
     def __init__(self, state, *, extra=None, data=None, checkpoint=None, every=100, keep=2, **options):
@@ -135,9 +148,13 @@ class Elastic:
         _check_dictionaries(state=state, extra=extra)
         if data is not None and not isinstance(data, muster.data.Dataset):
             raise TypeError(f"data must be a dataset of muster.data, such as muster.data.numbers(len(records), batch=32), got {type(data).__name__}")
-        self.strategy = muster.Strategy(**options)
+        # The library writes to one folder by itself, and reads the variables when a strategy is opened.
+        is_second = "MUSTER_CHECKPOINT_DIR" in os.environ
+        own = {} if checkpoint is None or is_second else {"DIR": os.path.abspath(checkpoint), "EVERY": str(every), "KEEP": str(keep)}
+        with _variables({f"MUSTER_CHECKPOINT_{name}": value for name, value in own.items()}):
+            self.strategy = muster.Strategy(**options)
         self._extra = dict(extra or {})
-        self._checkpoint, self._every, self._keep = checkpoint, every, keep
+        self._checkpoint, self._every, self._keep = checkpoint if is_second else None, every, keep
         self._committed = 0
         self._is_begun = self._has_state = False
         self._buffers = []
@@ -285,6 +302,8 @@ class Elastic:
         if issubclass(kind, muster.Aborted):
             self._has_state = False  # what extra has done since begin is undone
             return True
+        if issubclass(kind, muster.JobOver):
+            self._end_late()
         if not self.strategy.closed:
             self.strategy.abandon(f"{kind.__name__}: {value}")
         return False

@@ -238,6 +238,18 @@ def test_a_job_whose_workers_all_die_goes_on_from_its_checkpoint(job, tmp_path):
     assert {words[0] for words in result_of(run).values()} == {"60"}
 
 
+def test_the_last_step_is_saved(job, tmp_path):
+    """The same command finds nothing to do, and one with more steps goes on behind it, on another number of workers."""
+    first_steps = []
+    for steps, n in ((25, 2), (25, 1), (30, 3)):
+        run = job("assert 'MUSTER_CHECKPOINT_DIR' not in os.environ\n" + program(steps, f"checkpoint={str(tmp_path / 'saved')!r}, every=10"), n)
+        run.end()
+        first_steps.append(next((int(words[1]) for _, _, words in run.said(0) if words[0] == "step"), None))
+        assert {words[0] for words in result_of(run).values()} == {str(steps)}, run.text()
+
+    assert first_steps == [1, None, 26]
+
+
 def test_a_job_that_is_preempted_says_so(job, tmp_path):
     run = job(program(1000000), 2, "--preemption-grace", "60", "--checkpoint-dir", str(tmp_path / "saved"))
     run.wait_step(20)
@@ -353,3 +365,16 @@ def test_a_wrong_argument_is_named(alone, call, text):
     done = alone(f"total = numpy.zeros(1)\nelastic = muster.Elastic({{'total': total}})\n{call}")
 
     assert f"Error: {text}\n" in done.stderr, done.stderr
+
+
+def test_who_was_left_out_while_the_others_finished_ends_well(alone):
+    """An operation of its step tells it so, such as that of a machine whose network was cut."""
+    done = alone("""
+elastic = muster.Elastic({"total": numpy.zeros(1)})
+for step in elastic.steps(2):
+    with step:
+        raise muster.JobOver("the job has ended: all its members have left")
+print("behind")
+""")
+
+    assert (done.returncode, done.stdout) == (0, "") and "Traceback" not in done.stderr, done.stderr

@@ -28,6 +28,11 @@ bool run_preemption_tell(struct run *run)
             run,
             "preempted after step %llu, which is saved in %s: the same command goes on from there",
             (unsigned long long)task->step, folder);
+    else if (task->is_saved) /* where, the program has said to its members alone */
+        run_tell(run,
+                 "preempted after step %llu, which is saved in the program's own folder: the same "
+                 "command goes on from there",
+                 (unsigned long long)task->step);
     else
         run_tell(run, "preempted after step %llu; nothing is saved",
                  (unsigned long long)task->step);

@@ -555,6 +555,17 @@ static void a_preempted_run_without_a_directory_says_that_nothing_is_saved(void 
     assert_string_equal(told, "preempted after step 7; nothing is saved\n");
 }
 
+static void a_preempted_run_that_saves_by_itself_says_so(void **state)
+{
+    struct scene *scene = *state;
+
+    scene->tasks[0].is_preempted = scene->tasks[0].is_saved = true;
+    scene->tasks[0].step = 7;
+    run_summary_print(&scene->run);
+    assert_string_equal(told, "preempted after step 7, which is saved in the program's own folder: "
+                              "the same command goes on from there\n");
+}
+
 static void a_summary_that_cannot_be_written_is_told(void **state)
 {
     struct scene *scene = *state;
@@ -591,6 +602,7 @@ int main(void)
         CASE(a_run_that_was_stopped_tells_what_is_saved),
         CASE(programs_that_do_not_use_muster_save_nothing),
         CASE(a_preempted_run_without_a_directory_says_that_nothing_is_saved),
+        CASE(a_preempted_run_that_saves_by_itself_says_so),
         CASE(a_summary_that_cannot_be_written_is_told),
     };
 
