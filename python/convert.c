@@ -150,6 +150,20 @@ bool muster_py_read_arguments(const char *function, const char *const *names, si
     return true;
 }
 
+/* In place of CPython's texts, which name neither the value nor what it must be. */
+static bool number_explain(PyObject *value)
+{
+    PyObject *class = PyErr_ExceptionMatches(PyExc_OverflowError) ? PyExc_OverflowError
+                      : PyErr_ExceptionMatches(PyExc_TypeError)   ? PyExc_TypeError
+                                                                  : NULL;
+
+    if (class == NULL) /* the value's own __index__ has raised */
+        return false;
+    PyErr_Clear();
+    PyErr_Format(class, "a number must be a whole one from 0 to 2^64 - 1, got %R", value);
+    return false;
+}
+
 bool muster_py_read_number(PyObject *value, uint64_t otherwise, uint64_t most, uint64_t *ret_number)
 {
     unsigned long long number = otherwise;
@@ -160,7 +174,7 @@ bool muster_py_read_number(PyObject *value, uint64_t otherwise, uint64_t most, u
         number = index != NULL ? PyLong_AsUnsignedLongLong(index) : 0;
         Py_XDECREF(index);
         if (PyErr_Occurred())
-            return false;
+            return number_explain(value);
     }
     if (number > most)
         return PyErr_Format(PyExc_ValueError, "must be at most %llu, got %llu",
@@ -187,6 +201,10 @@ bool muster_py_read_text(PyObject *value, const char **ret_text)
     *ret_text = NULL;
     if (value == NULL || value == Py_None)
         return true;
+    if (!PyUnicode_Check(value))
+        return PyErr_Format(PyExc_TypeError,
+                            "a name must be text (for a type, one such as 'f32'), got %R",
+                            value) != NULL;
     *ret_text = PyUnicode_AsUTF8AndSize(value, NULL);
     return *ret_text != NULL;
 }

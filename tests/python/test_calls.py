@@ -1,5 +1,6 @@
 """Arguments and results of the calls of one strategy that is alone: no launcher, no other member."""
 import gc
+import re
 import sys
 import weakref
 
@@ -91,6 +92,27 @@ def test_operations_on_parts_have_their_results(strategy):
 def test_parts_that_do_not_fit_are_refused(strategy, call, error, text):
     with pytest.raises(error, match=text):
         call(strategy, numpy.arange(3.0))
+
+
+@pytest.mark.parametrize("call, error, text", [
+    (lambda s, a: s.broadcast(a, root=-1), OverflowError, "a number must be a whole one from 0 to 2^64 - 1, got -1"),
+    (lambda s, a: s.all_reduce_weighted(a, 2.5), TypeError, "a number must be a whole one from 0 to 2^64 - 1, got 2.5"),
+    (lambda s, a: s.all_reduce_weighted(a, 2**64), OverflowError, f"a number must be a whole one from 0 to 2^64 - 1, got {2**64}"),
+    (lambda s, a: s.zeros("three"), TypeError, "a number must be a whole one from 0 to 2^64 - 1, got 'three'"),
+    (lambda s, a: s.zeros(3, numpy.float32), TypeError, "a name must be text (for a type, one such as 'f32'), got <class 'numpy.float32'>"),
+])
+def test_a_wrong_number_or_name_is_shown(strategy, call, error, text):
+    with pytest.raises(error, match=f"^{re.escape(text)}$"):
+        call(strategy, numpy.arange(3.0))
+
+
+def test_a_number_that_raises_by_itself_does_so(strategy):
+    class Broken:
+        def __index__(self):
+            raise KeyError("gone")
+
+    with pytest.raises(KeyError, match="gone"):
+        strategy.zeros(Broken())
 
 
 def test_a_blob_has_any_size_and_counts_from_commit():
