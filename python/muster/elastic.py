@@ -156,7 +156,7 @@ class Elastic:
         self._extra = dict(extra or {})
         self._checkpoint, self._every, self._keep = checkpoint if is_second else None, every, keep
         self._committed = 0
-        self._is_begun = self._has_state = False
+        self._is_begun = self._has_state = self._was_begun = False
         self._buffers = []
         self._data, self._shared, self._is_over = data, None, False
         self._until = math.inf
@@ -232,7 +232,7 @@ class Elastic:
         self._until = until
         while self._committed < until and not self._is_over and not self._last[0]:
             try:
-                self.begin()
+                is_begun = self._begin(None if math.isinf(until) else math.ceil(until))
             except muster.JobOver:
                 self._end_late()
             except muster.Cancelled:
@@ -240,7 +240,9 @@ class Elastic:
                     raise
                 self.close()
                 sys.exit(EXIT_PREEMPTED)
-            if self._committed >= until or self._last[0]:  # it came back after the last step, and has the others' state
+            if not is_begun:  # it came back after the last step, and has the others' state
+                return
+            if self._last[0]:
                 self._drop_step()
                 return
             yield self
@@ -267,15 +269,30 @@ class Elastic:
 
     def begin(self):
         """Begin a step. `with` does this first, unless steps() has done it."""
-        step = self.strategy.begin()
+        self._begin()
+
+    def _begin(self, until=None):
+        """Whether a step has begun: not behind step `until`, where this member has the state."""
+        if not self._was_begun:
+            self._was_begun = True
+            self._adopt()
+        step = self.strategy.begin(until)
         if self._extra and (not self._has_state or self.strategy.restored):
             self._load()
-        self._has_state = self._is_begun = True
+        self._has_state, self._is_begun = True, step is not None
         self._shared, self._is_last = None, False
-        self._committed = step - 1
+        self._committed = until if step is None else step - 1
+        if step is None:
+            return False
         # Members that are past the last step take part in no checkpoint.
         if self._checkpoint is not None and 0 < self._committed < self._until and self._committed % self._every == 0:
             self._start_checkpoint()
+        return True
+
+    def _adopt(self):
+        """Before the first begin: what the program has changed since the constructor, or loaded, is what the job begins with."""
+        if self._extra:
+            self._save()
 
     def _start_checkpoint(self):
         """A checkpoint that cannot be begun now costs no step."""

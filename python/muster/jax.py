@@ -220,15 +220,22 @@ class Elastic(muster.elastic.Elastic):
         wait for the compiler in the first step. `state` may be donated."""
         if self._is_begun:
             raise RuntimeError("rehearse() must be outside of `with step`")
+        if not self._was_begun:
+            self._save_state()
         with errors():
             jax.block_until_ready(function(*arguments, Token(self.strategy, rehearsal=True)))
         self._load_state()
 
-    def begin(self):
+    def _begin(self, until=None):
         is_first = not self._has_state
-        super().begin()
+        is_begun = super()._begin(until)
         if is_first or self.strategy.restored:
             self._load_state()
+        return is_begun
+
+    def _adopt(self):
+        self._save_state()
+        super()._adopt()
 
     def __exit__(self, kind, value, traceback):
         own = _own_error(value) if isinstance(value, jax.errors.JaxRuntimeError) else None

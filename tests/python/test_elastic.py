@@ -378,3 +378,18 @@ print("behind")
 """)
 
     assert (done.returncode, done.stdout) == (0, "") and "Traceback" not in done.stderr, done.stderr
+
+
+def test_what_changes_before_the_first_begin_counts(alone):
+    done = alone("""
+order = numpy.random.default_rng(7)
+elastic = muster.Elastic({"total": numpy.zeros(1)}, extra={"order": order})
+order.integers(0, 10, 100)
+now = order.bit_generator.state
+for step in elastic.steps(1):
+    with step:
+        print(order.bit_generator.state == now)
+elastic.close()
+""")
+
+    assert done.stdout == "True\n", done.stderr

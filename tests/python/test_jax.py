@@ -296,3 +296,20 @@ elastic.close()
     run.touch("go")
 
     run.end()
+
+
+def test_a_state_that_is_set_before_the_first_begin_counts(alone):
+    """As of a file that the program has read, also where a rehearsal comes between."""
+    done = alone("""
+import jax.numpy as jnp
+import muster.jax
+elastic = muster.jax.Elastic({"weights": jnp.zeros(2)})
+elastic.state = {"weights": jnp.ones(2)}
+elastic.rehearse(muster.jax.jit(lambda state, token: muster.jax.pmean(state, token), donate_argnums=0), elastic.state)
+for step in elastic.steps(1):
+    with step:
+        print(step.state["weights"].tolist())
+elastic.close()
+""")
+
+    assert done.stdout == "[1.0, 1.0]\n", done.stderr

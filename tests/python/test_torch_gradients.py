@@ -188,3 +188,58 @@ print("again")
         "parameter weight has a gradient of layout torch.sparse_coo",
         "optimizer 0 (SGD) belongs to an Elastic that is not closed: call its close() first",
         "a weight must be a whole number of examples", "a weight must be a whole number of examples", "again"], (done.stdout, done.stderr)
+
+
+def test_what_is_loaded_behind_the_constructor_counts(alone, job):
+    """A program resumes from a file of its own: momenta, the learning rate, the scheduler and the weights are those of the file on all
+    members, also where rank 0 alone has read it."""
+    build = """
+optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+def load():
+    saved = torch.load("saved.pt")
+    model.load_state_dict(saved["model"]); optimizer.load_state_dict(saved["optimizer"]); schedule.load_state_dict(saved["schedule"])
+"""
+    plain = alone(MODEL + build + """
+def train(steps):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (loss_of(X[:4], True) / 2 + loss_of(X[4:], True) / 2).backward()
+        optimizer.step(); schedule.step()
+train(3)
+torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}, "saved.pt")
+train(4)
+print(os.getcwd(), optimizer.param_groups[0]["lr"], bits())
+""")
+    folder, result = plain.stdout.strip().split(" ", 1)
+    run = job(MODEL + build.replace('"saved.pt"', f'"{folder}/saved.pt"') + """
+elastic = muster.torch.Elastic(model, optimizer, extra={"schedule": schedule})
+if os.environ["RANK"] == "0":
+    load()
+for step in elastic.steps(4):
+    with step:
+        optimizer.zero_grad()
+        loss_of(X[4 * step.rank:][:4], True).backward()
+        optimizer.step(); schedule.step()
+say("end", optimizer.param_groups[0]["lr"], bits())
+elastic.close()
+""", 2)
+    run.end()
+    ours = ends(run)
+
+    assert plain.returncode == 0 and ours[0] == ours[1] and ours[0].split()[0] == result.split()[0], (result, ours)
+    difference = max(abs(a - b) for a, b in zip(values(result.split(" ", 1)[1]), values(ours[0].split(" ", 1)[1]), strict=True))
+    assert difference < 1e-6, difference
+
+
+def test_parameters_that_are_added_later_are_refused(alone):
+    done = alone(MODEL + """
+optimizer = torch.optim.SGD(model["used"].parameters(), 0.1, momentum=0.9)
+elastic = muster.torch.Elastic(model, optimizer)
+optimizer.add_param_group({"params": model["odd"].parameters()})
+with elastic:
+    loss_of(X, True).backward()
+    optimizer.step()
+""")
+
+    assert "RuntimeError: optimizer 0 (SGD) must keep its 2 parameters, got 4: add parameter groups before the Elastic is made" in done.stderr, done.stderr

@@ -91,6 +91,7 @@ class Elastic(muster.elastic.Elastic):
             self._flatten_gradients()
         self._placed = {each for flats in self._flat.values() for _, group, *_ in flats for each in group}
         self._is_watched = False
+        self._counts_of = {each: len(parameters_of(each)) for each in optimizers}
         buffers = [each for each in model.buffers() if each.numel() > 0]
         self._means = [each.view(-1).numpy() for each in buffers if each.dtype in (torch.float32, torch.float64)]
         self._counts = [each.view(-1).numpy() for each in buffers if each.dtype == torch.int64]
@@ -166,6 +167,10 @@ class Elastic(muster.elastic.Elastic):
     def _check_update(self, optimizer, args, kwargs):
         if not self._is_begun:
             raise RuntimeError("optimizer.step() must be inside of `with step`")
+        count = len(parameters_of(optimizer))
+        if count != self._counts_of[optimizer]:
+            raise RuntimeError(f"optimizer {self._optimizers.index(optimizer)} ({type(optimizer).__name__}) must keep its "
+                               f"{self._counts_of[optimizer]} parameters, got {count}: add parameter groups before the Elastic is made")
         if optimizer in self._updated:
             raise RuntimeError("a second optimizer.step() in one step: its update would be done twice if the step runs again")
         if len(args) > 1 or kwargs.get("closure") is not None:
@@ -245,10 +250,11 @@ class Elastic(muster.elastic.Elastic):
         for each, gradient in gradients:
             each.grad = gradient
 
-    def begin(self):
+    def _begin(self, until=None):
         self._updated, self._averaged = [], set()
         self._state.forget()
-        super().begin()
+        if not super()._begin(until):
+            return False
         if self._members is not None:
             self._members.begin()
         with torch.no_grad():
@@ -256,6 +262,12 @@ class Elastic(muster.elastic.Elastic):
                 kept.copy_(each)
         self.weight = 1
         torch.manual_seed((self.seed * 1_000_003 + self.step) * 65_536 + self.rank)
+        return True
+
+    def _adopt(self):
+        for each in self._optimizers:
+            self._state.adopt(each)
+        super()._adopt()
 
     def _undo(self):
         """Parameters, their optimizers and buffers are again what they were at begin."""

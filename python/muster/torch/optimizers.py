@@ -16,7 +16,12 @@ class Groups:
     """The values that optimizers keep beside the state of parameters: learning rates and the like."""
 
     def __init__(self, optimizers):
-        self._groups = [group for each in optimizers for group in each.param_groups]
+        self._optimizers = optimizers
+
+    @property
+    def _groups(self):
+        """Those of now: optimizer.load_state_dict() makes new ones."""
+        return [group for each in self._optimizers for group in each.param_groups]
 
     def state_dict(self):
         return [{key: value.item() if torch.is_tensor(value) else value for key, value in group.items() if key != "params" and _is_given(value)}
