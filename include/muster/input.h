@@ -41,8 +41,8 @@ struct muster_shard_input {
 };
 
 /**
- * Choose the unit that a policy divides. It depends on the policy alone, so that one worker cuts its batches as
- * several do; only FILE asks nothing of the source where one worker reads all.
+ * Choose the unit that a policy divides. Elements and marks are divided among one worker, too, so that it cuts its
+ * batches as several do; files are not, so that FILE then takes a source without files.
  *
  * Errors:  INVALID_ARGUMENT (no workers, an index beyond them, or fewer files than workers: TensorFlow lets
  *          some workers fail there and gives others nothing), NOT_FOUND (FILE, and the source has no files),

@@ -80,13 +80,17 @@ def _set_state(extra, value):
 
 @contextlib.contextmanager
 def _variables(values):
-    """In the environment."""
+    """In the environment, which is left as it was."""
+    before = {name: os.environ.get(name) for name in values}
     try:
         os.environ.update(values)
         yield
     finally:
-        for name in values:
-            os.environ.pop(name, None)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _check_dictionaries(**values):

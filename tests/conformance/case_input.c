@@ -185,6 +185,26 @@ json_t *case_input_apply(json_t *elements, const json_t *stages, const struct mu
     return elements;
 }
 
+uint64_t case_input_count_at_mark(const json_t *source, const json_t *stages)
+{
+    json_t *before = json_array();
+    json_t *elements;
+    uint64_t count;
+
+    for (size_t i = 0; i < json_array_size(stages); i++) {
+        const json_t *stage = json_array_get(stages, i);
+
+        if (strcmp(stage_name(stage), "shard") == 0)
+            break;
+        append_copy(before, stage);
+    }
+    elements = case_input_apply(case_input_read(source, NULL), before, NULL);
+    count = json_array_size(elements);
+    json_decref(elements);
+    json_decref(before);
+    return count;
+}
+
 enum muster_rc case_input_batch_size(const json_t *stages, int64_t *ret_size,
                                      struct muster_error *ret_error)
 {

@@ -16,27 +16,6 @@ enum muster_shard_policy case_shard_policy(const char *name)
     return (enum muster_shard_policy)i;
 }
 
-/* Those that the mark divides. */
-static uint64_t count_at_mark(const json_t *source, const json_t *stages)
-{
-    json_t *before = json_array();
-    json_t *elements;
-    uint64_t count;
-
-    for (size_t i = 0; i < json_array_size(stages); i++) {
-        const json_t *stage = json_array_get(stages, i);
-
-        if (strcmp(case_text(json_array_get(stage, 0)), "shard") == 0)
-            break;
-        json_array_append_new(before, json_deep_copy(stage));
-    }
-    elements = case_input_apply(case_input_read(source, NULL), before, NULL);
-    count = json_array_size(elements);
-    json_decref(elements);
-    json_decref(before);
-    return count;
-}
-
 static void find_elements(const struct case_run *run, const struct muster_shard *shard,
                           struct case_outcome *outcome)
 {
@@ -54,8 +33,8 @@ static void find_elements(const struct case_run *run, const struct muster_shard 
     if (outcome->rc != MUSTER_OK)
         return;
     if (unit == MUSTER_SHARD_MARK)
-        outcome->rc =
-            muster_shard_check_elements(shard, count_at_mark(source, stages), &outcome->error);
+        outcome->rc = muster_shard_check_elements(shard, case_input_count_at_mark(source, stages),
+                                                  &outcome->error);
     if (outcome->rc != MUSTER_OK)
         return;
     elements = case_input_read(source, unit == MUSTER_SHARD_FILES ? shard : NULL);

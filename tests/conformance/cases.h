@@ -116,6 +116,8 @@ bool case_input_has_files(const json_t *source);
 bool case_input_has_mark(const json_t *stages);
 /** Apply the stages to elements (taken); a mark divides by `mark` (NULL: not). NULL: an unknown stage. */
 json_t *case_input_apply(json_t *elements, const json_t *stages, const struct muster_shard *mark);
+/* Those that the mark among the stages divides. */
+uint64_t case_input_count_at_mark(const json_t *source, const json_t *stages);
 json_t *case_input_part(const json_t *elements, uint64_t first, uint64_t size);
 json_t *case_input_batch(const json_t *elements, uint64_t size, bool is_remainder_dropped);
 json_t *case_input_flatten(const json_t *batches);

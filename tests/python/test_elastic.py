@@ -393,3 +393,13 @@ elastic.close()
 """)
 
     assert done.stdout == "True\n", done.stderr
+
+
+def test_a_folder_of_checkpoints_leaves_the_environment_alone(alone):
+    done = alone("""
+os.environ["MUSTER_CHECKPOINT_EVERY"] = "7"
+with muster.Elastic({"total": numpy.zeros(1)}, checkpoint="saved", every=5):
+    print({name: value for name, value in os.environ.items() if name.startswith("MUSTER_CHECKPOINT_")})
+""")
+
+    assert done.stdout == "{'MUSTER_CHECKPOINT_EVERY': '7'}\n" and done.returncode == 0, done.stderr
