@@ -242,11 +242,36 @@ static void errand_repeat(struct muster_params_errand *errand)
 {
     struct muster_params_agent *agent = errand->agent;
 
-    errand->is_again = true;
+    if (errand->again_until_ns == 0)
+        errand->again_until_ns = muster_loop_after_ns(muster_params_agents_env(agent->agents)->loop,
+                                                      MUSTER_PARAMS_ERRAND_TIMEOUT_NS);
     errand->is_started = false;
     muster_list_remove(&errand->node);
     muster_list_prepend(&agent->waiting, &errand->node);
     agent_reopen(agent);
+}
+
+/* Another link has named the source since: one of another server, to which the caller turned before. That
+ * server's client names it anew whenever it connects again, as after a server's death, so this may happen
+ * several times in a call. Where a younger process has the source, opening the next client fails. */
+static bool errand_may_repeat(const struct muster_params_errand *errand)
+{
+    const struct muster_params_agent *agent = errand->agent;
+
+    return !agent->is_reader && agent->agents->closed == NULL &&
+           (errand->again_until_ns == 0 ||
+            muster_loop_now_ns(muster_params_agents_env(agent->agents)->loop) <
+                errand->again_until_ns);
+}
+
+/* ABORTED: by a link that was taken. */
+static void errand_end(struct muster_params_errand *errand, enum muster_rc rc,
+                       const struct muster_error *error)
+{
+    if (rc == MUSTER_ABORTED && errand_may_repeat(errand))
+        errand_repeat(errand);
+    else
+        errand_finish(errand, rc, error);
 }
 
 static void errand_start(struct muster_params_errand *errand, struct muster_params_table *table)
@@ -270,7 +295,7 @@ static void errand_start(struct muster_params_errand *errand, struct muster_para
     if (rc == MUSTER_FAILED_PRECONDITION) { /* the client has failed */
         error = *muster_params_error(agent->params);
         error.rc = error.rc != MUSTER_OK ? error.rc : rc;
-        if (!errand->is_again) {
+        if (errand->again_until_ns == 0) {
             errand_repeat(errand);
             return;
         }
@@ -279,7 +304,7 @@ static void errand_start(struct muster_params_errand *errand, struct muster_para
     } else {
         muster_error_set(&error, rc, "the call was not begun: %s", muster_rc_text(rc));
     }
-    errand_finish(errand, error.rc, &error);
+    errand_end(errand, error.rc, &error);
 }
 
 void muster_params_agent_advance(struct muster_params_agent *agent)
@@ -296,7 +321,7 @@ void muster_params_agent_advance(struct muster_params_agent *agent)
                 return;
             has_moved = errand_table(errand, &table, &error);
             if (has_moved && error.rc != MUSTER_OK)
-                errand_finish(errand, error.rc, &error);
+                errand_end(errand, error.rc, &error);
             else if (has_moved)
                 errand_start(errand, table != NULL ? table->table : NULL);
             if (has_moved || !agent->is_reader)
@@ -305,19 +330,13 @@ void muster_params_agent_advance(struct muster_params_agent *agent)
     }
 }
 
-/* ABORTED: another link, perhaps of another server, has named the source since. */
 void muster_params_errand_on_op(struct muster_params_op *op, enum muster_rc rc)
 {
     struct muster_params_errand *errand = op->data;
     struct muster_params_agent *agent = errand->agent;
     struct muster_error error = op->error;
 
-    if (rc == MUSTER_ABORTED && !errand->is_again && !agent->is_reader &&
-        agent->agents->closed == NULL) {
-        errand_repeat(errand);
-        return;
-    }
-    errand_finish(errand, rc, &error);
+    errand_end(errand, rc, &error);
     if (agent->agents->closed == NULL)
         muster_params_agent_advance(agent);
 }

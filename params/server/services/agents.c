@@ -136,7 +136,8 @@ enum muster_rc muster_params_errand_hand(struct muster_params_server *server,
     if (rc != MUSTER_OK)
         return rc;
     errand->agent = agent;
-    errand->is_started = errand->is_again = false;
+    errand->is_started = false;
+    errand->again_until_ns = 0;
     muster_list_append(&agent->waiting, &errand->node);
     muster_task_post(&agents->advance, server->env->loop);
     return MUSTER_OK;

@@ -36,7 +36,8 @@ struct muster_params_errand {
     uint64_t generation;    /* that its source has; from done on */
     uint64_t next_sequence; /* of its source when the agent was opened; from done on */
     bool is_started;
-    bool is_again; /* it was begun once, by an agent that could not go on */
+    /* Until when it may be begun again; 0: its agent has been able to go on so far. */
+    uint64_t again_until_ns;
 };
 
 /** Gives server->agents. The server is registered. */

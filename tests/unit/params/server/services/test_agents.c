@@ -30,6 +30,8 @@ struct work {
     struct muster_params_errand errand;
     unsigned done_count, start_count;
     enum muster_rc start_rcs[2]; /* of its first starts; the later ones push */
+    unsigned abort_count;        /* of its first pushes: they count, and are told to be aborted */
+    bool is_late;                /* its time to begin again is over */
     enum muster_rc rc;
     struct muster_error error;
     uint64_t key;
@@ -113,6 +115,17 @@ static uint64_t deadline_of(const struct muster_params_errand *errand)
     return muster_loop_after_ns(errand->agent->agents->server->env->loop, 60 * MUSTER_NS_PER_S);
 }
 
+/* As if a link of another server had named the source. */
+static void on_push(struct muster_params_op *op, enum muster_rc rc)
+{
+    struct work *work = MUSTER_CONTAINER_OF(op, struct work, errand.op);
+    bool is_aborted = work->start_count <= work->abort_count;
+
+    if (work->is_late && work->errand.again_until_ns != 0)
+        work->errand.again_until_ns = 1;
+    muster_params_errand_on_op(op, is_aborted ? MUSTER_ABORTED : rc);
+}
+
 static enum muster_rc push_begin(struct muster_params_errand *errand, struct muster_params *params,
                                  struct muster_params_table *table)
 {
@@ -126,7 +139,7 @@ static enum muster_rc push_begin(struct muster_params_errand *errand, struct mus
     return rc != MUSTER_OK
                ? rc
                : muster_params_forward_start(&errand->op, table, &push, deadline_of(errand),
-                                             muster_params_errand_on_op);
+                                             on_push);
 }
 
 static enum muster_rc pull_begin(struct muster_params_errand *errand, struct muster_params *params,
@@ -229,7 +242,7 @@ static void a_source_pushes_one_at_a_time(void **state)
     assert_true(value_pull(scene, 7) == 10); /* the repetition counts once */
 }
 
-/* A younger process has the source now: the agent asks again once, in its own generation, and is refused. */
+/* A younger process has the source now: the agent asks again, in its own generation, and is refused. */
 static void a_source_of_before_is_refused(void **state)
 {
     struct scene *scene = *state;
@@ -266,6 +279,26 @@ static void an_errand_whose_client_has_failed_is_begun_once_more(void **state)
     assert_int_equal(work_await(scene, &hopeless), MUSTER_FAILED_PRECONDITION);
     assert_int_equal(hopeless.start_count, 2);
     assert_true(value_pull(scene, 7) == 1);
+}
+
+/* Clients of other servers may take a source's links several times within one call. */
+static void an_errand_is_begun_again_as_often_as_its_links_are_taken(void **state)
+{
+    struct scene *scene = *state;
+    struct muster_params_origin origin = source_open(scene, 1);
+    struct work push = push_of(1, 7, 1), late = push_of(2, 7, 1);
+
+    push.abort_count = 4;
+    assert_int_equal(work_hand(scene, &origin, &push), MUSTER_OK);
+    assert_int_equal(work_await(scene, &push), MUSTER_OK);
+    assert_int_equal(push.start_count, 5);
+
+    late.abort_count = 4;
+    late.is_late = true;
+    assert_int_equal(work_hand(scene, &origin, &late), MUSTER_OK);
+    assert_int_equal(work_await(scene, &late), MUSTER_ABORTED);
+    assert_int_equal(late.start_count, 2);
+    assert_true(value_pull(scene, 7) == 2);
 }
 
 /* It was begun once, and waits for the next client of its agent. */
@@ -459,6 +492,7 @@ int main(void)
         CASE(a_source_pushes_one_at_a_time),
         CASE(a_source_of_before_is_refused),
         CASE(an_errand_whose_client_has_failed_is_begun_once_more),
+        CASE(an_errand_is_begun_again_as_often_as_its_links_are_taken),
         CASE(an_errand_that_waits_again_is_cancelled_at_once),
         CASE(an_errand_that_cannot_begin_says_why),
         CASE(an_errand_that_is_cancelled_ends_once),
