@@ -430,6 +430,15 @@ void muster_report_skipped(struct muster_report *report, uint64_t step)
     send_line(report, &line);
 }
 
+void muster_report_left_out(struct muster_report *report, uint64_t step, const char *why)
+{
+    struct line line = {.length = 0};
+
+    line_add(&line, "{\"report\":\"left_out\",\"step\":%" PRIu64, step);
+    add_text(&line, "why", why);
+    send_line(report, &line);
+}
+
 void muster_report_over(struct muster_report *report)
 {
     struct line line = {.length = 0};

@@ -100,6 +100,8 @@ void muster_report_preempted(struct muster_report *report, uint64_t step, bool i
 void muster_report_unsaved(struct muster_report *report, uint64_t step, const char *why);
 /** This process has committed `step` without an operation that others wait for. */
 void muster_report_skipped(struct muster_report *report, uint64_t step);
+/** This process has called an operation of `step` without which a member that has left had committed it. */
+void muster_report_left_out(struct muster_report *report, uint64_t step, const char *why);
 /** This process came back to a job that has ended. */
 void muster_report_over(struct muster_report *report);
 void muster_report_result(struct muster_report *report, const struct muster_report_result *result,

@@ -217,10 +217,19 @@ static void on_skipped(void *data, uint64_t step)
     muster_strategy_note_skipped(strategy, step);
 }
 
+/* No other life of this member could do better: the one that has left cannot be asked any more. */
+static void on_left_out(void *data, uint64_t step, const char *why)
+{
+    struct muster_strategy *strategy = data;
+
+    muster_report_left_out(strategy->report, step, why);
+}
+
 const struct muster_node_events muster_strategy_node_events = {
     .on_view = on_view,
     .on_ready = on_ready,
     .on_excluded = on_excluded,
     .on_failed = on_failed,
     .on_skipped = on_skipped,
+    .on_left_out = on_left_out,
 };

@@ -271,6 +271,7 @@ static void fill_own_vote(struct muster_membership *machine, struct muster_vote 
     vote->progress = machine->progress;
     vote->is_done = machine->is_leaving && machine->is_done;
     vote->done_step = machine->committed_step;
+    vote->done_calls = machine->done_calls;
     vote->is_leaving = muster_membership_votes_resigning(machine) ||
                        (machine->is_leaving && machine->is_off && may_leave(machine));
 }
@@ -294,6 +295,7 @@ static size_t collect_votes(struct muster_membership *machine, struct muster_vot
         votes[count].is_done =
             peer->leave_epoch == machine->view->epoch && !peer->is_resigning && peer->is_done;
         votes[count].done_step = peer->committed_step;
+        votes[count].done_calls = peer->done_calls;
         votes[count++].is_leaving = must_remove_peer(machine, peer);
     }
     MUSTER_ASSERT(count <= machine->peer_count + 1); /* the room */

@@ -63,12 +63,13 @@ void muster_membership_finish_leaving(struct muster_membership *machine)
 /* A process that is not a member leaves at once, when the machine settles; a member waits until a view without
  * it is committed, because the others count on its vote. Its record is deleted first (see
  * muster_membership_must_remove). */
-void muster_membership_leave(struct muster_membership *machine, bool is_done)
+void muster_membership_leave(struct muster_membership *machine, bool is_done, uint32_t calls)
 {
     if (!machine->is_leaving)
         muster_membership_act(machine, MUSTER_ACTION_DEREGISTER);
     machine->is_leaving = true;
     machine->is_done = is_done;
+    machine->done_calls = calls;
     machine->leave_due_ns = 0;
     if (machine->state == MUSTER_MEMBERSHIP_IDLE)
         muster_membership_finish_leaving(machine);

@@ -38,6 +38,8 @@ struct membership_peer {
     uint64_t leave_epoch;
     bool is_resigning;        /* with leave_epoch: it means to come back */
     bool is_done;             /* with leave_epoch: its work is */
+    uint32_t
+        done_calls; /* with is_done: operations that it called in its last step, + 1; 0: not known */
     uint64_t committed_step;  /* by its heartbeats, or by its launcher when it was dead */
     uint64_t committed_epoch; /* of the heartbeat that showed it */
     uint64_t member_epoch;    /* this process knows it as a member since then; 0: it is not one */
@@ -116,6 +118,7 @@ struct muster_membership {
     bool is_leaving;
     bool is_off;  /* with is_leaving: its record is gone, so that no new beginning counts it */
     bool is_done; /* with is_leaving: its work is done */
+    uint32_t done_calls; /* with is_done: operations called in committed_step, + 1; 0: not known */
     bool has_seen_members; /* it has met living members, or was one: their job is not begun anew */
     uint64_t resign_epoch; /* its operations of this view have expired */
     bool is_vote_void;     /* they expired after it had voted for the next view */
@@ -290,7 +293,7 @@ void muster_membership_on_frozen(struct muster_membership *machine,
                                  struct muster_progress *progress);
 void muster_membership_answer_freeze(struct muster_membership *machine,
                                      struct membership_peer *peer);
-void muster_membership_leave(struct muster_membership *machine, bool is_done);
+void muster_membership_leave(struct muster_membership *machine, bool is_done, uint32_t calls);
 /** Leave at once: the members are told that this process votes no more. */
 void muster_membership_quit(struct muster_membership *machine);
 /** Operations end CANCELLED, the program is told, and the machine is LEFT. */

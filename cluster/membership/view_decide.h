@@ -13,6 +13,7 @@ struct muster_vote {
     bool is_leaving;
     bool is_done; /* with is_leaving: its work is, up to done_step (its vote may be older) */
     uint64_t done_step;
+    uint32_t done_calls; /* operations that it called in done_step, + 1; 0: not known */
 };
 
 struct muster_decide_input {

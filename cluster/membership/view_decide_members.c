@@ -132,6 +132,17 @@ static void rank_members(struct decision *decision)
                 decision->stayers[i].rank = rank;
 }
 
+/* The fewest operations of those that have gone furthest: others that have called more are to be told. */
+static void note_done_calls(struct muster_view *fields, const struct muster_vote *vote)
+{
+    bool is_further = !fields->is_done || vote->done_step > fields->done_step;
+    bool is_less = vote->done_step == fields->done_step && vote->done_calls != 0 &&
+                   (fields->done_calls == 0 || vote->done_calls < fields->done_calls);
+
+    if (is_further || is_less)
+        fields->done_calls = vote->done_calls;
+}
+
 /* Remember the work of the leavers, for processes that come back when no member is left to ask. */
 static void note_done(struct decision *decision)
 {
@@ -140,11 +151,13 @@ static void note_done(struct decision *decision)
 
     fields->is_done = input->view->is_done;
     fields->done_step = input->view->done_step;
+    fields->done_calls = input->view->done_calls;
     for (size_t i = 0; i < input->vote_count; i++) {
         const struct muster_vote *vote = &input->votes[i];
 
         if (!vote->is_leaving || !vote->is_done || vote_stays(vote))
             continue;
+        note_done_calls(fields, vote);
         fields->is_done = true;
         if (vote->done_step > fields->done_step)
             fields->done_step = vote->done_step;

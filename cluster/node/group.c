@@ -73,6 +73,14 @@ static void on_skipped(void *data, uint64_t step)
         node->events->on_skipped(node->data, step);
 }
 
+static void on_left_out(void *data, uint64_t step, const char *why)
+{
+    struct muster_node *node = data;
+
+    if (node->events->on_left_out != NULL)
+        node->events->on_left_out(node->data, step, why);
+}
+
 static const struct muster_group_events group_events = {
     .on_suspect = on_suspect,
     .on_death = on_death,
@@ -81,6 +89,7 @@ static const struct muster_group_events group_events = {
     .on_expired = on_expired,
     .on_ended = on_ended,
     .on_skipped = on_skipped,
+    .on_left_out = on_left_out,
 };
 
 /* Groups report broken links of members themselves; state has links of its own. */

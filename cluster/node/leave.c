@@ -64,11 +64,26 @@ static void finish_leaving(struct muster_node *node)
         left(node, node->leave.data);
 }
 
+/* Operations that this member called in its last step, for those that have called more of them: + 1; 0: not known. A
+ * joiner that has not taken part in it says nothing. */
+static uint32_t count_calls(const struct muster_node *node)
+{
+    const struct muster_view *view = muster_membership_view(node->machine);
+    uint64_t step = node->training.committed_step;
+    uint32_t rank;
+
+    if (node->group == NULL || view == NULL || step == 0 ||
+        !muster_view_find(view, &node->self, &rank) || view->members[rank].from_step > step)
+        return 0;
+    return muster_group_count_called(node->group, step) + 1;
+}
+
 static void feed_leave(struct muster_node *node)
 {
     struct muster_membership_event event = {.kind = MUSTER_EVENT_LEAVE};
 
     event.is_done = node->leave.is_done;
+    event.calls = count_calls(node);
     muster_node_feed(node, &event);
 }
 

@@ -37,6 +37,7 @@ struct muster_node_events {
     void (*on_failed)(void *data, const struct muster_error *error);
     /* The group says so, see there. */
     void (*on_skipped)(void *data, uint64_t step);
+    void (*on_left_out)(void *data, uint64_t step, const char *why);
 };
 
 /** A tensor of the training state. Name and memory are borrowed. */

@@ -31,6 +31,9 @@ struct muster_group_events {
     /* May be NULL. Others wait for an operation of `step`, which has been committed here without it: it ends
      * on them, and this member's state lacks it. Once for an operation. */
     void (*on_skipped)(void *data, uint64_t step);
+    /* May be NULL. An operation of `step` was called here, which a member that has left had committed without it:
+     * it ends INVALID_ARGUMENT on all. */
+    void (*on_left_out)(void *data, uint64_t step, const char *why);
 };
 
 #define MUSTER_ABORT_GRACE_NS_DEFAULT (2 * MUSTER_NS_PER_S)
@@ -59,6 +62,8 @@ void muster_group_begin_step(struct muster_group *group, uint64_t step);
 /** Step `step` (rises only) is over here: an operation of it that was not called here never will be,
  * and members that wait for it are told so. */
 void muster_group_commit_step(struct muster_group *group, uint64_t step);
+/** Operations of lane 0 that were called here in `step`, the last one or the one before. */
+uint32_t muster_group_count_called(const struct muster_group *group, uint64_t step);
 /** No other member knows of any operation: they are counted from 0 again. */
 void muster_group_start_over(struct muster_group *group);
 

@@ -150,6 +150,10 @@ bool muster_group_has_skipped(const struct muster_group *group, const struct mus
 /** Tell that member so: the operation ends there. */
 void muster_group_say_skipped(struct muster_group *group, uint32_t rank,
                               const struct muster_op_id *id);
+/** A member that is gone has committed the operation's step, in which it did not call it. */
+bool muster_run_is_left_out(const struct muster_run *run, const struct muster_view *view);
+/** End it with INVALID_ARGUMENT; the run is gone. */
+void muster_run_end_left_out(struct muster_run *run, const struct muster_view *view);
 
 /* freeze.c */
 /** Links forget the epoch's frames, half-received chunks are rolled back. Idempotent. */

@@ -96,10 +96,12 @@ static void carry_out(struct muster_run *run, struct muster_group *next)
         muster_run_free(run);
     else if (run->mode == MUSTER_RUN_CONTRADICTED)
         muster_run_end_contradicted(run);
+    else if (verdict != NULL && verdict->kind == MUSTER_VERDICT_ADOPT && takes_part(run, next))
+        adopt_run(run, next, verdict);
+    else if (muster_run_is_left_out(run, next->view))
+        muster_run_end_left_out(run, next->view);
     else if (verdict == NULL || verdict->kind == MUSTER_VERDICT_ABORTED || !takes_part(run, next))
         abort_run(run, next);
-    else if (verdict->kind == MUSTER_VERDICT_ADOPT)
-        adopt_run(run, next, verdict);
     else
         retry_run(run, next);
 }

@@ -230,6 +230,10 @@ void muster_run_issue(struct muster_run *run)
         muster_run_end(run, MUSTER_ABORTED);
         return;
     }
+    if (muster_run_is_left_out(run, run->group->view)) {
+        muster_run_end_left_out(run, run->group->view);
+        return;
+    }
     if (muster_run_is_refused(run, verdict))
         return;
     group = run->group;

@@ -79,6 +79,11 @@ static uint32_t count_called(const struct muster_lane *lane, uint64_t step)
     return step == lane->step_before ? lane->count_before : 0;
 }
 
+uint32_t muster_group_count_called(const struct muster_group *group, uint64_t step)
+{
+    return count_called(&group->lanes[0], step);
+}
+
 /* Nothing is left to do here, so that it is over at once; commit is what was called under this id. */
 void muster_group_say_skipped(struct muster_group *group, uint32_t rank,
                               const struct muster_op_id *id)
@@ -106,6 +111,35 @@ void muster_group_say_skipped(struct muster_group *group, uint32_t rank,
                "all members must call the same operations in a step");
     if (group->events->on_skipped != NULL)
         group->events->on_skipped(group->data, id->step);
+}
+
+/* A member that has left cannot be asked any more: the view tells how many operations it called in its last step. */
+bool muster_run_is_left_out(const struct muster_run *run, const struct muster_view *view)
+{
+    return view->is_done && view->done_calls > 0 && run->id.lane == 0 && run->id.step > 0 &&
+           run->id.step == view->done_step && run->id.sequence >= view->done_calls - 1;
+}
+
+/* All members of the view come to the same end, by themselves. */
+void muster_run_end_left_out(struct muster_run *run, const struct muster_view *view)
+{
+    char ours[MUSTER_DESCRIPTION_TEXT_BYTES];
+    struct muster_group *group = run->group;
+    uint32_t count = view->done_calls - 1;
+
+    if (run->op != NULL) {
+        muster_call_describe(&run->call, ours, sizeof(ours));
+        muster_error_set(&run->op->error, MUSTER_INVALID_ARGUMENT,
+                         "operation #%u: a member that has left (view %llu: %s) had committed step "
+                         "%llu after %u operation%s, this rank has called %s",
+                         run->id.sequence, (unsigned long long)view->epoch, view->reason,
+                         (unsigned long long)run->id.step, count, count == 1 ? "" : "s", ours);
+        if (group->events->on_left_out != NULL)
+            group->events->on_left_out(group->data, run->id.step, run->op->error.text);
+    }
+    muster_run_restore(run);
+    run->result.verdict = MUSTER_VERDICT_ABORTED;
+    muster_run_end(run, MUSTER_INVALID_ARGUMENT);
 }
 
 /* The text comes from a peer: printable ASCII only. */

@@ -150,6 +150,7 @@ static uint64_t view_digest(const struct muster_view *view)
     seed = hash_u64(view->is_below_min, seed);
     seed = hash_u64(view->is_done, seed);
     seed = hash_u64(view->done_step, seed);
+    seed = hash_u64(view->done_calls, seed);
     seed = hash_u64(view->begun_step, seed);
     seed = hash_u64(view->begin_epoch, seed);
     seed = hash_u64(view->is_stopping, seed);

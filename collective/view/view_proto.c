@@ -290,6 +290,7 @@ static void fill_view(struct packing *packing, const struct muster_view *view)
     message->is_below_min = view->is_below_min;
     message->is_done = view->is_done;
     message->done_step = view->done_step;
+    message->done_calls = view->done_calls;
     message->begun_step = view->begun_step;
     message->begin_epoch = view->begin_epoch;
     message->is_stopping = view->is_stopping;
@@ -409,6 +410,7 @@ static enum muster_rc read_view(struct muster_mem *mem, const Muster__View *mess
     fields->is_below_min = message->is_below_min != 0;
     fields->is_done = message->is_done != 0;
     fields->done_step = message->done_step;
+    fields->done_calls = message->done_calls;
     fields->begun_step = message->begun_step;
     fields->begin_epoch = message->begin_epoch;
     fields->is_stopping = message->is_stopping != 0;

@@ -112,7 +112,7 @@ class Summary(unittest.TestCase):
         summary = json.loads(done.stdout.splitlines()[-1])
         self.assertEqual(set(summary) | {"accuracy"}, documented("Its keys:"))
         self.assertNotIn("accuracy", summary)
-        self.assertEqual(set(summary["tasks"][0]) | {"trace", "left_in_step", "left_after_step", "died_after_step", "skipped_step"},
+        self.assertEqual(set(summary["tasks"][0]) | {"trace", "left_in_step", "left_after_step", "died_after_step", "skipped_step", "left_out_step"},
                          documented("An object of `tasks`:"))  # where there is one, or who has left so
         self.assertEqual(summary["views"], summary["epochs"])
 

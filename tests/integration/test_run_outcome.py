@@ -210,6 +210,17 @@ class Skipped(unittest.TestCase):
         self.assertIn("the result is not that of all: worker:1 committed step 20 without an operation", done.stderr)
 
 
+    def test_nor_in_the_last_step_where_it_leaves_at_once(self):
+        for step in ("1", "20"):
+            done = run("-n", "3", "--json", "-", "--max-restarts", "0", script=f"exec $STEPPER {step}", STEPPER_SKIPS=f"begin:{step}")
+            tasks = json.loads(done.stdout.splitlines()[-1])["tasks"]
+            # The one that left it out is told if it is still there; otherwise the others are.
+            told = {key: [task["task"] for task in tasks if task.get(key) == int(step)] for key in ("skipped_step", "left_out_step")}
+            self.assertIn(told, ({"skipped_step": ["worker:1"], "left_out_step": []}, {"skipped_step": [], "left_out_step": ["worker:0", "worker:2"]}))
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("the result is not that of all: ", done.stderr)
+
+
 class TakingPart(unittest.TestCase):
     def test_the_summary_says_how_many_tasks_took_part(self):
         done = run("-n", "2", "--json", "-", script="exec $STEPPER 20")

@@ -148,6 +148,15 @@ static void on_skipped(void *data, uint64_t step)
     member->skipped_step = step;
 }
 
+static void on_left_out(void *data, uint64_t step, const char *why)
+{
+    struct group_ring_member *member = data;
+
+    assert_non_null(strstr(why, "a member that has left"));
+    member->left_out_count++;
+    member->left_out_step = step;
+}
+
 static const struct muster_group_events group_events = {
     .on_suspect = on_suspect,
     .on_death = on_death,
@@ -155,6 +164,7 @@ static const struct muster_group_events group_events = {
     .on_higher_epoch = on_higher_epoch,
     .on_expired = on_expired,
     .on_skipped = on_skipped,
+    .on_left_out = on_left_out,
 };
 
 static void stop_others(struct group_ring *ring)
@@ -390,6 +400,14 @@ static bool is_voter(const struct group_ring_member *member)
     return !member->is_dead && member->group != NULL;
 }
 
+static void vote_leave(struct muster_vote *vote, const struct group_ring_member *member)
+{
+    vote->is_leaving = vote->is_done = true;
+    vote->done_step = vote->progress->committed_step;
+    if (member->counts_calls)
+        vote->done_calls = muster_group_count_called(member->group, vote->done_step) + 1;
+}
+
 static struct muster_view *ring_decide(struct group_ring *ring, uint32_t joiner)
 {
     struct muster_progress progress[GROUP_RING_MAX];
@@ -406,6 +424,8 @@ static struct muster_view *ring_decide(struct group_ring *ring, uint32_t joiner)
                          MUSTER_OK);
         votes[input.vote_count].incarnation = ring->members[i].self.incarnation;
         votes[input.vote_count].progress = &progress[input.vote_count];
+        if (ring->members[i].is_leaving)
+            vote_leave(&votes[input.vote_count], &ring->members[i]);
         input.vote_count++;
     }
     if (joiner != UINT32_MAX) {

@@ -27,9 +27,13 @@ struct group_ring_member {
     unsigned passed;                                       /* failpoints */
     unsigned cut_at;                                       /* 0: never */
     bool is_dead;
+    bool is_leaving;   /* with its work done: the next view is without it */
+    bool counts_calls; /* with is_leaving: its vote says how many operations its last step had */
     unsigned suspect_count, abort_count, expired_count, higher_count, death_count;
     unsigned skipped_count;
     uint64_t skipped_step; /* of the last operation */
+    unsigned left_out_count;
+    uint64_t left_out_step; /* of the last operation */
     struct muster_op_id abort_op;
     enum muster_rc abort_why;
     char suspect_text[MUSTER_ERROR_TEXT_BYTES]; /* of the last suspicion */

@@ -107,7 +107,8 @@ static void run_finish(struct run *run)
         run->exit_code = EXIT_OTHER;
     if (run->exit_code == EXIT_OK && run_outcome_is_idle(run))
         run->exit_code = EXIT_OTHER;
-    if (run->exit_code == EXIT_OK && run_outcome_find_skipper(run) != NULL)
+    if (run->exit_code == EXIT_OK &&
+        (run_outcome_find_skipper(run) != NULL || run_outcome_find_left_out(run) != NULL))
         run->exit_code = EXIT_OTHER;
     if (run->exit_code == EXIT_OK && run->stop_signal == 0 && run_outcome_is_undone(run))
         run->exit_code = EXIT_OTHER;

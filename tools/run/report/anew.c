@@ -17,7 +17,7 @@ static void forget_steps(struct run *run)
 {
     run->progress.step = 0;
     for (uint32_t i = 0; i < run->task_count; i++)
-        run->tasks[i].skipped_step = 0;
+        run->tasks[i].skipped_step = run->tasks[i].left_out_step = 0;
     for (uint32_t i = 0; i < run->task_count; i++)
         if (run->tasks[i].state != RUN_TASK_RUNNING)
             run->tasks[i].step = 0;

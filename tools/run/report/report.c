@@ -127,6 +127,16 @@ static void on_skipped(struct run_task *task, const struct muster_json *report)
             task->name, (unsigned long long)step);
 }
 
+/* The member that left cannot be asked any more: neither its result nor this one's is that of all. */
+static void on_left_out(struct run_task *task, const struct muster_json *report)
+{
+    const char *why = muster_json_text(muster_json_member(report, "why"));
+
+    task->left_out_step = number_of(report, "step");
+    task->is_refused = true;
+    snprintf(task->refusal, sizeof(task->refusal), "%s", why != NULL ? why : "");
+}
+
 static void on_delivered(struct run_task *task, const struct muster_json *report)
 {
     struct run_epoch *epoch = run_recovery_on_delivered(task, report);
@@ -214,6 +224,8 @@ static void on_report(struct run_task *task, const struct muster_json *report)
         on_trace(task, report);
     else if (strcmp(kind, "skipped") == 0)
         on_skipped(task, report);
+    else if (strcmp(kind, "left_out") == 0)
+        on_left_out(task, report);
     else if (strcmp(kind, "over") == 0)
         on_over(task);
     else if (strcmp(kind, "preempted") == 0)

@@ -281,6 +281,17 @@ static void tell_skipped(struct run *run)
                       task->name, (unsigned long long)task->skipped_step, run->exit_code);
 }
 
+static void tell_left_out(struct run *run)
+{
+    const struct run_task *task = run_outcome_find_left_out(run);
+
+    if (task != NULL)
+        run_log_error("the result is not that of all: %s called an operation in step %llu that a "
+                      "member which had "
+                      "left by then did not call, exit code of this run %d",
+                      task->name, (unsigned long long)task->left_out_step, run->exit_code);
+}
+
 static void tell_runaway(struct run *run)
 {
     const struct run_task *task = run_outcome_find_runaway(run);
@@ -334,6 +345,7 @@ void run_summary_print(struct run *run)
         run_saved_tell_unused(run);
     tell_unclosed(run, &outcome);
     tell_skipped(run);
+    tell_left_out(run);
     tell_unfinished(run, &outcome);
     tell_runaway(run);
     if (run_outcome_is_undone(run) && run->stop_signal == 0)
@@ -436,6 +448,8 @@ static struct muster_json *tasks_of(const struct run *run, const struct run_outc
              !muster_json_set(one, "died_after_step", number_new(task->undone_step))) ||
             (task->skipped_step != 0 &&
              !muster_json_set(one, "skipped_step", number_new(task->skipped_step))) ||
+            (task->left_out_step != 0 &&
+             !muster_json_set(one, "left_out_step", number_new(task->left_out_step))) ||
             (task->trace_file != NULL &&
              !muster_json_set(one, "trace", muster_json_text_new(task->trace_file)))) {
             muster_json_free(one);

@@ -114,6 +114,14 @@ const struct run_task *run_outcome_find_skipper(const struct run *run)
     return NULL;
 }
 
+const struct run_task *run_outcome_find_left_out(const struct run *run)
+{
+    for (uint32_t i = 0; i < run->task_count; i++)
+        if (run->tasks[i].left_out_step != 0)
+            return &run->tasks[i];
+    return NULL;
+}
+
 const struct run_task *run_outcome_find_runaway(const struct run *run)
 {
     for (uint32_t i = 0; i < run->task_count; i++)

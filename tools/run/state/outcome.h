@@ -34,6 +34,8 @@ bool run_outcome_is_undone(const struct run *run);
 /** The first task that has committed a step without an operation that others waited for; or NULL. The result is then
  * not what all have made. */
 const struct run_task *run_outcome_find_skipper(const struct run *run);
+/** A task that called an operation which a member that had left by then had not called in that step; NULL: none. */
+const struct run_task *run_outcome_find_left_out(const struct run *run);
 /** The first task whose work still ran in other processes when it ended with 0; or NULL. */
 const struct run_task *run_outcome_find_runaway(const struct run *run);
 /** The task that was rank 0 of the last step, if it has died behind that step and before it closed, and no later life

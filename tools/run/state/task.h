@@ -92,6 +92,8 @@ struct run_task {
     bool is_too_late;                      /* it came back when the others had finished */
     uint64_t
         skipped_step; /* in any life: it committed this step without an operation that others waited for */
+    uint64_t
+        left_out_step; /* in any life: one that has left committed it without an operation that was called here */
     bool is_refused;             /* the others cannot work with it, as this life has said */
     bool uses_muster, took_part; /* in any life: it has reported; it has committed a step */
     char refusal[MUSTER_ERROR_TEXT_BYTES];

@@ -62,6 +62,7 @@ static struct muster_view *make_view(void)
     fields.is_below_min = true;
     fields.is_done = true;
     fields.done_step = 77;
+    fields.done_calls = 5;
     fields.begun_step = 81;
     fields.begin_epoch = 4;
     fields.is_fixed_size = true;
@@ -109,7 +110,7 @@ static void a_view_comes_back_with_its_digest(void **state)
     assert_int_equal(back->verdicts[0].sources[1].count, 6);
     assert_int_equal(back->members[1].pid, 4712);
     assert_true(back->is_below_min);
-    assert_true(back->is_done && back->done_step == 77);
+    assert_true(back->is_done && back->done_step == 77 && back->done_calls == 5);
     assert_int_equal(back->begun_step, 81);
     assert_int_equal(back->begin_epoch, 4);
     assert_true(back->is_fixed_size);
@@ -321,6 +322,7 @@ static void every_small_message_comes_back(void **state)
     (void)state;
     control.is_ready = control.is_confirmed = control.is_resigning = control.is_done = true;
     control.committed_step = 44;
+    control.calls = 6;
     control.op = (struct muster_op_id){2, 3, 4};
     control.reason = MUSTER_DEADLINE_EXCEEDED;
     control.view_digest = UINT64_MAX;
@@ -347,7 +349,8 @@ static void every_small_message_comes_back(void **state)
         if (kind == MUSTER_CONTROL_HEARTBEAT)
             assert_true(back.view_digest == UINT64_MAX && back.waiting_rank == 2);
         if (kind == MUSTER_CONTROL_LEAVE)
-            assert_true(back.is_resigning && back.is_done && back.committed_step == 44);
+            assert_true(back.is_resigning && back.is_done && back.committed_step == 44 &&
+                        back.calls == 6);
         if (kind == MUSTER_CONTROL_ABORT_PROPOSE)
             assert_true(back.op.sequence == 4 && back.reason == MUSTER_DEADLINE_EXCEEDED);
         muster_control_fini(&back);

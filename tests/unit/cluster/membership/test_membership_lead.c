@@ -34,6 +34,43 @@ static void the_reason_names_who_is_lost_and_who_has_left(void **state)
     assert_string_equal(stage.proposed->reason, "worker:2 lost (SIGKILL), worker:0 left");
 }
 
+/* Its own, or that of a peer; one that is behind what the peer is known to have committed does not count. */
+static void the_calls_of_leavers_go_into_the_view(void **state)
+{
+    static const struct {
+        const char *name;
+        bool is_own;
+        uint64_t heard_step;
+        uint32_t calls;
+    } rows[] = {
+        {"own", true, 0, 4}, {"of a peer", false, 9, 4}, {"of a step before", false, 10, 0}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_control gone = leave;
+
+        gone.is_done = true;
+        gone.calls = 4;
+        member_stage_open(1, STAGE_STEADY, NULL);
+        if (rows[i].is_own) {
+            member_stage_step(STAGE_EVENT(LEAVE, .is_done = true, .calls = 4));
+            member_stage_step(STAGE_EVENT(DEREGISTERED, ));
+        } else {
+            gone.committed_step = rows[i].heard_step;
+            member_stage_say(3, &gone);
+            gone.committed_step = 9;
+            member_stage_say(3, &gone);
+        }
+        member_stage_freeze(NULL);
+        member_stage_say_vote(2, STAGE_EPOCH);
+        member_stage_say_vote(3, STAGE_EPOCH);
+
+        assert_true(stage.proposed->is_done);
+        assert_int_equal(stage.proposed->done_calls, rows[i].calls);
+        member_stage_close();
+    }
+}
+
 static void an_aborted_operation_names_who_was_late(void **state)
 {
     struct muster_progress_lane lane = {.has_issued = true};
@@ -548,6 +585,7 @@ static void what_a_view_asks_for_goes_on_in_the_next(void **state)
                                  .communication = {.bytes_per_pack = 4096, .timeout_ns = 5},
                                  .is_done = true,
                                  .done_step = 3,
+                                 .done_calls = 8,
                                  .begun_step = 9};
     struct muster_view *view = NULL;
 
@@ -566,6 +604,7 @@ static void what_a_view_asks_for_goes_on_in_the_next(void **state)
     assert_true(stage.proposed->is_fixed_size);
     assert_true(stage.proposed->is_done);
     assert_int_equal(stage.proposed->done_step, 3);
+    assert_int_equal(stage.proposed->done_calls, 8);
     assert_int_equal(stage.proposed->begun_step, 9);
     muster_view_unref(view);
 }
@@ -574,6 +613,7 @@ int main(void)
 {
     const struct CMUnitTest membership_lead[] = {
         STAGE_CASE(the_reason_names_who_is_lost_and_who_has_left),
+        cmocka_unit_test(the_calls_of_leavers_go_into_the_view),
         STAGE_CASE(an_aborted_operation_names_who_was_late),
         cmocka_unit_test(of_those_who_resign_one_that_has_the_state_stays),
         STAGE_CASE(leavers_follow_each_other_at_once),

@@ -53,6 +53,7 @@ static void a_job_that_one_has_finished_is_over_when_the_others_are_killed(void 
     pump_run(&world.pump, PUMP_S(1));
     assert_int_equal(world.pump.key_view->member_count, 2);
     assert_int_equal(world.pump.key_view->done_step, 100);
+    assert_int_equal(world.pump.key_view->done_calls, 3);
     pump_kill(&world.pump, 1);
     pump_kill(&world.pump, 2);
     late = come_back(1, 2);

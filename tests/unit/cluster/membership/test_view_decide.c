@@ -387,6 +387,43 @@ static void where_all_leave_nobody_joins(void **state)
     assert_int_equal(f.next->member_count, 0);
 }
 
+/* The fewest operations of those that have gone furthest, from view to view; 0: not known. */
+static void the_fewest_calls_of_the_last_step_are_remembered(void **state)
+{
+    static const struct {
+        uint64_t steps[2];
+        uint32_t calls[2], remembered;
+    } leavers[] = {
+        {{9, 9}, {4, 3}, 3}, {{9, 9}, {3, 4}, 3}, {{9, 9}, {0, 4}, 4}, {{9, 9}, {4, 0}, 4},
+        {{8, 9}, {3, 4}, 4}, {{9, 8}, {4, 3}, 4}, {{8, 9}, {3, 0}, 0}, {{0, 0}, {2, 0}, 2},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(leavers) / sizeof(leavers[0]); i++) {
+        struct muster_view *last;
+        struct muster_decide_input input = {.reason = "x"};
+
+        open_fixture(0, NULL);
+        for (uint32_t k = 0; k < 3; k++)
+            add_vote(k, k < 2 ? LEAVES : OPEN, MUSTER_OP_ALL_REDUCE);
+        for (size_t k = 0; k < 2; k++) {
+            f.votes[k].is_done = true;
+            f.votes[k].done_step = leavers[i].steps[k];
+            f.votes[k].done_calls = leavers[i].calls[k];
+        }
+
+        decide_view();
+        input.mem = &f.mem.mem;
+        input.view = f.next;
+        assert_int_equal(muster_view_decide(&input, &last), MUSTER_OK);
+
+        assert_int_equal(f.next->done_calls, leavers[i].remembered);
+        assert_int_equal(last->done_calls, leavers[i].remembered);
+        muster_view_unref(last);
+        close_fixture();
+    }
+}
+
 /* The work of leavers that is remembered: {is_done, done_step} of two votes that leave. */
 static void who_leaves_with_its_work_done_is_remembered(void **state)
 {
@@ -750,6 +787,7 @@ int main(void)
         CASE(a_leaver_with_an_open_operation_stays_for_it),
         CASE(where_all_leave_nobody_joins),
         cmocka_unit_test(who_leaves_with_its_work_done_is_remembered),
+        cmocka_unit_test(the_fewest_calls_of_the_last_step_are_remembered),
         CASE(where_nobody_has_the_state_all_are_told_and_nobody_joins),
         CASE(who_has_the_state_keeps_it_for_the_others),
         CASE(with_the_last_that_has_the_state_the_job_ends),

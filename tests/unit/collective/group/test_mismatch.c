@@ -518,6 +518,69 @@ static void who_is_in_the_next_step_already_goes_on_with_the_others(void **state
     }
 }
 
+/* Member 2 has committed step 1, and the next view is without it. */
+static void leave_member_2(bool counts_calls)
+{
+    muster_group_commit_step(ring.members[2].group, 1);
+    ring.members[2].is_leaving = true;
+    ring.members[2].counts_calls = counts_calls;
+    group_ring_decide(&ring, UINT32_MAX);
+    assert_int_equal(ring.view->member_count, 2);
+    group_ring_follow(&ring, 0);
+    group_ring_follow(&ring, 1);
+    group_ring_kill(&ring, 2);
+}
+
+static void assert_left_out(uint32_t member)
+{
+    assert_ended(
+        member, MUSTER_INVALID_ARGUMENT,
+        "operation #1: a member that has left (view 2: a member died) had committed step 1 "
+        "after 1 operation, this rank has called all_reduce(sum, i32 x 4)");
+    assert_int_equal(seats[member].values[1], 10 * member + 1);
+    assert_int_equal(ring.members[member].left_out_count, 1);
+    assert_int_equal(ring.members[member].left_out_step, 1);
+}
+
+/* Open at the change on one, called after it on the other. */
+static void what_a_leaver_has_left_out_ends_on_those_who_call_it(void **state)
+{
+    (void)state;
+    group_ring_open(&ring, 3);
+    begin_step(1);
+    check_next(7);
+    all_reduce(0, 4);
+    group_ring_turn(&ring, 20);
+    leave_member_2(true);
+    all_reduce(1, 4);
+    while (!seats[0].is_done || !seats[1].is_done)
+        muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
+
+    assert_left_out(0);
+    assert_left_out(1);
+    muster_group_begin_step(ring.members[0].group, 2);
+    muster_group_begin_step(ring.members[1].group, 2);
+    check_next(3);
+    check_next(3); /* number 1 of another step */
+}
+
+/* The leaver does not know how many: a joiner that has done no step, or one of another version. */
+static void a_leaver_that_does_not_count_ends_nothing(void **state)
+{
+    (void)state;
+    group_ring_open(&ring, 3);
+    begin_step(1);
+    check_next(7);
+    all_reduce(0, 4);
+    group_ring_turn(&ring, 20);
+    leave_member_2(false);
+    all_reduce(1, 4);
+    run_until_done(3);
+
+    assert_int_equal(seats[0].rc, MUSTER_OK);
+    assert_int_equal(ring.members[0].left_out_count, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -535,6 +598,9 @@ int main(void)
         GROUP_RING_CASE(another_operation_than_the_adopted_one_does_not_undo_it_in_the_next_view),
         GROUP_RING_CASE(who_commits_without_an_operation_ends_it_on_those_who_wait),
         GROUP_RING_CASE(who_is_in_the_next_step_already_goes_on_with_the_others),
+        GROUP_RING_CASE(what_a_leaver_has_left_out_ends_on_those_who_call_it),
+        GROUP_RING_CASE_WITH_BOARDS(what_a_leaver_has_left_out_ends_on_those_who_call_it),
+        GROUP_RING_CASE(a_leaver_that_does_not_count_ends_nothing),
         GROUP_RING_CASE_WITH_BOARDS(who_commits_without_an_operation_ends_it_on_those_who_wait),
         GROUP_RING_CASE_WITH_BOARDS(who_is_in_the_next_step_already_goes_on_with_the_others),
     };
