@@ -116,7 +116,7 @@ static void digest_sees_every_field(void **state)
     struct muster_chunk_source source = {.first = 1, .count = 2, .rank = 1};
     struct muster_verdict verdict = {.op = {.step = 3}, .descriptor = 5, .chunk_count = 4};
     struct muster_view fields = make_fields(members, 2);
-    uint64_t digests[32], before;
+    uint64_t digests[40], before;
     size_t count = 0;
 
     digests[count++] = digest_of(*state, &fields);
@@ -152,6 +152,14 @@ static void digest_sees_every_field(void **state)
     fields.is_stopping = true;
     digests[count++] = digest_of(*state, &fields);
     fields.stop_step = 1;
+    digests[count++] = digest_of(*state, &fields);
+    fields.is_done = true;
+    digests[count++] = digest_of(*state, &fields);
+    fields.done_step = 1;
+    digests[count++] = digest_of(*state, &fields);
+    fields.done_calls = 1;
+    digests[count++] = digest_of(*state, &fields);
+    fields.begun_step = 1;
     digests[count++] = digest_of(*state, &fields);
     fields.reason[0] = 'x';
     digests[count++] = digest_of(*state, &fields);
