@@ -413,6 +413,20 @@ void muster_report_unsaved(struct muster_report *report, uint64_t step, const ch
     send_line(report, &line);
 }
 
+void muster_report_checkpoint(struct muster_report *report, uint64_t step, uint64_t duration_ns,
+                              const char *why)
+{
+    struct line line = {.length = 0};
+
+    line_add(&line,
+             "{\"report\":\"checkpoint\",\"step\":%" PRIu64 ",\"duration_ns\":%" PRIu64
+             ",\"saved\":%s",
+             step, duration_ns, why == NULL ? "true" : "false");
+    if (why != NULL)
+        add_text(&line, "why", why);
+    send_line(report, &line);
+}
+
 void muster_report_preempted(struct muster_report *report, uint64_t step, bool is_saved)
 {
     struct line line = {.length = 0};

@@ -98,6 +98,9 @@ void muster_report_refused(struct muster_report *report, const char *why);
 void muster_report_preempted(struct muster_report *report, uint64_t step, bool is_saved);
 /** This process ends, and the last checkpoint, of `step`, is not whole: no success whatever its exit code. */
 void muster_report_unsaved(struct muster_report *report, uint64_t step, const char *why);
+/** A checkpoint of `step` is whole (why NULL), or was given up. */
+void muster_report_checkpoint(struct muster_report *report, uint64_t step, uint64_t duration_ns,
+                              const char *why);
 /** This process has committed `step` without an operation that others wait for. */
 void muster_report_skipped(struct muster_report *report, uint64_t step);
 /** This process has called an operation of `step` without which a member that has left had committed it. */

@@ -414,6 +414,13 @@ static bool is_turn(struct muster_strategy *strategy)
     return true;
 }
 
+static void tell_not_begun(struct muster_strategy *strategy)
+{
+    MUSTER_LOG(strategy->env, WARN, "checkpoint_not_begun", "step", strategy->committed_step,
+               "reason", strategy->error.text);
+    muster_report_checkpoint(strategy->report, strategy->committed_step, 0, strategy->error.text);
+}
+
 enum muster_rc muster_strategy_save_if_due(struct muster_strategy *strategy)
 {
     struct muster_strategy_schedule *schedule = &strategy->schedule;
@@ -437,8 +444,7 @@ enum muster_rc muster_strategy_save_if_due(struct muster_strategy *strategy)
         MUSTER_LOG(strategy->env, INFO, "checkpoint_left_out", "step", strategy->committed_step,
                    "reason", strategy->error.text);
     else if (rc != MUSTER_OK)
-        MUSTER_LOG(strategy->env, WARN, "checkpoint_not_begun", "step", strategy->committed_step,
-                   "reason", strategy->error.text);
+        tell_not_begun(strategy);
     return MUSTER_OK;
 }
 

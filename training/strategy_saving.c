@@ -76,6 +76,9 @@ static void saving_end(struct muster_strategy *strategy, enum muster_rc rc, cons
                    result->duration_ns / MUSTER_NS_PER_MS, "copied", result->copied_bytes, "new",
                    result->new_bytes, "stall_us", result->stall_ns / 1000);
     }
+    if (!saving->is_alone && rc != MUSTER_CANCELLED)
+        muster_report_checkpoint(strategy->report, result->step, result->duration_ns,
+                                 rc != MUSTER_OK ? text : NULL);
     saving->last = *result;
     saving_move(saving, MUSTER_SAVING_NONE);
     saving_free(strategy);
@@ -443,12 +446,8 @@ enum muster_rc muster_strategy_saving_start(struct muster_strategy *strategy,
     saving->begun_ns = muster_loop_clock_ns(env->loop);
     saving->deadline_ns =
         muster_loop_after_ns(env->loop, start->timeout_ns != 0 ? start->timeout_ns : TIMEOUT_NS);
-    rc = muster_folder_make(start->folder);
-    if (rc != MUSTER_OK) {
-        muster_error_set(ret_error, rc, "cannot make the folder %s: %s", start->folder,
-                         muster_rc_text(rc));
+    if (muster_checkpoint_make_folder(start->folder, ret_error) != MUSTER_OK)
         return saving_fail_start(saving, start, ret_error);
-    }
     rc = members_copy(strategy);
     if (rc == MUSTER_OK)
         rc = parts_open(strategy, start);

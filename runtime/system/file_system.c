@@ -231,7 +231,8 @@ void muster_file_writer_abandon(struct muster_file_writer *writer)
 enum muster_rc muster_file_reader_open(struct muster_file_reader *reader, const char *path)
 {
     struct stat found;
-    int fd = open(path, O_RDONLY | O_CLOEXEC), sys;
+    /* Without O_NONBLOCK a named pipe would wait for its writer. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), sys;
 
     if (fd < 0)
         return muster_rc_from_errno(errno);

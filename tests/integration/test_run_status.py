@@ -7,6 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
@@ -73,6 +75,29 @@ class Metrics(unittest.TestCase):
         until(self, "20 more steps of the next life",
               lambda: sample(job.metrics(), "muster_worker_steps_total", task="worker:2") >= before + 20)
         self.assertEqual(job.end(), 0)
+
+    def test_checkpoints_are_counted_and_the_last_one_is_named(self):
+        folder = os.path.join(tempfile.mkdtemp(), "checkpoints")
+        self.addCleanup(shutil.rmtree, os.path.dirname(folder), ignore_errors=True)
+        job = Watched(self, "-n", "2", "--checkpoint-dir", folder, "--checkpoint-every", "10")
+        begun = time.time()
+
+        def count(outcome):
+            return sample(job.metrics(), "muster_run_checkpoints_total", outcome=outcome)
+
+        until(self, "two checkpoints", lambda: count("saved") >= 2)
+        text = job.metrics()
+        step = sample(text, "muster_run_checkpoint_step")
+        self.assertEqual(step % 10, 0)
+        self.assertLessEqual(sample(text, "muster_run_checkpoints_total", outcome="saved"), step / 10)  # not one for each member
+        self.assertEqual(sample(text, "muster_run_checkpoints_total", outcome="failed"), 0)
+        self.assertTrue(begun - 1 <= sample(text, "muster_run_checkpoint_time_seconds") <= time.time() + 1, text)
+        self.assertGreater(sample(text, "muster_run_checkpoint_duration_seconds"), 0)
+        shutil.rmtree(folder)
+        with open(folder, "w", encoding="ascii"):
+            pass  # a file in its place
+        until(self, "a failure", lambda: count("failed") >= 2)
+        self.assertEqual(job.end(), 1)  # the last step is not saved
 
     def test_the_format_is_what_was_asked_for(self):
         job = Watched(self, "-n", "2")

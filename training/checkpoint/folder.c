@@ -123,6 +123,19 @@ bool muster_checkpoint_has_shard(const struct muster_checkpoint *checkpoint, uin
            muster_file_bytes(path, &bytes) == MUSTER_OK;
 }
 
+enum muster_rc muster_checkpoint_make_folder(const char *folder, struct muster_error *ret_error)
+{
+    enum muster_rc rc = muster_folder_make(folder);
+
+    if (rc == MUSTER_OK)
+        return MUSTER_OK;
+    if (rc == MUSTER_ALREADY_EXISTS)
+        return muster_error_set(
+            ret_error, rc, "%s is not a folder: name another one, or move that file away", folder);
+    return muster_error_set(ret_error, rc, "cannot make the folder %s: %s", folder,
+                            muster_rc_text(rc));
+}
+
 enum muster_rc muster_checkpoint_find_missing(const struct muster_checkpoint *checkpoint,
                                               uint32_t *ret_missing, struct muster_error *ret_error)
 {

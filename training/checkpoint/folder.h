@@ -4,6 +4,9 @@
 
 #include <muster/checkpoint.h>
 
+/** Make the folder, if it is not there. Errors: those of the system; the text names the folder. */
+MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_make_folder(const char *folder,
+                                                               struct muster_error *ret_error);
 /** Whether all shards are there, and no member has failed. *ret_missing: the first that is not there yet. Errors:
  * ABORTED (a member could not write its shard: the text is its own). */
 MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_find_missing(

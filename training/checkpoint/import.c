@@ -165,11 +165,10 @@ static enum muster_rc checkpoint_save(struct muster_mem *mem, struct source *sou
                                       struct muster_checkpoint *checkpoint,
                                       struct muster_error *ret_error)
 {
-    enum muster_rc rc = muster_folder_make(checkpoint->folder);
+    enum muster_rc rc = muster_checkpoint_make_folder(checkpoint->folder, ret_error);
 
     if (rc != MUSTER_OK)
-        return muster_error_set(ret_error, rc, "cannot make the folder %s: %s", checkpoint->folder,
-                                muster_rc_text(rc));
+        return rc;
     rc = folder_check(mem, checkpoint->folder, checkpoint->name.step, ret_error);
     if (rc == MUSTER_OK)
         rc = shard_write(mem, source, checkpoint, ret_error);

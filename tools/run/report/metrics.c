@@ -69,6 +69,24 @@ static void write_job(struct metrics_text *text, const struct run *run)
                             run->progress.values.at[i].name);
 }
 
+static void write_checkpoints(struct metrics_text *text, const struct run *run)
+{
+    metrics_text_family(text, METRICS_COUNTER, "muster_run_checkpoints", "",
+                        "Checkpoints that are whole, and those that were given up.");
+    metrics_text_sample(text, (double)run->checkpoints_saved, 1, "outcome", "saved");
+    metrics_text_sample(text, (double)run->checkpoints_failed, 1, "outcome", "failed");
+    if (run->checkpoints_saved == 0)
+        return;
+    write_gauge(text, "muster_run_checkpoint_step", "", "The step of the last whole checkpoint.",
+                (double)run->checkpoint_step);
+    write_gauge(text, "muster_run_checkpoint_time_seconds", "seconds",
+                "When the last whole checkpoint was complete, Unix time.",
+                SECONDS(run->checkpoint_wall_ns));
+    write_gauge(text, "muster_run_checkpoint_duration_seconds", "seconds",
+                "How long the last whole checkpoint took, beside the steps.",
+                SECONDS(run->checkpoint_duration_ns));
+}
+
 static void write_recoveries(struct metrics_text *text, const struct run_history *history)
 {
     metrics_text_family(text, METRICS_COUNTER, "muster_run_recoveries", "",
@@ -157,6 +175,7 @@ void run_metrics_write(const struct run *run, struct muster_http_reply *reply)
     metrics_text_begin(&text, reply);
     write_info(&text, run);
     write_job(&text, run);
+    write_checkpoints(&text, run);
     write_recoveries(&text, run->history);
     write_tasks(&text, run);
     write_times(&text, run);

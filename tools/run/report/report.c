@@ -180,6 +180,25 @@ static void on_preempted(struct run_task *task, const struct muster_json *report
     task->run->control->on_preempted(task);
 }
 
+/* Each member tells of its end; the first one counts. */
+static void on_checkpoint(struct run_task *task, const struct muster_json *report)
+{
+    struct run *run = task->run;
+    uint64_t step = number_of(report, "step");
+
+    if (!muster_json_is_true(muster_json_member(report, "saved"))) {
+        run->checkpoints_failed += step != run->checkpoint_failed_step;
+        run->checkpoint_failed_step = step;
+        return;
+    }
+    if (step == run->checkpoint_step)
+        return;
+    run->checkpoints_saved++;
+    run->checkpoint_step = step;
+    run->checkpoint_wall_ns = muster_host_wall_ns(run->env->host);
+    run->checkpoint_duration_ns = number_of(report, "duration_ns");
+}
+
 /* The work is done, and lost unless another member saves it: the end tells. */
 static void on_unsaved(struct run_task *task, const struct muster_json *report)
 {
@@ -230,6 +249,8 @@ static void on_report(struct run_task *task, const struct muster_json *report)
         on_over(task);
     else if (strcmp(kind, "preempted") == 0)
         on_preempted(task, report);
+    else if (strcmp(kind, "checkpoint") == 0)
+        on_checkpoint(task, report);
     else if (strcmp(kind, "unsaved") == 0)
         on_unsaved(task, report);
     else if (strcmp(kind, "refused") == 0)

@@ -109,6 +109,10 @@ struct run {
     /* counts for the summary */
     uint64_t gang_restarts;
     uint64_t restarts, kills, joins, rejoins, survivors_restarted;
+    /* checkpoints, as workers tell: all of them tell of each */
+    uint64_t checkpoints_saved, checkpoints_failed;
+    uint64_t checkpoint_step, checkpoint_failed_step;    /* the last ones */
+    uint64_t checkpoint_wall_ns, checkpoint_duration_ns; /* of the last one that was saved */
     double recoveries_ms[RUN_RECOVERIES_MAX], detections_ms[RUN_RECOVERIES_MAX];
     size_t recovery_count, detection_count;
 };

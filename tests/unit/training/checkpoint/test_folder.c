@@ -355,6 +355,44 @@ static void a_half_written_one_is_listed_as_such(void **state)
     checkpoint_stand_close(&stand);
 }
 
+/* Opening it must not wait for a process that writes into it. */
+static void a_named_pipe_in_the_place_of_a_shard_is_refused(void **state)
+{
+    char path[MUSTER_CHECKPOINT_PATH_BYTES];
+    struct checkpoint_stand stand;
+    struct muster_error error = {.text = ""};
+
+    (void)state;
+    checkpoint_stand_open(&stand, careful_mem(), false);
+    assert_int_equal(checkpoint_stand_save(&stand, &first, 2, &error), MUSTER_OK);
+    shard_path(&stand, &first, 1, 2, path);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+
+    assert_int_not_equal(checkpoint_stand_load(&stand, stand.folder, &first, &error), MUSTER_OK);
+
+    assert_non_null(strstr(error.text, "shard-00001-of-00002"));
+    checkpoint_stand_close(&stand);
+}
+
+static void a_file_in_the_place_of_the_folder_is_named(void **state)
+{
+    char path[MUSTER_CHECKPOINT_PATH_BYTES];
+    struct checkpoint_stand stand;
+    struct muster_error error = {.text = ""};
+
+    (void)state;
+    checkpoint_stand_open(&stand, careful_mem(), false);
+    assert_int_equal(checkpoint_stand_save(&stand, &first, 2, &error), MUSTER_OK);
+    shard_path(&stand, &first, 1, 2, path);
+
+    assert_int_equal(muster_checkpoint_make_folder(path, &error), MUSTER_ALREADY_EXISTS);
+
+    assert_non_null(strstr(error.text, " is not a folder: name another one, or move that file"));
+    assert_int_equal(muster_checkpoint_make_folder(stand.folder, &error), MUSTER_OK);
+    checkpoint_stand_close(&stand);
+}
+
 static void a_folder_that_is_not_there_is_named(void **state)
 {
     struct muster_checkpoint_entry *entries = NULL;
@@ -653,6 +691,8 @@ int main(void)
         cmocka_unit_test(a_cancelled_shard_leaves_no_file),
         cmocka_unit_test(a_flipped_bit_is_named_wherever_it_is),
         cmocka_unit_test(a_shard_that_is_cut_short_or_missing_is_named),
+        cmocka_unit_test(a_named_pipe_in_the_place_of_a_shard_is_refused),
+        cmocka_unit_test(a_file_in_the_place_of_the_folder_is_named),
         cmocka_unit_test(another_version_is_told),
         cmocka_unit_test(a_tensor_of_an_unknown_type_is_named),
         cmocka_unit_test(a_shard_of_another_life_of_the_job_is_not_taken),
