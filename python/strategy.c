@@ -162,19 +162,39 @@ static PyObject *strategy_close(PyObject *self, PyObject *unused)
 static bool read_options(PyObject *args, PyObject *keywords,
                          struct muster_strategy_options *ret_options)
 {
-    static const char *const names[] = {
-        "resolver",      "registry",       "job",        "op_timeout",
-        "start_timeout", "reproducible",   "fixed_size", "replicas",
-        "devices",       "device_timeout", NULL};
+    static const char *const names[] = {"resolver",
+                                        "registry",
+                                        "job",
+                                        "op_timeout",
+                                        "start_timeout",
+                                        "reproducible",
+                                        "fixed_size",
+                                        "replicas",
+                                        "devices",
+                                        "device_timeout",
+                                        "checkpoint_dir",
+                                        "checkpoint_every",
+                                        "checkpoint_keep",
+                                        NULL};
     PyObject *op_timeout = NULL, *start_timeout = NULL, *device_timeout = NULL;
+    long long keep = -1;
     int is_reproducible = 0, is_fixed_size = 0;
 
     if (!PyArg_ParseTupleAndKeywords(
-            args, keywords, "|$zzzOOppIzO:Strategy", (char **)(uintptr_t)names,
+            args, keywords, "|$zzzOOppIzOzzL:Strategy", (char **)(uintptr_t)names,
             &ret_options->resolver, &ret_options->registry, &ret_options->job, &op_timeout,
             &start_timeout, &is_reproducible, &is_fixed_size, &ret_options->replica_count,
-            &ret_options->devices, &device_timeout))
+            &ret_options->devices, &device_timeout, &ret_options->checkpoint_dir,
+            &ret_options->checkpoint_every, &keep))
         return false;
+    if (keep < -1 || keep > UINT32_MAX - 1) {
+        PyErr_Format(PyExc_ValueError, "checkpoint_keep must be a number from 0 (all) on, got %lld",
+                     keep);
+        return false;
+    }
+    if (keep >= 0)
+        ret_options->checkpoint_keep_count =
+            keep == 0 ? MUSTER_CHECKPOINT_KEEP_ALL : (uint32_t)keep;
     ret_options->is_reproducible = is_reproducible != 0;
     ret_options->is_fixed_size = is_fixed_size != 0;
     /* The library's choice for a program alone, all devices, is for programs that know replicas. */

@@ -244,7 +244,7 @@ enum muster_rc muster_strategy_open(const struct muster_strategy_options *option
     if (rc == MUSTER_OK)
         rc = muster_failpoint_init(&strategy->failpoint, strategy->env, &error);
     if (rc == MUSTER_OK)
-        rc = muster_strategy_schedule_read(strategy->env, &strategy->schedule, &error);
+        rc = muster_strategy_schedule_read(strategy->env, options, &strategy->schedule, &error);
     if (rc == MUSTER_OK && strategy->schedule.folder != NULL) {
         strategy->restore_folder = muster_mem_strdup(strategy->env->mem, strategy->schedule.folder);
         rc = strategy->restore_folder != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;

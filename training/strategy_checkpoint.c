@@ -358,34 +358,95 @@ static const char *variable_of(struct muster_env *env, const char *name)
     return text != NULL && *text != '\0' ? text : NULL;
 }
 
-enum muster_rc muster_strategy_schedule_read(struct muster_env *env,
-                                             struct muster_strategy_schedule *ret_schedule,
-                                             struct muster_error *ret_error)
+/* A text of the schedule, and where it stands. */
+struct schedule_text {
+    const char *text; /* NULL: it is given nowhere */
+    const char *name;
+};
+
+static struct schedule_text text_of(struct muster_env *env, const char *option, const char *name,
+                                    const char *variable)
 {
-    const char *folder = variable_of(env, "MUSTER_CHECKPOINT_DIR");
-    const char *every = variable_of(env, "MUSTER_CHECKPOINT_EVERY");
-    const char *keep = variable_of(env, "MUSTER_CHECKPOINT_KEEP");
-    struct muster_strategy_schedule made = {
-        .keep_count = KEEP_COUNT, .patience_ns = PATIENCE_NS, .take_ns = TAKE_NS};
-    struct muster_error why = {.rc = MUSTER_OK};
+    if (option != NULL && *option != '\0')
+        return (struct schedule_text){option, name};
+    return (struct schedule_text){variable_of(env, variable), variable};
+}
+
+static enum muster_rc read_every(const struct schedule_text *every,
+                                 struct muster_strategy_schedule *schedule,
+                                 struct muster_error *ret_error)
+{
+    struct muster_error why;
+
+    if (every->text == NULL ||
+        muster_checkpoint_every_parse(every->text, &schedule->steps, &schedule->every_ns, &why) ==
+            MUSTER_OK)
+        return MUSTER_OK;
+    return muster_error_set(ret_error, why.rc, "%s %s", every->name, why.text);
+}
+
+static enum muster_rc read_keep(const char *keep, uint32_t option,
+                                struct muster_strategy_schedule *schedule,
+                                struct muster_error *ret_error)
+{
     char *end = NULL;
     unsigned long count = keep != NULL ? strtoul(keep, &end, 10) : KEEP_COUNT;
 
-    if (every != NULL &&
-        muster_checkpoint_every_parse(every, &made.steps, &made.every_ns, &why) != MUSTER_OK)
-        return muster_error_set(ret_error, why.rc, "MUSTER_CHECKPOINT_EVERY %s", why.text);
+    if (option != 0) {
+        schedule->keep_count = option != MUSTER_CHECKPOINT_KEEP_ALL ? option : 0;
+        return MUSTER_OK;
+    }
     if (keep != NULL && (*keep < '0' || *keep > '9' || *end != '\0' || count > KEEP_COUNT_MAX))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "MUSTER_CHECKPOINT_KEEP must be a number up to %u, got %.40s",
                                 KEEP_COUNT_MAX, keep);
-    if (folder == NULL && (every != NULL || keep != NULL))
-        return muster_error_set(
-            ret_error, MUSTER_INVALID_ARGUMENT, "%s needs MUSTER_CHECKPOINT_DIR",
-            every != NULL ? "MUSTER_CHECKPOINT_EVERY" : "MUSTER_CHECKPOINT_KEEP");
-    made.keep_count = (uint32_t)count;
+    schedule->keep_count = (uint32_t)count;
+    return MUSTER_OK;
+}
+
+/* The launcher looks into the directory that it has named. */
+static enum muster_rc check_folder(struct muster_env *env, const struct schedule_text *folder,
+                                   const struct schedule_text *every, bool has_keep,
+                                   struct muster_error *ret_error)
+{
+    const char *named = variable_of(env, "MUSTER_CHECKPOINT_DIR");
+    const char *needy = every->text != NULL ? every->name : "MUSTER_CHECKPOINT_KEEP";
+
+    if (folder->text == NULL && (every->text != NULL || has_keep))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "%s needs %s", needy,
+                                every->text != NULL && every->name[0] == 'c'
+                                    ? "checkpoint_dir"
+                                    : "MUSTER_CHECKPOINT_DIR");
+    if (folder->text != NULL && named != NULL && strcmp(folder->text, named) != 0)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "checkpoint_dir is %.200s, and MUSTER_CHECKPOINT_DIR (muster run "
+                                "--checkpoint-dir) %.200s: leave one of them out",
+                                folder->text, named);
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_strategy_schedule_read(struct muster_env *env,
+                                             const struct muster_strategy_options *options,
+                                             struct muster_strategy_schedule *ret_schedule,
+                                             struct muster_error *ret_error)
+{
+    struct schedule_text folder =
+        text_of(env, options->checkpoint_dir, "checkpoint_dir", "MUSTER_CHECKPOINT_DIR");
+    struct schedule_text every =
+        text_of(env, options->checkpoint_every, "checkpoint_every", "MUSTER_CHECKPOINT_EVERY");
+    const char *keep = variable_of(env, "MUSTER_CHECKPOINT_KEEP");
+    struct muster_strategy_schedule made = {.patience_ns = PATIENCE_NS, .take_ns = TAKE_NS};
+    enum muster_rc rc = read_every(&every, &made, ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = read_keep(keep, options->checkpoint_keep_count, &made, ret_error);
+    if (rc == MUSTER_OK)
+        rc = check_folder(env, &folder, &every, keep != NULL, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
     made.due_ns = muster_loop_after_ns(env->loop, made.every_ns);
-    if (folder != NULL) {
-        made.folder = muster_mem_strdup(env->mem, folder);
+    if (folder.text != NULL) {
+        made.folder = muster_mem_strdup(env->mem, folder.text);
         if (made.folder == NULL)
             return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
     }

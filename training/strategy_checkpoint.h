@@ -7,7 +7,7 @@
 
 struct muster_strategy;
 
-/** MUSTER_CHECKPOINT_DIR, _EVERY, _KEEP. */
+/** The options checkpoint_dir, _every and _keep_count, else MUSTER_CHECKPOINT_DIR, _EVERY, _KEEP. */
 struct muster_strategy_schedule {
     char *folder;      /* NULL: nothing is saved without the program */
     uint64_t steps;    /* 0: by time */
@@ -19,10 +19,10 @@ struct muster_strategy_schedule {
     uint64_t take_ns; /* at the beginning: for another job's members, which may be about to end */
 };
 
-/** Read the variables. Gives schedule->folder. Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED. */
+/** Read options and variables. Gives schedule->folder. Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_schedule_read(
-    struct muster_env *env, struct muster_strategy_schedule *ret_schedule,
-    struct muster_error *ret_error);
+    struct muster_env *env, const struct muster_strategy_options *options,
+    struct muster_strategy_schedule *ret_schedule, struct muster_error *ret_error);
 /** An evaluator saves nothing by itself: its steps are not those of the members that train, whose folder it is. */
 void muster_strategy_schedule_end(struct muster_env *env,
                                   struct muster_strategy_schedule *schedule);

@@ -50,7 +50,16 @@ struct muster_strategy_options {
      * UNAVAILABLE, which names the GPU and the call, and the others go on. The log tells of long waits before
      * (`waits_for_device`). 0: MUSTER_DEVICE_TIMEOUT_S; if that is unset, 10 min. */
     uint64_t device_timeout_ns;
+    /* A directory from which a new job begins, and to which the strategy saves by itself: each checkpoint_every steps
+     * ("100") or so often ("30s"), and the last step at close; checkpoint_keep_count stay (MUSTER_CHECKPOINT_KEEP_ALL:
+     * all). What is NULL or 0 is taken from MUSTER_CHECKPOINT_DIR, _EVERY and _KEEP, by which `muster run
+     * --checkpoint-dir` asks for the same; a directory that differs from that one is refused. docs/checkpoints.md. */
+    const char *checkpoint_dir;
+    const char *checkpoint_every;
+    uint32_t checkpoint_keep_count;
 };
+
+#define MUSTER_CHECKPOINT_KEEP_ALL UINT32_MAX
 
 /**
  * Check the variables (MUSTER_*) by which a strategy is set up, before any process is started with them.

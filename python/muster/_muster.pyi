@@ -136,6 +136,9 @@ class Strategy(_Members):
         replicas: int = 0,
         devices: str | None = None,
         device_timeout: float | None = None,
+        checkpoint_dir: str | None = None,
+        checkpoint_every: str | None = None,
+        checkpoint_keep: int = -1,
     ) -> Strategy: ...
     def set_stream(self, stream: int | None) -> None: ...
     def register(self, name: str, tensor: _Array, dtype: Dtype | None = None) -> None: ...

@@ -1,6 +1,5 @@
 """The loop of a program that trains on NumPy arrays while workers die and come back."""
 
-import contextlib
 import io
 import math
 import numbers
@@ -78,21 +77,6 @@ def _set_state(extra, value):
         extra.setstate(value)
 
 
-@contextlib.contextmanager
-def _variables(values):
-    """In the environment, which is left as it was."""
-    before = {name: os.environ.get(name) for name in values}
-    try:
-        os.environ.update(values)
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
 def _check_dictionaries(**values):
     for name, value in values.items():
         if value is not None and not isinstance(value, dict):
@@ -152,11 +136,10 @@ class Elastic:
         _check_dictionaries(state=state, extra=extra)
         if data is not None and not isinstance(data, muster.data.Dataset):
             raise TypeError(f"data must be a dataset of muster.data, such as muster.data.numbers(len(records), batch=32), got {type(data).__name__}")
-        # The library writes to one folder by itself, and reads the variables when a strategy is opened.
-        is_second = "MUSTER_CHECKPOINT_DIR" in os.environ
-        own = {} if checkpoint is None or is_second else {"DIR": os.path.abspath(checkpoint), "EVERY": str(every), "KEEP": str(keep)}
-        with _variables({f"MUSTER_CHECKPOINT_{name}": value for name, value in own.items()}):
-            self.strategy = muster.Strategy(**options)
+        is_second = bool(os.environ.get("MUSTER_CHECKPOINT_DIR"))  # the library writes to one folder by itself: the launcher's
+        if checkpoint is not None and not is_second:
+            options |= {"checkpoint_dir": os.path.abspath(checkpoint), "checkpoint_every": str(every), "checkpoint_keep": keep}
+        self.strategy = muster.Strategy(**options)
         self._extra = dict(extra or {})
         self._checkpoint, self._every, self._keep = checkpoint if is_second else None, every, keep
         self._committed = 0

@@ -11,6 +11,7 @@
 #include <muster/strategy_checkpoint.h>
 
 #include "test_env.h"
+#include "test_vars.h"
 #include "trainee.h"
 #include "training/strategy_folder.h"
 #include "training/strategy_internal.h"
@@ -371,6 +372,99 @@ static void variables_that_are_wrong_are_named(void **state)
         if (strstr(error.text, rows[i].text) == NULL)
             fail_msg("%s", error.text);
         job_stage_close(&stage);
+    }
+}
+
+static void options_that_are_wrong_are_named(void **state)
+{
+    static const struct {
+        struct muster_strategy_options options;
+        const char *text;
+    } rows[] = {
+        {{.checkpoint_dir = "/tmp/y"}, "checkpoint_dir is /tmp/y, and MUSTER_CHECKPOINT_DIR"},
+        {{.checkpoint_dir = "/tmp/x", .checkpoint_every = "0"},
+         "checkpoint_every must be a number of steps (100) or a time"},
+        {{.checkpoint_every = "5"}, "checkpoint_every needs checkpoint_dir"},
+    };
+    static const struct test_var with_folder[] = {{"MUSTER_CHECKPOINT_DIR", "/tmp/x"},
+                                                  {NULL, NULL}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_strategy_schedule schedule;
+        struct muster_error error = {.text = ""};
+        struct test_vars vars;
+        struct test_env test;
+
+        test_env_open(&test);
+        test_vars_init(&vars,
+                       rows[i].options.checkpoint_dir != NULL ? with_folder : &with_folder[1]);
+        test.env.vars = &vars.vars;
+        assert_int_equal(
+            muster_strategy_schedule_read(&test.env, &rows[i].options, &schedule, &error),
+            MUSTER_INVALID_ARGUMENT);
+
+        if (strstr(error.text, rows[i].text) == NULL)
+            fail_msg("%s", error.text);
+        test_env_close(&test);
+    }
+}
+
+/* An option counts before its variable; keep_count 0: all. */
+static void options_are_the_schedule(void **state)
+{
+    static const struct {
+        const char *folder, *every, *keep;
+        struct muster_strategy_options options;
+        uint64_t steps, every_ns;
+        uint32_t keep_count;
+    } rows[] = {
+        {NULL, NULL, NULL, {.checkpoint_dir = "/tmp/x"}, 0, 0, 3},
+        {"/tmp/x", "5", "7", {.checkpoint_dir = "/tmp/x"}, 5, 0, 7},
+        {"/tmp/x",
+         "5",
+         "7",
+         {.checkpoint_every = "30s", .checkpoint_keep_count = 4},
+         0,
+         30 * MUSTER_NS_PER_S,
+         4},
+        {NULL,
+         NULL,
+         NULL,
+         {.checkpoint_dir = "/tmp/x",
+          .checkpoint_every = "9",
+          .checkpoint_keep_count = MUSTER_CHECKPOINT_KEEP_ALL},
+         9,
+         0,
+         0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        /* The list ends with the first name that is NULL: an empty value counts as unset. */
+        const struct test_var list[] = {
+            {"MUSTER_CHECKPOINT_DIR", rows[i].folder != NULL ? rows[i].folder : ""},
+            {"MUSTER_CHECKPOINT_EVERY", rows[i].every != NULL ? rows[i].every : ""},
+            {"MUSTER_CHECKPOINT_KEEP", rows[i].keep != NULL ? rows[i].keep : ""},
+            {NULL, NULL}};
+        struct test_vars vars;
+        struct muster_strategy_schedule schedule;
+        struct muster_error error = {.text = ""};
+        struct test_env test;
+
+        test_env_open(&test);
+        test_vars_init(&vars, list);
+        test.env.vars = &vars.vars;
+        assert_int_equal(
+            muster_strategy_schedule_read(&test.env, &rows[i].options, &schedule, &error),
+            MUSTER_OK);
+
+        assert_string_equal(schedule.folder, "/tmp/x");
+        assert_int_equal(schedule.steps, rows[i].steps);
+        assert_int_equal(schedule.every_ns, rows[i].every_ns);
+        assert_int_equal(schedule.keep_count, rows[i].keep_count);
+        muster_strategy_schedule_end(&test.env, &schedule);
+        test_env_close(&test);
     }
 }
 
@@ -757,6 +851,8 @@ int main(void)
         CASE(an_abandoned_member_leaves_no_checkpoint),
         CASE(a_folder_that_cannot_be_made_is_named),
         CASE(variables_that_are_wrong_are_named),
+        CASE(options_that_are_wrong_are_named),
+        CASE(options_are_the_schedule),
         CASE(times_and_steps_are_told_apart),
         CASE(any_number_of_members_goes_on_from_what_another_number_has_saved),
         CASE(a_time_that_has_passed_by_rank_0_saves_on_all),
