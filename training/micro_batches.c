@@ -21,13 +21,33 @@ struct muster_micro_batches {
 
 /* --- Open and close --- */
 
+/* The program's own number, or the job's. */
+static enum muster_rc slots_choose(uint32_t constant, uint32_t asked, uint32_t *ret_count,
+                                   struct muster_error *ret_error)
+{
+    if (asked > MUSTER_MICRO_SLOTS_MAX)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "slot_count must be 1 to %u, got %" PRIu32, MUSTER_MICRO_SLOTS_MAX,
+                                asked);
+    if (asked == 0 && constant == 0)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "slot_count must be 1 to %u, got 0, and MUSTER_CONSTANT_BATCH is "
+                                "not set; give a number, or start the job with muster run "
+                                "--constant-batch SLOTS",
+                                MUSTER_MICRO_SLOTS_MAX);
+    if (asked != 0 && constant != 0 && asked != constant)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "slot_count must be %" PRIu32 ", as MUSTER_CONSTANT_BATCH (muster "
+                                "run --constant-batch) says, got %" PRIu32
+                                "; give 0 to take it from there",
+                                constant, asked);
+    *ret_count = asked != 0 ? asked : constant;
+    return MUSTER_OK;
+}
+
 static enum muster_rc options_check(const struct muster_micro_batches_options *options,
                                     struct muster_error *ret_error)
 {
-    if (options->slot_count == 0 || options->slot_count > MUSTER_MICRO_SLOTS_MAX)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "slot_count must be 1 to %u, got %" PRIu32, MUSTER_MICRO_SLOTS_MAX,
-                                options->slot_count);
     if (!muster_reduction_is_defined(options->dtype, MUSTER_SUM))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "dtype must be a type that can be summed, got %s",
@@ -73,25 +93,34 @@ enum muster_rc muster_micro_batches_open(struct muster_strategy *strategy,
                                          struct muster_micro_batches **ret_micro,
                                          struct muster_error *ret_error)
 {
+    struct muster_micro_batches_options chosen = *options;
     struct muster_micro_batches *micro;
-    enum muster_rc rc = options_check(options, ret_error);
+    enum muster_rc rc =
+        slots_choose(strategy->constant_batch, options->slot_count, &chosen.slot_count, ret_error);
 
+    if (rc == MUSTER_OK)
+        rc = options_check(&chosen, ret_error);
     if (rc != MUSTER_OK)
         return rc;
     micro = muster_mem_alloc_zero(strategy->env->mem, 1, sizeof(*micro));
     if (micro == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
-    rc = slots_register(strategy, options, ret_error);
+    rc = slots_register(strategy, &chosen, ret_error);
     if (rc != MUSTER_OK) {
         muster_mem_free(strategy->env->mem, micro);
         return rc;
     }
     micro->strategy = strategy;
-    micro->options = *options;
-    micro->values = (struct muster_micro_values){.slot_count = options->slot_count,
-                                                 .element_count = options->element_count};
+    micro->options = chosen;
+    micro->values = (struct muster_micro_values){.slot_count = chosen.slot_count,
+                                                 .element_count = chosen.element_count};
     *ret_micro = micro;
     return MUSTER_OK;
+}
+
+uint32_t muster_micro_batches_slot_count(const struct muster_micro_batches *micro)
+{
+    return micro->options.slot_count;
 }
 
 void muster_micro_batches_close(struct muster_micro_batches *micro)

@@ -245,6 +245,8 @@ enum muster_rc muster_strategy_open(const struct muster_strategy_options *option
         rc = muster_failpoint_init(&strategy->failpoint, strategy->env, &error);
     if (rc == MUSTER_OK)
         rc = muster_strategy_schedule_read(strategy->env, options, &strategy->schedule, &error);
+    if (rc == MUSTER_OK)
+        rc = muster_training_read_constant_batch(strategy->env, &strategy->constant_batch, &error);
     if (rc == MUSTER_OK && strategy->schedule.folder != NULL) {
         strategy->restore_folder = muster_mem_strdup(strategy->env->mem, strategy->schedule.folder);
         rc = strategy->restore_folder != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
@@ -486,6 +488,10 @@ static enum muster_rc begin_in_seat(struct muster_strategy *strategy, uint64_t l
     MUSTER_ASSERT(strategy->node != NULL && strategy->ops_open == 0);
     if (is_member && strategy->committed_step >= last_step)
         return tell_last(strategy, last_step);
+    rc =
+        strategy->state == MUSTER_STRATEGY_OPEN ? muster_strategy_check_batch(strategy) : MUSTER_OK;
+    if (rc != MUSTER_OK)
+        return rc;
     muster_strategy_blobs_drop(strategy);
     muster_strategy_move_begin(strategy, is_member ? MUSTER_STRATEGY_BEGIN_MEMBER
                                                    : MUSTER_STRATEGY_BEGIN_AWAITED);

@@ -1,6 +1,8 @@
-/* Failures for good: a state that lacks an operation of the others; with a fixed size the loss of a member, as in
- * TensorFlow. */
+/* Failures for good: a state that lacks an operation of the others; a program without the micro-batches that the job
+ * was asked for; with a fixed size the loss of a member, as in TensorFlow. */
 #include "training/strategy_internal.h"
+
+#include <string.h>
 
 /* Another life would meet the same arguments, and the same files of a checkpoint. */
 static bool is_for_good(const struct muster_error *error)
@@ -21,6 +23,23 @@ void muster_strategy_fail(struct muster_strategy *strategy)
     if (is_for_good(&strategy->error))
         muster_report_refused(strategy->report, strategy->error.text);
     leave_failed(strategy);
+}
+
+/* Without micro-batches the batch follows the members, and nobody would notice. An evaluator has none. Another life
+ * would be of the same program. */
+enum muster_rc muster_strategy_check_batch(struct muster_strategy *strategy)
+{
+    if (strategy->constant_batch == 0 || strategy->micro_slots != NULL ||
+        strcmp(strategy->place.task_type, "evaluator") == 0)
+        return MUSTER_OK;
+    muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
+                     "MUSTER_CONSTANT_BATCH is %u, and this program has not opened micro-batches; "
+                     "call muster_micro_batches_open (in Python strategy.micro_batches) before the "
+                     "first begin, or run without --constant-batch",
+                     strategy->constant_batch);
+    muster_report_refused(strategy->report, strategy->error.text);
+    leave_failed(strategy);
+    return strategy->error.rc;
 }
 
 /* Another life of this member may go well, so that the launcher is not told of a refusal. */

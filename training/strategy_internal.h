@@ -228,6 +228,7 @@ struct muster_strategy {
     uint64_t restored_step; /* … and began after this step; 0: from its tensors */
     bool is_restore_begun;  /* the tensors may have parts of a checkpoint */
 
+    uint32_t constant_batch; /* slots of a step, as the launcher says; 0: it says nothing */
     uint8_t *
         micro_slots; /* state: a byte for each slot of a step (micro_batches.c); NULL: not in micro-batches */
 
@@ -356,6 +357,10 @@ void muster_strategy_note_skipped(struct muster_strategy *strategy, uint64_t ste
 void muster_strategy_forget_skipped(struct muster_strategy *strategy);
 /** FAILED from here on, if somebody is gone, or an operation was skipped. In the seat. */
 void muster_strategy_apply_loss(struct muster_strategy *strategy);
+
+/** The job was asked for steps in micro-batches, and this program has opened none: FAILED from here on. In the seat,
+ * before the first step. FAILED_PRECONDITION. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_check_batch(struct muster_strategy *strategy);
 
 /** This process is a member, and has the members' state. */
 bool muster_strategy_is_member(const struct muster_strategy *strategy);

@@ -2,6 +2,7 @@
 #include "training/variables.h"
 
 #include <muster/env.h>
+#include <muster/micro_batches.h>
 #include <muster/replicas.h>
 
 #include "collective/board/system.h"
@@ -138,6 +139,24 @@ enum muster_rc muster_training_read_device_timeout(struct muster_env *env, uint6
     return read_seconds(env, "MUSTER_DEVICE_TIMEOUT_S", ret_ns, ret_error);
 }
 
+enum muster_rc muster_training_read_constant_batch(struct muster_env *env, uint32_t *ret_slots,
+                                                   struct muster_error *ret_error)
+{
+    const char *text = muster_vars_get(env->vars, "MUSTER_CONSTANT_BATCH");
+    bool is_set = text != NULL && *text != '\0';
+    uint64_t slots = 0;
+    enum muster_rc rc =
+        read_number(env, "MUSTER_CONSTANT_BATCH", MUSTER_MICRO_SLOTS_MAX, &slots, NULL);
+
+    if (rc != MUSTER_OK || (is_set && slots == 0))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "MUSTER_CONSTANT_BATCH must be a number of slots from 1 to %u, got "
+                                "%.80s; or unset it",
+                                MUSTER_MICRO_SLOTS_MAX, text);
+    *ret_slots = (uint32_t)slots;
+    return MUSTER_OK;
+}
+
 enum muster_rc muster_training_read_trace(struct muster_env *env,
                                           enum muster_training_trace *ret_trace,
                                           struct muster_error *ret_error)
@@ -248,6 +267,7 @@ enum muster_rc muster_strategy_check_variables(struct muster_env *env,
     enum muster_training_trace trace;
     struct muster_training_notices notices;
     uint64_t device_timeout_ns;
+    uint32_t constant_batch;
     bool is_json;
     enum muster_rc rc = muster_training_read_log(env, &level, &is_json, ret_error);
 
@@ -259,6 +279,8 @@ enum muster_rc muster_strategy_check_variables(struct muster_env *env,
         rc = muster_device_list_check(env, ret_error);
     if (rc == MUSTER_OK)
         rc = muster_training_read_device_timeout(env, &device_timeout_ns, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_training_read_constant_batch(env, &constant_batch, ret_error);
     return rc != MUSTER_OK ? rc : muster_training_read_variables(env, &node, ret_error);
 }
 

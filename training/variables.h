@@ -28,6 +28,10 @@ MUSTER_MUST_CHECK enum muster_rc muster_training_read_log(struct muster_env *env
                                                           bool *ret_is_json,
                                                           struct muster_error *ret_error);
 
+/** MUSTER_CONSTANT_BATCH: slots of a step; 0 when it is not set. INVALID_ARGUMENT. */
+MUSTER_MUST_CHECK enum muster_rc muster_training_read_constant_batch(
+    struct muster_env *env, uint32_t *ret_slots, struct muster_error *ret_error);
+
 /** MUSTER_DEVICE_TIMEOUT_S; *ret_ns is 0 when it is not set. INVALID_ARGUMENT. */
 MUSTER_MUST_CHECK enum muster_rc muster_training_read_device_timeout(
     struct muster_env *env, uint64_t *ret_ns, struct muster_error *ret_error);

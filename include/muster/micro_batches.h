@@ -36,10 +36,14 @@
 
 MUSTER_BEGIN
 
+#define MUSTER_MICRO_SLOTS_MAX 65536u
+
 struct muster_micro_batches;
 
 struct muster_micro_batches_options {
-    uint32_t slot_count; /* micro-batches of a step, at most 65536; for the job's life */
+    /* Micro-batches of a step, at most MUSTER_MICRO_SLOTS_MAX; for the job's life. 0: as many as the launcher says
+     * (muster run --constant-batch, or MUSTER_CONSTANT_BATCH); where it says a number, no other one is taken. */
+    uint32_t slot_count;
     enum muster_dtype dtype;
     uint64_t element_count; /* elements of one slot's tensor */
 };
@@ -47,7 +51,8 @@ struct muster_micro_batches_options {
 /**
  * Divide the steps of a strategy into micro-batches. Before the first begin, once, with the same options on all
  * members. The options are part of the state: a tensor is registered whose name and size tell them (8 slots of 5
- * floats: "micro_batches_5_x_f32" of 8 bytes). So begin, and a restore, refuse a member that has other options.
+ * floats: "micro_batches_5_x_f32" of 8 bytes). So begin, and a restore, refuse a member that has other options. Where
+ * MUSTER_CONSTANT_BATCH is set the first begin of a strategy without micro-batches ends with FAILED_PRECONDITION.
  *
  * Owns:    gives; muster_micro_batches_close before muster_strategy_close. Options are borrowed during the call.
  * Errors:  INVALID_ARGUMENT (the text names the option), RESOURCE_EXHAUSTED, as muster_strategy_register.
@@ -55,6 +60,8 @@ struct muster_micro_batches_options {
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_micro_batches_open(
     struct muster_strategy *strategy, const struct muster_micro_batches_options *options,
     struct muster_micro_batches **ret_micro, struct muster_error *ret_error);
+/** Into how many slots the program cuts its batch; also where the launcher has said it. */
+MUSTER_API uint32_t muster_micro_batches_slot_count(const struct muster_micro_batches *micro);
 /** NULL is accepted. */
 MUSTER_API void muster_micro_batches_close(struct muster_micro_batches *micro);
 

@@ -7,8 +7,8 @@
 #define MUSTER_TRAINING_MICRO_TREE_H
 
 #include <muster/base.h>
+#include <muster/micro_batches.h>
 
-#define MUSTER_MICRO_SLOTS_MAX 65536u
 /** The whole nodes that any slots in a row have are fewer than this. */
 #define MUSTER_MICRO_NODES_MAX 36u
 

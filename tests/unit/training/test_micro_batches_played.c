@@ -159,6 +159,15 @@ static int set_up(void **state)
     return 0;
 }
 
+/* A member of a job that was asked for steps in 8 slots. */
+static int set_up_constant(void **state)
+{
+    setenv("MUSTER_CONSTANT_BATCH", "8", 1);
+    (void)set_up(state);
+    unsetenv("MUSTER_CONSTANT_BATCH");
+    return 0;
+}
+
 static int tear_down(void **state)
 {
     muster_micro_batches_close(micro);
@@ -306,7 +315,9 @@ static void options_that_cannot_be_are_refused(void **state)
         struct muster_micro_batches_options options;
         const char *error;
     } rows[] = {
-        {{0, MUSTER_F32, 1}, "slot_count must be 1 to 65536, got 0"},
+        {{0, MUSTER_F32, 1},
+         "slot_count must be 1 to 65536, got 0, and MUSTER_CONSTANT_BATCH is not set; give a "
+         "number, or start the job with muster run --constant-batch SLOTS"},
         {{65537, MUSTER_F32, 1}, "slot_count must be 1 to 65536, got 65537"},
         {{4, MUSTER_BOOL, 1}, "dtype must be a type that can be summed, got bool"},
         {{4, MUSTER_F32, 0}, "element_count must be above 0 and fit into memory, got 0"},
@@ -321,6 +332,76 @@ static void options_that_cannot_be_are_refused(void **state)
         fail_if(strstr(error.text, rows[i].error) == NULL, "%s", error.text);
     }
     assert_null(micro);
+}
+
+static void the_launcher_says_how_many_slots_there_are(void **state)
+{
+    static const uint32_t rows[] = {0, 8};
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (i > 0) {
+            (void)tear_down(state);
+            (void)set_up_constant(state);
+        }
+        micro_open(*state, rows[i]);
+        assert_int_equal(muster_micro_batches_slot_count(micro), 8);
+        assert_int_equal(played.strategy->tensors[0].tensor.count, 8);
+        played_begin_unnoted(*state);
+    }
+}
+
+static void another_number_of_slots_than_the_launchers_is_refused(void **state)
+{
+    const struct muster_micro_batches_options options = {16, MUSTER_F32, 1};
+    struct muster_error error;
+
+    assert_int_equal(muster_micro_batches_open(*state, &options, &micro, &error),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_string_equal(error.text, "slot_count must be 8, as MUSTER_CONSTANT_BATCH (muster run "
+                                    "--constant-batch) says, got 16; give 0 to take it from there");
+    assert_null(micro);
+}
+
+static void a_number_of_the_launcher_that_cannot_be_is_refused_by_open(void **state)
+{
+    struct muster_strategy *strategy = NULL;
+    struct muster_error error;
+
+    *state = NULL;
+    played_open();
+    setenv("MUSTER_CONSTANT_BATCH", "8x", 1);
+    assert_int_equal(muster_strategy_open(NULL, &strategy, &error), MUSTER_INVALID_ARGUMENT);
+    unsetenv("MUSTER_CONSTANT_BATCH");
+    assert_string_equal(error.text, "MUSTER_CONSTANT_BATCH must be a number of slots from 1 to "
+                                    "65536, got 8x; or unset it");
+    assert_null(strategy);
+}
+
+static void who_has_no_slots_in_a_job_of_slots_begins_no_step(void **state)
+{
+    static const char text[] =
+        "MUSTER_CONSTANT_BATCH is 8, and this program has not opened micro-batches; call "
+        "muster_micro_batches_open (in Python strategy.micro_batches) before the first begin, or "
+        "run without --constant-batch";
+    uint64_t step = 99;
+
+    for (unsigned i = 0; i < 2; i++) { /* it has failed for good */
+        played_expect_error(*state, muster_strategy_begin(*state, &step, NULL),
+                            MUSTER_FAILED_PRECONDITION, text);
+        assert_int_equal(step, 99);
+    }
+    assert_int_equal(played_count_lines("give up: "), 1);
+    assert_int_equal(played_count_told("refused"), 1); /* no other life of it would go better */
+    assert_non_null(strstr(played_told(), text));
+}
+
+/* An evaluator has no batch. */
+static void who_does_not_train_needs_no_slots(void **state)
+{
+    (void)strcpy(played.strategy->place.task_type, "evaluator");
+    played_begin_unnoted(*state);
+    played_commit(*state);
+    assert_int_equal(played_count_told("refused"), 0);
 }
 
 static void a_strategy_has_one_number_of_slots(void **state)
@@ -396,7 +477,8 @@ static void partial_sums_beyond_the_memory_are_refused_by_begin(void **state)
     }
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name)          cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE_CONSTANT(name) cmocka_unit_test_setup_teardown(name, set_up_constant, tear_down)
 
 int main(void)
 {
@@ -408,6 +490,12 @@ int main(void)
         CASE(sums_go_over_the_network_whatever_the_communication_is),
         CASE(calls_out_of_turn_are_refused),
         CASE(options_that_cannot_be_are_refused),
+        CASE_CONSTANT(the_launcher_says_how_many_slots_there_are),
+        CASE_CONSTANT(another_number_of_slots_than_the_launchers_is_refused),
+        cmocka_unit_test_teardown(a_number_of_the_launcher_that_cannot_be_is_refused_by_open,
+                                  played_tear_down),
+        CASE_CONSTANT(who_has_no_slots_in_a_job_of_slots_begins_no_step),
+        CASE_CONSTANT(who_does_not_train_needs_no_slots),
         CASE(a_strategy_has_one_number_of_slots),
         CASE(slots_are_fixed_before_the_first_begin),
         CASE(without_memory_nothing_is_kept),

@@ -1,6 +1,7 @@
 /* Variables of the launcher: taken as they stand, or refused by name. */
 #include "training/variables.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include <muster/strategy.h>
@@ -146,6 +147,53 @@ static void a_bound_of_waits_for_devices_is_read_or_refused_by_name(void **state
     assert_int_equal(muster_strategy_check_variables(&test.env, &error), MUSTER_INVALID_ARGUMENT);
     assert_ptr_equal(strstr(error.text, "MUSTER_DEVICE_TIMEOUT_S must be seconds"), error.text);
     test_env_close(&test);
+}
+
+static void the_slots_of_a_constant_batch_are_read_or_refused_by_name(void **state)
+{
+    static const struct {
+        const char *value;
+        uint32_t slots; /* UINT32_MAX: refused */
+    } slots[] = {{NULL, 0},
+                 {"", 0},
+                 {"1", 1},
+                 {"65536", 65536},
+                 {"0", UINT32_MAX},
+                 {"65537", UINT32_MAX},
+                 {"-8", UINT32_MAX},
+                 {"8x", UINT32_MAX},
+                 {"eight", UINT32_MAX}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++) {
+        const struct test_var list[] = {{"MUSTER_CONSTANT_BATCH", slots[i].value}, {NULL, NULL}};
+        struct test_env test;
+        struct test_vars vars;
+        struct muster_error error = {.rc = MUSTER_OK};
+        uint32_t read = 99;
+        enum muster_rc rc;
+
+        test_env_open(&test);
+        test_vars_init(&vars, list);
+        test.env.vars = &vars.vars;
+        rc = muster_training_read_constant_batch(&test.env, &read, &error);
+        assert_int_equal(muster_strategy_check_variables(&test.env, &error), rc);
+        if (slots[i].slots == UINT32_MAX) {
+            char text[128];
+
+            (void)snprintf(text, sizeof(text),
+                           "MUSTER_CONSTANT_BATCH must be a number of slots from 1 to 65536, got "
+                           "%s; or unset it",
+                           slots[i].value);
+            assert_int_equal(rc, MUSTER_INVALID_ARGUMENT);
+            assert_string_equal(error.text, text);
+            assert_int_equal(read, 99);
+        } else {
+            assert_int_equal(rc, MUSTER_OK);
+            assert_int_equal(read, slots[i].slots);
+        }
+        test_env_close(&test);
+    }
 }
 
 static void an_incarnation_is_all_of_it(void **state)
@@ -294,6 +342,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_read_whole_or_refused_by_name),
         cmocka_unit_test(a_bound_of_waits_for_devices_is_read_or_refused_by_name),
+        cmocka_unit_test(the_slots_of_a_constant_batch_are_read_or_refused_by_name),
         cmocka_unit_test(an_incarnation_is_all_of_it),
         cmocka_unit_test(a_host_key_has_room),
         cmocka_unit_test(a_table_of_plans_that_is_not_there_is_named),
