@@ -1,6 +1,6 @@
 /* The place of a launcher in its job: /muster/<job>/launchers/<node rank>, taken by
  * compare-and-swap under a lease. A place has one launcher; all launchers of a job have the same
- * --nnodes, -n, --tls and --checkpoint-every, and all or none --checkpoint-dir.
+ * --nnodes, -n, --tls, --checkpoint-every and --constant-batch, and all or none --checkpoint-dir.
  *
  * This file makes the claim and gives it back. take.c takes the place before the first worker
  * starts, keep.c keeps it, former.c confirms the deaths of the members of a launcher that had it

@@ -18,7 +18,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define NO_CHECKPOINTS "none"
+#define NO_CHECKPOINTS    "none"
+#define NO_CONSTANT_BATCH "none"
 
 /* --- of this process */
 
@@ -78,6 +79,10 @@ void run_claim_record_init(struct run_claim_record *record, struct muster_env *e
              settings->checkpoint_dir == NULL     ? NO_CHECKPOINTS
              : settings->checkpoint_every != NULL ? settings->checkpoint_every
                                                   : "10m");
+    snprintf(record->constant_batch, sizeof(record->constant_batch), NO_CONSTANT_BATCH);
+    if (settings->constant_batch > 0)
+        snprintf(record->constant_batch, sizeof(record->constant_batch), "%u",
+                 (unsigned)settings->constant_batch);
     snprintf(record->version, sizeof(record->version), "%s", MUSTER_VERSION);
     find_own_address(registry, record->address, sizeof(record->address));
 }
@@ -112,6 +117,7 @@ char *run_claim_record_format(const struct run_claim_record *record)
     set_number(object, "workers", record->workers);
     set_text(object, "tls", record->tls);
     set_text(object, "checkpoints", record->checkpoints);
+    set_text(object, "constant_batch", record->constant_batch);
     set_text(object, "version", record->version);
     if (muster_json_format(object, false, muster_mem_system(), &text) != MUSTER_OK)
         output_no_memory();
@@ -155,6 +161,7 @@ enum muster_rc run_claim_record_parse(const char *text, size_t bytes,
     record.workers = number_of(object, "workers");
     copy_text(object, "tls", record.tls, sizeof(record.tls));
     copy_text(object, "checkpoints", record.checkpoints, sizeof(record.checkpoints));
+    copy_text(object, "constant_batch", record.constant_batch, sizeof(record.constant_batch));
     copy_text(object, "version", record.version, sizeof(record.version));
     muster_json_free(object);
     *ret_record = record;
@@ -197,10 +204,28 @@ static const char *checkpoints_difference(const char *ours, const char *other, c
     return "--checkpoint-every";
 }
 
+static void constant_batch_describe(const char *batch, char ret_text[24])
+{
+    snprintf(ret_text, 24, "%s", strcmp(batch, NO_CONSTANT_BATCH) != 0 ? batch : "(not given)");
+}
+
+/* A launcher of an earlier version does not tell. */
+static const char *constant_batch_difference(const char *ours, const char *other, char ret_ours[24],
+                                             char ret_other[24])
+{
+    if (ours[0] == '\0' || other[0] == '\0' || strcmp(ours, other) == 0)
+        return NULL;
+    constant_batch_describe(ours, ret_ours);
+    constant_batch_describe(other, ret_other);
+    return "--constant-batch";
+}
+
 const char *run_claim_record_difference(const struct run_claim_record *ours,
                                         const struct run_claim_record *other, char ret_ours[24],
                                         char ret_other[24])
 {
+    const char *option;
+
     if (strcmp(ours->nodes, other->nodes) != 0) {
         memcpy(ret_ours, ours->nodes, sizeof(ours->nodes));
         memcpy(ret_other, other->nodes, sizeof(other->nodes));
@@ -216,7 +241,10 @@ const char *run_claim_record_difference(const struct run_claim_record *ours,
         snprintf(ret_other, 24, "%s", other->tls);
         return "--tls";
     }
-    return checkpoints_difference(ours->checkpoints, other->checkpoints, ret_ours, ret_other);
+    option = checkpoints_difference(ours->checkpoints, other->checkpoints, ret_ours, ret_other);
+    return option != NULL ? option
+                          : constant_batch_difference(ours->constant_batch, other->constant_batch,
+                                                      ret_ours, ret_other);
 }
 
 /* --- is that process dead? */

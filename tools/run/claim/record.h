@@ -22,6 +22,7 @@ struct run_claim_record {
     uint64_t workers;
     char tls[8]; /* --tls */
     char checkpoints[24]; /* --checkpoint-every; "none" without --checkpoint-dir */
+    char constant_batch[8]; /* --constant-batch; "none" without */
     char version[24];
 };
 

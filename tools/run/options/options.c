@@ -10,6 +10,7 @@
 #include "run/options/options_internal.h"
 #include "run/state/number.h"
 
+#include <muster/micro_batches.h>
 #include <muster/strategy_checkpoint.h>
 #include <muster/stream.h>
 
@@ -124,6 +125,17 @@ static const struct muster_option rows[] = {
      .unit = "checkpoints",
      .max = 1000000,
      .help = "How many are kept; 0: all."},
+    {.name = "constant-batch",
+     .variable = "MUSTER_CONSTANT_BATCH",
+     ROW(constant_batch),
+     .kind = MUSTER_OPTION_NUMBER,
+     .value = "SLOTS",
+     .min = 1,
+     .max = MUSTER_MICRO_SLOTS_MAX,
+     .help = "Cut the batch of each step into so many micro-batches, which the workers share out: "
+             "the batch is the same with any number of workers, and the result too, bit by bit, "
+             "whoever dies or joins. The program must have steps in micro-batches, or its first "
+             "begin fails (docs/training.md)."},
     {.name = "job",
      ROW(job),
      .kind = MUSTER_OPTION_TEXT,

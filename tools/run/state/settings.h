@@ -67,6 +67,7 @@ struct run_settings {
     uint64_t members_min_timeout_ns;
     const char *checkpoint_dir, *checkpoint_every; /* NULL: none */
     uint64_t checkpoint_keep;
+    uint64_t constant_batch; /* slots of a step; 0: not told */
     uint64_t grace_ns, preemption_grace_ns;
     const char *tls, *tls_secret, *tls_data;
     uint64_t tls_life_ns; /* of a certificate */

@@ -195,6 +195,9 @@ static void add_muster(struct builder *builder, const struct run_task *task)
         add_variable(builder, "MUSTER_CHECKPOINT_KEEP", "%llu",
                      (unsigned long long)settings->checkpoint_keep);
     }
+    if (settings->constant_batch > 0)
+        add_variable(builder, "MUSTER_CONSTANT_BATCH", "%llu",
+                     (unsigned long long)settings->constant_batch);
     add_variable(builder, "MUSTER_MIN_MEMBERS_TIMEOUT_S", "%llu",
                  (unsigned long long)whole_seconds(settings->members_min_timeout_ns));
     if (settings->preemption_grace_ns > 0)

@@ -155,6 +155,46 @@ static void launchers_save_to_a_directory_at_the_same_steps_or_none_does(void **
     }
 }
 
+static void launchers_have_the_same_constant_batch(void **state)
+{
+    static const struct {
+        uint64_t ours, other;
+        const char *ours_text, *other_text; /* NULL: they agree */
+    } rows[] = {
+        {0, 0, NULL, NULL},         {65536, 65536, NULL, NULL}, {8, 65536, "8", "65536"},
+        {8, 0, "8", "(not given)"}, {0, 8, "(not given)", "8"},
+    };
+    struct muster_env *env = test_env_of(state);
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct run_settings settings = {.tls = "none", .nodes_text = "1"};
+        struct run_claim_record ours, other;
+        char ours_text[24], other_text[24], *text;
+        const char *option;
+
+        print_message("row %zu\n", i);
+        settings.constant_batch = rows[i].ours;
+        run_claim_record_init(&ours, env, &settings, "127.0.0.1:1");
+        settings.constant_batch = rows[i].other;
+        run_claim_record_init(&other, env, &settings, "127.0.0.1:1");
+        text = run_claim_record_format(&other);
+        assert_int_equal(run_claim_record_parse(text, strlen(text), &other), MUSTER_OK);
+        muster_mem_free(muster_mem_system(), text);
+
+        option = run_claim_record_difference(&ours, &other, ours_text, other_text);
+
+        if (rows[i].ours_text == NULL) {
+            assert_null(option);
+            continue;
+        }
+        assert_string_equal(option, "--constant-batch");
+        assert_string_equal(ours_text, rows[i].ours_text);
+        assert_string_equal(other_text, rows[i].other_text);
+        other.constant_batch[0] = '\0'; /* of an earlier version */
+        assert_null(run_claim_record_difference(&ours, &other, ours_text, other_text));
+    }
+}
+
 static int set_up(void **state)
 {
     unsetenv(VARIABLE);
@@ -171,6 +211,7 @@ int main(void)
         CASE(a_process_is_dead_when_another_has_its_number),
         CASE(nothing_is_known_of_other_hosts),
         CASE(the_record_names_its_host_as_workers_do),
+        CASE(launchers_have_the_same_constant_batch),
         CASE(launchers_save_to_a_directory_at_the_same_steps_or_none_does),
     };
 

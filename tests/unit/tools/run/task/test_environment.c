@@ -197,6 +197,7 @@ static void a_worker_knows_its_place_in_the_job(void **state)
         {"MUSTER_TUNE_FILE", NULL},
         {"MUSTER_REPRODUCIBLE", NULL},
         {"MUSTER_STRIPES", NULL},
+        {"MUSTER_CONSTANT_BATCH", NULL},
         {"MUSTER_KILL", NULL},
         {"MUSTER_LISTEN", NULL},
         {"MUSTER_TASK_ADDRESS", NULL},
@@ -230,6 +231,7 @@ static void settings_become_variables(void **state)
     settings->tune_file = "/tune";
     settings->reproducible = "order";
     settings->stripes = 4;
+    settings->constant_batch = 65536;
     settings->kill_count = 3;
     settings->kills[0] = (struct run_kill){.rank = 1, .point = "other"};
     settings->kills[1] = (struct run_kill){.rank = 2, .point = "step=3"};
@@ -246,6 +248,7 @@ static void settings_become_variables(void **state)
     check_value(&stage, "MUSTER_TUNE_FILE", "/tune");
     check_value(&stage, "MUSTER_REPRODUCIBLE", "order");
     check_value(&stage, "MUSTER_STRIPES", "4");
+    check_value(&stage, "MUSTER_CONSTANT_BATCH", "65536");
     check_value(&stage, "MUSTER_KILL", "step=3");
     check_value(&stage, "MUSTER_RESTART_COUNT", "0");
     check_value(&stage, "MUSTER_REJOIN", "0");
