@@ -10,8 +10,8 @@
  * that this program has to do for it is the loop in train_model() and train_step(): begin, gradient,
  * all_reduce, update, commit. The dataset gives every image once in a pass, whoever dies.
  *
- * With --micro-batches N the weights at the end are the same bits for any number of workers, and whoever
- * dies: see train_micro_step(). */
+ * With --micro-batches N, or under `muster run --constant-batch N`, the weights at the end are the same bits
+ * for any number of workers, and whoever dies: see train_micro_step(). */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -437,10 +437,11 @@ static const struct muster_option rows[] = {
      .max = 1 << 20,
      .help = "Images per step, of all workers together."},
     {.name = "micro-batches",
+     .variable = "MUSTER_CONSTANT_BATCH",
      .kind = MUSTER_OPTION_NUMBER,
      .offset = offsetof(struct settings, micro_batches),
      .fallback = "0",
-     .max = 65536,
+     .max = MUSTER_MICRO_SLOTS_MAX,
      .value = "N",
      .help =
          "Cut each batch into N parts, a divisor of --batch, and sum by a tree over these: the "
@@ -483,10 +484,11 @@ static bool parse_arguments(int argc, char **argv, struct settings *settings, in
         muster_options_help(&options, muster_mem_system(), &page, &bytes) == MUSTER_OK)
         fputs(page, stdout);
     else if (rc == MUSTER_OK && rest == argc)
-        fprintf(stderr,
-                "digits: --micro-batches must be a divisor of --batch %llu, got %llu (--help shows "
-                "all)\n",
-                (unsigned long long)settings->batch, (unsigned long long)settings->micro_batches);
+        fprintf(
+            stderr,
+            "digits: --micro-batches (or MUSTER_CONSTANT_BATCH) must be a divisor of --batch %llu, "
+            "got %llu (--help shows all)\n",
+            (unsigned long long)settings->batch, (unsigned long long)settings->micro_batches);
     else if (rc == MUSTER_OK)
         fprintf(stderr, "digits: unexpected argument '%s' (--help shows all)\n", argv[rest]);
     else

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Steps in micro-batches end bit by bit as without deaths: digits with other numbers of workers, with workers that are killed and come back,
-and from a checkpoint; and the members of a sum, command by command. MUSTER_MICRO_KILLS: kills of the long run (4)."""
-# Entries of ctest: Digits Members
+and from a checkpoint; the same by --constant-batch; and the members of a sum, command by command. MUSTER_MICRO_KILLS: kills of the long run (4)."""
+# Entries of ctest: Digits Constant Members
 import json
 import os
 import random
@@ -17,8 +17,9 @@ sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib")
 import guard
 
 guard.enter()
-from puppets import BINARIES, CLEAN, MUSTER, PATIENCE_S, Job, ask_every, each, every, ok
+from puppets import BINARIES, CLEAN, MUSTER, PATIENCE_S, PROGRAMS, Job, ask_every, each, every, ok
 
+STEPPER = os.path.join(PROGRAMS, "stepper")
 DATA = os.path.join(os.environ["MUSTER_SOURCE_DIR"], "examples", "data", "digits.csv")
 KILLS = int(os.environ.get("MUSTER_MICRO_KILLS", 4))
 WORKERS = 4
@@ -27,7 +28,9 @@ TOLD = re.compile(r"\[worker:\d+\] life (?P<rank>\d+) (?P<pid>\d+)|worker:(?P<ki
 
 
 def digits(steps, micro=8, batch=256):
-    return (os.path.join(BINARIES, "bin", "digits"), "--data", DATA, "--steps", str(steps), "--batch", str(batch), "--micro-batches", str(micro))
+    """micro None: as many micro-batches as the launcher says."""
+    words = (os.path.join(BINARIES, "bin", "digits"), "--data", DATA, "--steps", str(steps), "--batch", str(batch))
+    return words if micro is None else (*words, "--micro-batches", str(micro))
 
 
 class Case(unittest.TestCase):
@@ -50,11 +53,11 @@ class Killing:
     """A job whose workers are killed by this script, one after the other. Those that are left are mostly three, of whom one dies as soon
     as its forerunner is back: with --min-members 3 the others wait meanwhile, so that few steps pass between two kills."""
 
-    def __init__(self, program, kills):
+    def __init__(self, program, kills, *options):
         self.rng = random.Random(kills)
         self.pids, self.members, self.text, self.kills = {}, set(), [], 0
-        self.child = subprocess.Popen([MUSTER, "run", "-n", str(WORKERS), "--min-members", "3", "--max-restarts", str(kills), "--json", "-", "--",
-                                       *LIFE, *program], env=CLEAN, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.child = subprocess.Popen([MUSTER, "run", "-n", str(WORKERS), "--min-members", "3", "--max-restarts", str(kills), "--json", "-", *options,
+                                       "--", *LIFE, *program], env=CLEAN, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         timer = threading.Timer(PATIENCE_S + 5 * kills, self.child.kill)
         timer.start()
         for line in self.child.stdout:
@@ -156,6 +159,48 @@ class Digits(Case):
             summary, text = self.summary_of("--checkpoint-dir", folder, workers=3, program=digits(300))
             self.assertIn(f"the job begins with the checkpoint of step {step}, view 1", text)
             self.assertEqual(self.digest_of(summary, text, 300), self.undisturbed(300, 2), text)
+
+
+class Constant(Case):
+    """`muster run --constant-batch`."""
+    OPTION = ("--constant-batch", "8")
+
+    def refused(self, *words, launcher=(MUSTER, "run", "-n", "2", *OPTION, "--"), **variables):
+        done = subprocess.run([*launcher, *words], env=dict(CLEAN, **variables), text=True, capture_output=True, timeout=PATIENCE_S, check=False)
+        self.assertNotEqual(done.returncode, 0, done.stderr)
+        return done.stderr
+
+    def test_the_same_bits_for_any_number_of_workers(self):
+        expected = self.undisturbed(60)
+        for workers in (1, 3):
+            summary = self.summary_of(*self.OPTION, workers=workers, program=digits(60, micro=None))
+            self.assertEqual(self.digest_of(*summary, 60), expected, workers)
+
+    def test_the_same_bits_with_kills(self):
+        job = Killing(digits(150, micro=None), 2, *self.OPTION)
+        text = "".join(job.text)
+        self.assertEqual((job.code, job.kills), (0, 2), text)
+        self.assertEqual(self.digest_of(json.loads(job.text[-1]), text, 150), self.undisturbed(150, 1), text)
+
+    def test_a_program_without_micro_batches_does_not_begin_and_is_not_started_again(self):
+        text = "MUSTER_CONSTANT_BATCH is 8, and this program has not opened micro-batches; call muster_micro_batches_open"
+        for program in ((STEPPER, "3", "10"), digits(60, micro=0)):
+            told = self.refused(*program)
+            self.assertIn(text, told)
+            self.assertIn("or run without --constant-batch", told)
+            self.assertNotIn("restart 1 of", told)
+            self.assertIn(text, self.refused(*program, launcher=(), MUSTER_CONSTANT_BATCH="8"))
+
+    def test_a_program_with_other_micro_batches_is_refused(self):
+        self.assertRegex(self.refused(*digits(60, micro=16)), r"slot_count must be 8, as MUSTER_CONSTANT_BATCH \(muster run --constant-batch\) says, got 16")
+        self.assertIn("--micro-batches (or MUSTER_CONSTANT_BATCH) must be a divisor of --batch 100, got 8", self.refused(*digits(60, micro=None, batch=100)))
+
+    def test_a_program_without_muster_is_told_that_the_option_does_nothing(self):
+        for words, is_told in ((self.OPTION, True), ((), False)):
+            done = subprocess.run([MUSTER, "run", "-n", "2", *words, "--", "true"], env=CLEAN, text=True, capture_output=True, timeout=PATIENCE_S,
+                                  check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual("--constant-batch 8 has done nothing: no worker has opened a strategy" in done.stderr, is_told, done.stderr)
 
 
 class Members(Case):

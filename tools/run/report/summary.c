@@ -325,6 +325,20 @@ static void tell_stop(struct run *run, const struct run_outcome *outcome)
     run_saved_tell(run, outcome);
 }
 
+/* A program that does not use muster knows nothing of the option. */
+static void tell_unused_batch(struct run *run)
+{
+    for (uint32_t i = 0; i < run->task_count; i++)
+        if (run->tasks[i].uses_muster)
+            return;
+    if (run->settings.constant_batch > 0 && run->exit_code == 0)
+        run_log(run, MUSTER_LOG_WARN, "batch_not_constant",
+                RUN_FIELDS(MUSTER_FIELD("slots", run->settings.constant_batch)),
+                "--constant-batch %llu has done nothing: no worker has opened a strategy; if the "
+                "program does not use muster, leave it out",
+                (unsigned long long)run->settings.constant_batch);
+}
+
 void run_summary_print(struct run *run)
 {
     struct run_outcome outcome;
@@ -341,8 +355,10 @@ void run_summary_print(struct run *run)
                  (unsigned long long)run->restarts, plural_of(run->restarts), seconds_of(run));
     if (outcome.results == 0 && run->failed != NULL && run->failed->is_too_late)
         run_saved_tell(run, &outcome);
-    if (outcome.results == 0 && outcome.steps == 0 && run_preemption_find(run) == NULL)
+    if (outcome.results == 0 && outcome.steps == 0 && run_preemption_find(run) == NULL) {
         run_saved_tell_unused(run);
+        tell_unused_batch(run);
+    }
     tell_unclosed(run, &outcome);
     tell_skipped(run);
     tell_left_out(run);
