@@ -37,8 +37,32 @@ struct micro_call {
 static enum muster_rc run_open(struct muster_strategy *strategy, struct muster_py_call *call)
 {
     struct micro_object *self = call->data;
+    enum muster_rc rc =
+        muster_micro_batches_open(strategy, &self->options, &self->owner->micro, call->error);
 
-    return muster_micro_batches_open(strategy, &self->options, &self->owner->micro, call->error);
+    if (rc == MUSTER_OK)
+        self->options.slot_count = muster_micro_batches_slot_count(self->owner->micro);
+    return rc;
+}
+
+/* None is the launcher's number, which C calls 0. */
+static bool slots_read(PyObject *value, uint32_t *ret_slots)
+{
+    struct muster_error error;
+    uint64_t slots;
+
+    if (!muster_py_read_number(value, 0, UINT32_MAX, &slots))
+        return false;
+    if (slots == 0 && value != Py_None) {
+        muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
+                         "slots must be 1 to %u, or None for those of muster run "
+                         "--constant-batch, got 0",
+                         MUSTER_MICRO_SLOTS_MAX);
+        return muster_py_raise_error(&error, muster_py_error_classes[MUSTER_INVALID_ARGUMENT]) !=
+               NULL;
+    }
+    *ret_slots = (uint32_t)slots;
+    return true;
 }
 
 PyObject *muster_py_strategy_micro_batches(PyObject *self, PyObject *const *args, Py_ssize_t count,
@@ -53,14 +77,12 @@ PyObject *muster_py_strategy_micro_batches(PyObject *self, PyObject *const *args
                                       muster_py_error_classes[MUSTER_INVALID_ARGUMENT]};
     struct muster_micro_batches_options options = {.dtype = MUSTER_F32};
     PyObject *values[3], *made, *result;
-    uint64_t slots;
 
     if (!muster_py_read_arguments("micro_batches", names, 2, args, count, keywords, values) ||
-        !muster_py_read_number(values[0], 0, UINT32_MAX, &slots) ||
+        !slots_read(values[0], &options.slot_count) ||
         !muster_py_read_number(values[1], 0, UINT64_MAX, &options.element_count) ||
         !muster_py_read_dtype(values[2], &options.dtype))
         return NULL;
-    options.slot_count = (uint32_t)slots;
     made = PyType_GenericAlloc(micro_type, 0);
     if (made == NULL)
         return NULL;

@@ -451,8 +451,8 @@ static PyMethodDef strategy_methods[] = {
     {"micro_batches", MUSTER_PY_FUNCTION(muster_py_strategy_micro_batches),
      METH_FASTCALL | METH_KEYWORDS,
      "micro_batches(slots, elements, dtype='f32')\n--\n\nMicroBatches: divide each step into so "
-     "many slots, at most 65,536, of one tensor of so many elements each. Once, before the first "
-     "begin, alike on all members."},
+     "many slots, at most 65,536, of one tensor of so many elements each. slots=None: as many as "
+     "`muster run --constant-batch` says. Once, before the first begin, alike on all members."},
     {"start", MUSTER_PY_FUNCTION(muster_py_strategy_start), METH_FASTCALL | METH_KEYWORDS,
      "start(kind, input=None, output=None, op='sum', rank=0, weight=0, timeout=None, "
      "input_counts=None, output_counts=None, dtype=None)\n--\n\nStart an operation, and return a "

@@ -214,6 +214,35 @@ def test_arrays_of_another_shape_are_refused(strategy):
     strategy.commit()
 
 
+def test_the_launcher_says_how_many_slots_there_are(job):
+    run = job("STEPS, DIES = 30, -1\n" + CURVE.replace("slots=7", "slots=None") + "assert micro.slots == 7\n", 2, "--constant-batch", "7")
+
+    run.end()
+
+    assert {words[1] for _, _, words in run.said() if words[0] == "weights"} == curve(job, 1)
+
+
+def test_a_number_that_nobody_has_said_or_another_one_is_refused(strategy, monkeypatch):
+    with pytest.raises(muster.InvalidArgument, match="MUSTER_CONSTANT_BATCH is not set; .* --constant-batch"):
+        strategy.micro_batches(None, 4)
+    strategy.close()
+    monkeypatch.setenv("MUSTER_CONSTANT_BATCH", "8")
+    with muster.Strategy() as other:
+        with pytest.raises(muster.InvalidArgument, match="slot_count must be 8, .* got 4"):
+            other.micro_batches(4, 4)
+        assert other.micro_batches(None, 4).slots == 8
+        other.begin()
+        other.commit()
+
+
+def test_a_program_without_micro_batches_does_not_begin_where_the_job_has_them(strategy, monkeypatch):
+    strategy.close()
+    monkeypatch.setenv("MUSTER_CONSTANT_BATCH", "8")
+    with muster.Strategy() as other:
+        with pytest.raises(muster.FailedPrecondition, match=r"MUSTER_CONSTANT_BATCH is 8, .* \(in Python strategy.micro_batches\)"):
+            other.begin()
+
+
 def test_options_of_micro_batches_are_checked(strategy):
     for slots, elements, dtype in ((0, 4, "f32"), (2**16 + 1, 4, "f32"), (4, 0, "f32"), (4, 4, "f8e4m3"), (4, 2**63, "f32")):
         with pytest.raises(muster.InvalidArgument, match="must be"):
