@@ -350,6 +350,12 @@ static void the_launcher_says_how_many_slots_there_are(void **state)
     }
 }
 
+static void there_may_be_as_many_slots_as_the_header_says(void **state)
+{
+    micro_open(*state, MUSTER_MICRO_SLOTS_MAX);
+    assert_int_equal(muster_micro_batches_slot_count(micro), 65536);
+}
+
 static void another_number_of_slots_than_the_launchers_is_refused(void **state)
 {
     const struct muster_micro_batches_options options = {16, MUSTER_F32, 1};
@@ -496,6 +502,7 @@ int main(void)
                                   played_tear_down),
         CASE_CONSTANT(who_has_no_slots_in_a_job_of_slots_begins_no_step),
         CASE_CONSTANT(who_does_not_train_needs_no_slots),
+        CASE(there_may_be_as_many_slots_as_the_header_says),
         CASE(a_strategy_has_one_number_of_slots),
         CASE(slots_are_fixed_before_the_first_begin),
         CASE(without_memory_nothing_is_kept),

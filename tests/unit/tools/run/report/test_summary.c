@@ -545,6 +545,31 @@ static void programs_that_do_not_use_muster_save_nothing(void **state)
     assert_null(strstr(told, "/data/job"));
 }
 
+static void programs_that_do_not_use_muster_have_no_constant_batch(void **state)
+{
+    static const struct {
+        uint64_t slots;
+        bool uses_muster;
+        int exit_code;
+        bool is_told;
+    } rows[] = {
+        {8, false, 0, true}, {8, true, 0, false}, {0, false, 0, false}, {8, false, 1, false}};
+    struct scene *scene = *state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        told[0] = '\0';
+        scene->run.settings.constant_batch = rows[i].slots;
+        scene->tasks[1].uses_muster = rows[i].uses_muster;
+        scene->run.exit_code = rows[i].exit_code;
+        run_summary_print(&scene->run);
+        print_message("row %zu: %s\n", i, told);
+        assert_int_equal(
+            strstr(told, "--constant-batch 8 has done nothing: no worker has opened a strategy; "
+                         "if the program does not use muster, leave it out") != NULL,
+            rows[i].is_told);
+    }
+}
+
 static void a_preempted_run_without_a_directory_says_that_nothing_is_saved(void **state)
 {
     struct scene *scene = *state;
@@ -601,6 +626,7 @@ int main(void)
         CASE(a_preempted_run_tells_where_it_goes_on),
         CASE(a_run_that_was_stopped_tells_what_is_saved),
         CASE(programs_that_do_not_use_muster_save_nothing),
+        CASE(programs_that_do_not_use_muster_have_no_constant_batch),
         CASE(a_preempted_run_without_a_directory_says_that_nothing_is_saved),
         CASE(a_preempted_run_that_saves_by_itself_says_so),
         CASE(a_summary_that_cannot_be_written_is_told),
