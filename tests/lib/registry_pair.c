@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ATTEMPT_NS (100 * MUSTER_NS_PER_MS) /* enough for one that is refused, mostly */
+
 struct muster_bytes registry_pair_bytes_of(const char *text)
 {
     return (struct muster_bytes){.data = text, .size = strlen(text)};
@@ -82,6 +84,19 @@ enum muster_rc registry_pair_finish_op(struct registry_pair *f, enum muster_rc r
 enum muster_rc registry_pair_put(struct registry_pair *f, const char *key, const char *value)
 {
     return REGISTRY_PAIR_RUN(f, put, registry_pair_bytes_of(key), registry_pair_bytes_of(value), 0);
+}
+
+enum muster_rc registry_pair_put_nowhere(struct registry_pair *f, const char *key)
+{
+    enum muster_rc rc = MUSTER_DEADLINE_EXCEEDED;
+
+    for (uint64_t within_ns = ATTEMPT_NS; rc == MUSTER_DEADLINE_EXCEEDED && within_ns < DEADLINE_NS;
+         within_ns *= 4)
+        rc = registry_pair_finish_op(
+            f, muster_registry_put_start(
+                   &f->op, f->registry, registry_pair_bytes_of(key), registry_pair_bytes_of("1"), 0,
+                   muster_loop_after_ns(f->env->loop, within_ns), registry_pair_on_op));
+    return rc;
 }
 
 enum muster_rc registry_pair_range(struct registry_pair *f, const char *key,

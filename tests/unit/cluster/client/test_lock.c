@@ -328,6 +328,23 @@ static void a_stop_that_is_refused_leaves_the_callback_of_the_first(void **state
     test_env_run_until(scene->f.env, test_env_is_true, &a->is_stopped);
 }
 
+/* The first deadline that leaves time for an attempt decides: a busy machine needs a long one. */
+static void open_nowhere(struct person *person)
+{
+    struct registry_pair *f = person->f;
+
+    for (uint64_t within_ns = 50 * MUSTER_NS_PER_MS; within_ns < DEADLINE_NS; within_ns *= 4) {
+        person->is_opened = false;
+        assert_int_equal(muster_session_open(&person->session, f->registry, TTL_S,
+                                             muster_loop_after_ns(f->env->loop, within_ns),
+                                             on_opened, on_session_lost),
+                         MUSTER_OK);
+        test_env_run_until(f->env, test_env_is_true, &person->is_opened);
+        if (person->session_rc != MUSTER_DEADLINE_EXCEEDED)
+            break;
+    }
+}
+
 static void a_session_that_cannot_be_opened_says_why(void **state)
 {
     struct scene *scene = *state;
@@ -345,12 +362,7 @@ static void a_session_that_cannot_be_opened_says_why(void **state)
                      MUSTER_RESOURCE_EXHAUSTED);
     assert_memory_equal(&a, &before, sizeof(a));
     registry_pair_open_client(f, "127.0.0.1:1");
-    a.is_opened = false;
-    assert_int_equal(muster_session_open(&a.session, f->registry, TTL_S,
-                                         muster_loop_after_ns(f->env->loop, 50 * MUSTER_NS_PER_MS),
-                                         on_opened, on_session_lost),
-                     MUSTER_OK);
-    test_env_run_until(f->env, test_env_is_true, &a.is_opened);
+    open_nowhere(&a);
 
     assert_int_equal(a.session_rc, MUSTER_UNAVAILABLE);
     assert_int_equal(a.session.error.rc, MUSTER_UNAVAILABLE);
