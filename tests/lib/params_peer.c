@@ -1,5 +1,7 @@
 #include "params_peer.h"
 
+#include "params/wire/pulse.h"
+
 #include <muster/address.h>
 
 #include <stdio.h>
@@ -48,12 +50,28 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
     return peer->payloads[peer->count];
 }
 
+/* A server asks when the case has not run for a second. */
+static bool alive_answer(struct params_peer *peer, const struct muster_frame_header *header)
+{
+    const struct muster_frame_header answer = {.channel = MUSTER_FRAME_PARAMS,
+                                               .type = MUSTER_PARAMS_ALIVE};
+
+    if (!peer->is_client || header->channel != MUSTER_FRAME_PARAMS ||
+        header->type != MUSTER_PARAMS_ALIVE)
+        return false;
+    if ((header->flags & MUSTER_PARAMS_ALIVE_ASKS) != 0)
+        params_peer_send(peer, &answer, NULL);
+    return true;
+}
+
 static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
                        void *buffer)
 {
     struct params_peer *peer = muster_peer_link_data(link);
 
     (void)buffer;
+    if (alive_answer(peer, header))
+        return;
     peer->headers[peer->count++] = *header;
     if (peer->is_slow && peer->count == PARAMS_PEER_FRAMES_MAX)
         muster_peer_link_pause(link);
@@ -125,7 +143,7 @@ void params_peer_open(struct params_peer *peer, struct muster_env *env, const ch
     struct muster_address where;
     struct muster_error error;
 
-    *peer = (struct params_peer){.env = env};
+    *peer = (struct params_peer){.env = env, .is_client = true};
     if (muster_address_parse(address, &where, &error) != MUSTER_OK)
         fail_msg("%s", error.text);
     assert_int_equal(

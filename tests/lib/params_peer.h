@@ -15,6 +15,7 @@ struct params_peer {
     struct muster_env *env;
     struct muster_peer_link *link; /* NULL: closed, or nobody has come yet */
     bool is_ready, is_down;
+    bool is_client;            /* ALIVE is answered, and neither kept nor counted */
     bool discards;             /* frames are not kept, and not counted; nor are maps */
     bool is_slow;              /* it does not read on where it keeps as many frames as it can */
     const struct muster_params_map *map; /* that it tells first; NULL: none */
