@@ -97,6 +97,22 @@ static void pull_start_waiting(struct scene *scene, struct params_call *call, ui
     assert_false(call->is_done);
 }
 
+/* It ends at its deadline and says why. The first deadline that leaves the server the time to say it
+ * decides: a busy machine needs a long one. */
+static void pull_in_vain(struct scene *scene, struct params_call *call, uint64_t min_clock,
+                         const char *why)
+{
+    struct muster_env *env = &scene->stand.test.env;
+    uint64_t within_ns = 50 * MUSTER_NS_PER_MS;
+
+    do {
+        pull_start(scene, call, min_clock, muster_loop_after_ns(env->loop, within_ns));
+        assert_int_equal(params_call_await(env, call), MUSTER_DEADLINE_EXCEEDED);
+        within_ns *= 4;
+    } while (strstr(call->op.error.text, why) == NULL && within_ns < 60 * MUSTER_NS_PER_S);
+    assert_non_null(strstr(call->op.error.text, why));
+}
+
 static void pull_await(struct scene *scene, struct params_call *call)
 {
     assert_int_equal(params_call_await(&scene->stand.test.env, call), MUSTER_OK);
@@ -161,10 +177,7 @@ static void before_the_first_tick_no_clock_has_come(void **state)
     memset(&fresh, 0, sizeof(fresh));
     params_stand_open(&fresh.stand, SHARDS);
     worker_open(&fresh, 0, 0);
-    pull_start(&fresh, &pull, 1,
-               muster_loop_now_ns(fresh.stand.test.env.loop) + 50 * MUSTER_NS_PER_MS);
-    assert_int_equal(params_call_await(&fresh.stand.test.env, &pull), MUSTER_DEADLINE_EXCEEDED);
-    assert_non_null(strstr(pull.op.error.text, "no source has ticked yet; the call waits for clock 1"));
+    pull_in_vain(&fresh, &pull, 1, "no source has ticked yet; the call waits for clock 1");
     pull_start_waiting(&fresh, &pull, 1);
 
     worker_open(&fresh, 1, 1);
@@ -185,11 +198,8 @@ static void a_deadline_names_the_slowest(void **state)
     clock_tick(scene, 0, 4);
     clock_tick(scene, 1, 2);
 
-    pull_start(scene, &pull, 4,
-               muster_loop_now_ns(scene->stand.test.env.loop) + 50 * MUSTER_NS_PER_MS);
+    pull_in_vain(scene, &pull, 4, "source slow-1 (");
 
-    assert_int_equal(params_call_await(&scene->stand.test.env, &pull), MUSTER_DEADLINE_EXCEEDED);
-    assert_non_null(strstr(pull.op.error.text, "source slow-1 ("));
     assert_non_null(strstr(pull.op.error.text, ") is at clock 2 since "));
     assert_non_null(strstr(pull.op.error.text, "the call waits for clock 4"));
 }
