@@ -356,9 +356,9 @@ static void a_held_operation_that_fits_no_more_ends_alike_on_all(void **state)
     group_ring_kill(&ring, 2);
     group_ring_change(&ring, UINT32_MAX);
     start_gather(1, &second, second_values, 2, &second_rc);
-    for (turns = 0; turns < 2000; turns++)
+    for (turns = 0; turns < 2000 && ring.members[0].abort_count == 0; turns++)
         group_ring_turn(&ring, 1);
-    assert_int_equal(ring.members[0].abort_count, 1);
+    assert_int_equal(ring.members[0].abort_count, 1); /* it proposes again from time to time */
     group_ring_change(&ring, UINT32_MAX);
     for (turns = 0; turns < 2000; turns++)
         group_ring_turn(&ring, 1);
