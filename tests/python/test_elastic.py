@@ -340,6 +340,7 @@ for step in elastic.steps(4):
         tries += 1
         if step.size == 2:
             step.stop()
+            step.strategy.barrier()    # else the other one may begin this step behind the death, alone
             if step.task == 1:
                 os.kill(os.getpid(), 9)
         step.strategy.all_gather(numpy.ones(1), numpy.zeros(step.size))
