@@ -172,6 +172,22 @@ static enum muster_rc start_call(struct muster_registry_request *request)
     return MUSTER_OK;
 }
 
+/* If no login has worked since one was refused, that refusal says more than a deadline would. */
+static void on_login_late(struct muster_registry_request *request)
+{
+    const struct muster_registry_auth *auth = &request->registry->auth;
+    struct muster_registry_op *op = request->op;
+
+    MUSTER_ASSERT(request->state == REQUEST_AWAITS_TOKEN);
+    op->is_unsent = true;
+    if (auth->refused_ns != 0)
+        op->error = auth->error;
+    else
+        muster_error_set(&op->error, MUSTER_DEADLINE_EXCEEDED,
+                         "the registry does not answer the login");
+    request_complete(request, op->error.rc);
+}
+
 static void on_retry(struct muster_timer *timer)
 {
     struct muster_registry_request *request = timer->data;
@@ -179,9 +195,7 @@ static void on_retry(struct muster_timer *timer)
 
     if (request->state == REQUEST_AWAITS_TOKEN &&
         request->deadline_ns <= muster_loop_now_ns(loop_of(request))) {
-        request->op->is_unsent = true;
-        request_complete(request, muster_error_set(&request->op->error, MUSTER_DEADLINE_EXCEEDED,
-                                                   "the registry does not answer the login"));
+        on_login_late(request);
         return;
     }
     rc = start_call(request);

@@ -236,6 +236,36 @@ static void what_waits_for_a_token_ends_with_the_client(void **state)
     stand_close(&stand);
 }
 
+/* The next login waits for a second, and a registry may take its time with it. */
+static void a_deadline_after_a_refused_login_tells_the_refusal(void **state)
+{
+    static const struct row refusing = {.password = "secret",
+                                        .refused = 1,
+                                        .refusal = MUSTER_PERMISSION_DENIED,
+                                        .refusal_text = "no"};
+    static const struct row silent = {.password = "secret", .refused = 99};
+    const struct muster_registry_range range = {.key = {"k", 1}};
+    struct stand stand;
+
+    (void)state;
+    stand_open(&stand, &refusing);
+    start_range(&stand, &stand.op);
+    test_env_run_until(stand.played.env, test_env_is_true, &stand.is_done);
+    assert_int_equal(stand.rc, MUSTER_UNAUTHENTICATED);
+    stand.row = &silent;
+    stand.is_done = false;
+    assert_int_equal(muster_registry_range_start(
+                         &stand.op, stand.played.registry, &range,
+                         muster_loop_after_ns(stand.played.env->loop, MUSTER_NS_PER_MS), on_op),
+                     MUSTER_OK);
+    test_env_run_until(stand.played.env, test_env_is_true, &stand.is_done);
+
+    assert_int_equal(stand.rc, MUSTER_UNAUTHENTICATED);
+    assert_string_equal(stand.op.error.text, "registry user 'u': no");
+    assert_true(stand.op.is_unsent);
+    stand_close(&stand);
+}
+
 static bool is_held(void *data)
 {
     return ((struct stand *)data)->held != NULL;
@@ -325,6 +355,7 @@ int main(void)
     const struct CMUnitTest registry_client_auth[] = {
         cmocka_unit_test(a_token_is_asked_for_and_asked_for_again),
         cmocka_unit_test(what_waits_for_a_token_ends_with_the_client),
+        cmocka_unit_test(a_deadline_after_a_refused_login_tells_the_refusal),
         cmocka_unit_test(an_operation_under_way_is_not_begun_again),
         cmocka_unit_test(a_watch_that_is_refused_is_asked_for_with_a_new_token),
     };
