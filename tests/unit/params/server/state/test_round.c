@@ -120,25 +120,35 @@ static void a_round_is_a_weighted_sum_or_a_mean(void **state)
     }
 }
 
-static void a_deadline_names_the_round_and_who_has_not_completed_it(void **state)
+/* A pull of a round that is not closed ends at its deadline and says why. The first deadline that
+ * leaves the server the time to say it decides: a busy machine needs a long one. */
+static void pull_late(struct params_sources *scene, uint64_t within_ns, const char *why)
 {
-    struct params_sources scene;
+    struct muster_loop *loop = scene->stand.test.env.loop;
     struct muster_error error;
     uint64_t key = 7;
     float values[2];
+
+    do {
+        assert_int_equal(params_stand_pull_after(&scene->stand, scene->tables[0], &key, values, 1,
+                                                 1, muster_loop_after_ns(loop, within_ns), &error),
+                         MUSTER_DEADLINE_EXCEEDED);
+        within_ns *= 4;
+    } while (strstr(error.text, why) == NULL && within_ns < 60 * MUSTER_NS_PER_S);
+    if (strstr(error.text, why) == NULL)
+        fail_msg("%s", error.text);
+}
+
+static void a_deadline_names_the_round_and_who_has_not_completed_it(void **state)
+{
+    struct params_sources scene;
 
     (void)state;
     scene_open(&scene, 2);
     params_sources_tick(&scene, 0, 1, 1);
 
-    assert_int_equal(params_stand_pull_after(
-                         &scene.stand, scene.tables[0], &key, values, 1, 1,
-                         muster_loop_after_ns(scene.stand.test.env.loop, 1500 * MUSTER_NS_PER_MS),
-                         &error),
-                     MUSTER_DEADLINE_EXCEEDED);
-    if (strstr(error.text, "round 0 of table sums is not closed: 1 of 2 sources have completed "
-                           "it; source ") == NULL)
-        fail_msg("%s", error.text);
+    pull_late(&scene, 1500 * MUSTER_NS_PER_MS,
+              "round 0 of table sums is not closed: 1 of 2 sources have completed it; source ");
     params_sources_close(&scene);
 }
 
@@ -165,24 +175,16 @@ static void memory_fill(struct params_sources *scene)
 static void a_deadline_says_that_there_is_no_memory_to_close_the_round(void **state)
 {
     struct params_sources scene;
-    struct muster_error error;
-    uint64_t key = 7;
-    float values[2];
 
     (void)state;
     scene_open(&scene, 1);
-    value_push(&scene, 0, key, 1);
+    value_push(&scene, 0, 7, 1);
     memory_fill(&scene);
     params_sources_tick(&scene, 0, 1, 1);
 
-    assert_int_equal(params_stand_pull_after(
-                         &scene.stand, scene.tables[0], &key, values, 1, 1,
-                         muster_loop_after_ns(scene.stand.test.env.loop, 200 * MUSTER_NS_PER_MS),
-                         &error),
-                     MUSTER_DEADLINE_EXCEEDED);
-    if (strstr(error.text, "round 0 of table sums is not closed: all sources have completed it, "
-                           "and the server has no memory to close it") == NULL)
-        fail_msg("%s", error.text);
+    pull_late(&scene, 200 * MUSTER_NS_PER_MS,
+              "round 0 of table sums is not closed: all sources have completed it, and the server "
+              "has no memory to close it");
     params_sources_close(&scene);
 }
 
