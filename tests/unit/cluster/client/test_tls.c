@@ -249,7 +249,8 @@ static void all_end_at_once_when_the_registry_cannot_be_talked_to(void **state)
 }
 
 /* The registry has let us in, and comes back in plain text or by an issuer that is not trusted. A
- * question waits for it until its deadline, because certificates may be about to change. */
+ * question waits for it until its deadline, because certificates may be about to change. The first
+ * deadline that leaves time to meet it decides: a busy machine needs a long one. */
 static void check_waits_for_return(struct scene *scene, bool comes_back_plain, const char *words)
 {
     struct registry_pair *f = &scene->pair;
@@ -262,11 +263,15 @@ static void check_waits_for_return(struct scene *scene, bool comes_back_plain, c
     assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_OK);
     registry_pair_stop_server(f);
     serve_registry(scene, comes_back_plain ? NULL : scene->theirs, false);
-    rc = registry_pair_finish_op(
-        f, muster_registry_range_start(&f->op, f->registry, &range,
-                                       muster_loop_after_ns(f->env->loop, SHORT_NS),
-                                       registry_pair_on_op));
-    assert_true(rc == MUSTER_UNAVAILABLE || rc == MUSTER_DEADLINE_EXCEEDED);
+    for (uint64_t within_ns = SHORT_NS; within_ns < DEADLINE_NS; within_ns *= 4) {
+        rc = registry_pair_finish_op(
+            f, muster_registry_range_start(&f->op, f->registry, &range,
+                                           muster_loop_after_ns(f->env->loop, within_ns),
+                                           registry_pair_on_op));
+        assert_true(rc == MUSTER_UNAVAILABLE || rc == MUSTER_DEADLINE_EXCEEDED);
+        if (strstr(f->op.error.text, words) != NULL)
+            break;
+    }
     assert_non_null(strstr(f->op.error.text, words));
     assert_null(muster_registry_refusal(f->registry));
 }
