@@ -355,6 +355,25 @@ static void all_chunks_of_a_large_state_are_compared(void **state)
     assert_true(stand.ours[stand.count - 1] == 7);
 }
 
+/* The first deadline that leaves time for a connection and a question decides: a busy machine needs a
+ * long one. */
+static void check_silence(const struct row *row)
+{
+    bool is_told = false;
+
+    for (uint64_t span_ns = 50 * MUSTER_NS_PER_MS; !is_told; span_ns *= 4) {
+        stand_open(row);
+        assert_int_equal(stand_start(span_ns), MUSTER_OK);
+        test_env_run_until(&stand.test.env, test_env_is_true, &stand.is_done);
+
+        assert_int_equal(stand.rc, row->rc);
+        is_told = strstr(stand.catch_up.error.text, row->text) != NULL;
+        if (!is_told && span_ns > 20 * MUSTER_NS_PER_S)
+            fail_msg("'%s'", stand.catch_up.error.text);
+        stand_close();
+    }
+}
+
 static void who_is_silent_is_named_at_the_deadline(void **state)
 {
     static const struct row silent[] = {
@@ -364,16 +383,8 @@ static void who_is_silent_is_named_at_the_deadline(void **state)
     };
 
     (void)state;
-    for (size_t i = 0; i < 2; i++) {
-        stand_open(&silent[i]);
-        assert_int_equal(stand_start(50 * MUSTER_NS_PER_MS), MUSTER_OK);
-        test_env_run_until(&stand.test.env, test_env_is_true, &stand.is_done);
-
-        assert_int_equal(stand.rc, silent[i].rc);
-        if (strstr(stand.catch_up.error.text, silent[i].text) == NULL)
-            fail_msg("'%s'", stand.catch_up.error.text);
-        stand_close();
-    }
+    for (size_t i = 0; i < 2; i++)
+        check_silence(&silent[i]);
 }
 
 static bool has_been_asked_twice(void *data)
