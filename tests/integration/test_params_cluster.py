@@ -202,13 +202,13 @@ class Cluster(ParamsCluster):
         self.assertIn("no other server of the job", done.stderr)
         self.assertIsNone(process.poll())
 
-    def ask(self, address):
+    def ask(self, address, timeout):
         """What drain and inspect say of an address that is not a server's."""
         for words in (("drain", address), ("inspect", "--server", address)):
-            yield subprocess.run([MUSTER, "params", *words, "--timeout", "0.5"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+            yield subprocess.run([MUSTER, "params", *words, "--timeout", str(timeout)], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
     def test_commands_that_meet_a_registry_say_so(self):
-        for done in self.ask(self.registry):
+        for done in self.ask(self.registry, PATIENCE_S):  # it answers at once
             self.assertEqual((done.returncode != 0, done.stdout), (True, ""))
             self.assertIn(f"{self.registry} is not a server of parameters: a registry or another gRPC server answers there; give the address of a "
                           "'muster params serve'\n", done.stderr)
@@ -216,7 +216,7 @@ class Cluster(ParamsCluster):
     def test_commands_that_meet_a_silent_port_say_what_should_be_there(self):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             address = f"127.0.0.1:{silent.getsockname()[1]}"
-            for done in self.ask(address):
+            for done in self.ask(address, 0.5):
                 self.assertEqual((done.returncode != 0, done.stdout), (True, ""))
                 self.assertIn(f"{address} has not answered within 0.5 s (--timeout): it must be a 'muster params serve' that runs", done.stderr)
 

@@ -36,11 +36,12 @@ class Metrics(unittest.TestCase):
     def test_who_is_late_is_told_with_the_time_that_it_cost(self):
         job = Watched(self, "-n", "3")
         until(self, "100 steps", lambda: job.json()["step"] >= 100)
+        late = {"task": "worker:0", "for": "worker:1"}
+        # On a busy machine the others are late, too, and worker 0 itself.
+        until(self, "the time", lambda: sample(job.metrics(), "muster_worker_waited_seconds_total", **late) > 100 * 0.02 * 0.8)
         text = job.metrics()
         waiting = sample(text, "muster_worker_waiting_seconds_total", task="worker:0")
-        late = {"task": "worker:0", "for": "worker:1"}
         self.assertGreater(sample(text, "muster_worker_waited_seconds_total", **late), 0.8 * waiting)
-        self.assertGreater(waiting, 100 * 0.02 * 0.8)
         computing = sample(text, "muster_worker_time_seconds_total", task="worker:1", activity="compute")
         collective = sample(text, "muster_worker_time_seconds_total", task="worker:0", activity="collective")
         self.assertGreater(computing, 100 * 0.02 * 0.8)

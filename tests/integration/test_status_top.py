@@ -281,10 +281,13 @@ class Top(unittest.TestCase):
         self.assertEqual(asked, 2, "a range of all keys, and a watch from there")
 
     def test_json_is_a_line_per_look(self):
-        done = muster("top", "--registry", self.address, "--json", "--interval", "500ms", "--count", "3")
-        steps = [json.loads(line)["jobs"][0]["step"] for line in done.stdout.splitlines()]
-        self.assertEqual((done.returncode, len(steps)), (0, 3))
-        self.assertLess(steps[0], steps[2])
+        for count in (3, 40):  # on a busy machine the job may stand still in the first time
+            done = muster("top", "--registry", self.address, "--json", "--interval", "500ms", "--count", str(count))
+            steps = [json.loads(line)["jobs"][0]["step"] for line in done.stdout.splitlines()]
+            self.assertEqual((done.returncode, len(steps)), (0, count))
+            if steps[0] < steps[-1]:
+                break
+        self.assertLess(steps[0], steps[-1])
         plain = muster("top", "--registry", self.address, "--count", "2", "--interval", "200ms")
         self.assertEqual(plain.stdout.count("live: running"), 2)
         self.assertNotIn("\x1b", plain.stdout)
