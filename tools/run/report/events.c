@@ -322,6 +322,12 @@ void run_events_look(struct run_epoch *epoch)
         epochs_tell_before(epoch->run, epoch->epoch + 1);
 }
 
+/* One that joins by the change which lost a member has seen neither its death nor its step. */
+static bool view_has_witness(const struct run_epoch *epoch, const struct muster_json *report)
+{
+    return epoch->lost[0] == '\0' || muster_json_count(muster_json_member(report, "lost")) > 0;
+}
+
 void run_events_on_view(struct run_task *task, const struct muster_json *report)
 {
     struct run *run = task->run;
@@ -353,7 +359,7 @@ void run_events_on_view(struct run_task *task, const struct muster_json *report)
     if (run_names_copy(epoch->lost, muster_json_member(report, "lost")))
         epoch->step = 0; /* of a member that knows */
     run_names_copy(epoch->joined, muster_json_member(report, "joined"));
-    if (step > 0 && (uint64_t)step > epoch->step)
+    if (step > 0 && (uint64_t)step > epoch->step && view_has_witness(epoch, report))
         epoch->step = (uint64_t)step;
     if (recovery_ms > epoch->recovery_ms)
         epoch->recovery_ms = recovery_ms;

@@ -103,6 +103,14 @@ const char *run_task_death(int wait_status, char *text, size_t bytes)
     return text;
 }
 
+static void on_loss_told(struct run_task *task, uint64_t view)
+{
+    (void)task;
+    (void)view;
+}
+
+static const struct run_control control = {.on_loss_told = on_loss_told};
+
 /* --- A run whose workers run */
 
 static int set_up(void **state)
@@ -111,7 +119,8 @@ static int set_up(void **state)
     memset(&scene, 0, sizeof(scene));
     told[0] = '\0';
     test_env_open(&scene.test);
-    scene.run = (struct run){.env = &scene.test.env, .tasks = scene.tasks, .task_count = TASKS};
+    scene.run = (struct run){
+        .env = &scene.test.env, .control = &control, .tasks = scene.tasks, .task_count = TASKS};
     scene.run.settings.restarts_max = 3;
     for (uint32_t i = 0; i < TASKS; i++) {
         scene.tasks[i] = (struct run_task){.run = &scene.run, .rank = i, .lives = 1};
@@ -207,6 +216,35 @@ static void one_that_closes_has_left_when_the_others_go_on(void **state)
                               "members goes on\n");
 }
 
+static void report_view(uint32_t i, const char *lost, unsigned step)
+{
+    struct muster_json *report;
+    struct muster_error error;
+    char text[128];
+
+    snprintf(text, sizeof(text),
+             "{\"epoch\":2,\"members\":4,\"lost\":[%s],\"joined\":[],\"step\":%u}", lost, step);
+    assert_int_equal(muster_json_parse(text, strlen(text), &report, &error), MUSTER_OK);
+    run_events_on_view(&scene.tasks[i], report);
+    muster_json_free(report);
+}
+
+/* Whoever speaks first: one view has lost it and taken in its next life, which stands at the next step. */
+static void the_step_of_a_death_is_told_by_those_that_saw_it(void **state)
+{
+    (void)state;
+    report_view(0, "\"worker:2\"", 149);
+    report_view(2, "", 151);
+    report_view(1, "\"worker:2\"", 150);
+    assert_int_equal(epoch_find(&scene.run, 2)->step, 150);
+
+    run_events_close(&scene.run);
+    run_events_open(&scene.run);
+    report_view(2, "", 151);
+    report_view(1, "\"worker:2\"", 150);
+    assert_int_equal(epoch_find(&scene.run, 2)->step, 150);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +254,8 @@ int main(void)
             a_restart_is_not_said_and_taken_back_when_all_were_called_wrongly, set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             one_that_alone_was_called_wrongly_is_told_when_it_starts_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_step_of_a_death_is_told_by_those_that_saw_it, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(one_that_closes_has_left_when_the_others_go_on, set_up,
                                         tear_down),
     };
