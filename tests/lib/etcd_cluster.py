@@ -22,9 +22,15 @@ def hold_ports(count):
     return sockets
 
 
+def patience_of(words):
+    """Options of etcdctl, which waits for 2 s for a connection by itself, and for 5 s for an answer. Who asks whether it lives wants to
+    hear soon."""
+    return ["--dial-timeout=2s"] if "endpoint" in words else [f"--dial-timeout={PATIENCE_S}s", f"--command-timeout={PATIENCE_S}s"]
+
+
 def etcdctl(endpoints, *words, prefix=(), **options):
     options = {"text": True, "capture_output": True, "timeout": PATIENCE_S} | options
-    return subprocess.run([*prefix, ETCDCTL, "--endpoints", endpoints, "--dial-timeout=2s", *words],
+    return subprocess.run([*prefix, ETCDCTL, "--endpoints", endpoints, *patience_of(words), *words],
                           env=dict(os.environ, ETCDCTL_API="3"), **options)
 
 
@@ -63,8 +69,7 @@ class EtcdCluster:
                 ("--cert", self.cert, "--key", self.key, "--cacert", tls.ca))
 
     def ctl(self, *words, endpoints=None):
-        patience = [] if words[0] == "endpoint" else ["--command-timeout=60s"]  # who asks whether it lives wants to hear soon
-        return etcdctl(endpoints or self.endpoints, *patience, *self.client_tls, *self.user, *words, prefix=self.prefix)
+        return etcdctl(endpoints or self.endpoints, *self.client_tls, *self.user, *words, prefix=self.prefix)
 
     def folder(self, i):
         return os.path.join(self.where, f"m{i}")

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 
+from etcd_cluster import patience_of
 from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
 
 STEPPER = os.path.join(PROGRAMS, "stepper")
@@ -178,7 +179,7 @@ class LauncherCase:
         return Launcher(self, *words, **variables)
 
     def etcdctl(self, *words):
-        return subprocess.run(["etcdctl", "--endpoints", self.registry, *self.ctl_options, *words], text=True, capture_output=True, check=True,
+        return subprocess.run(["etcdctl", "--endpoints", self.registry, *patience_of(words), *self.ctl_options, *words], text=True, capture_output=True, check=True,
                               env=dict(CLEAN, ETCDCTL_API="3"), timeout=PATIENCE_S).stdout.split("\n")
 
     def keys(self, job):
