@@ -47,7 +47,8 @@ enum muster_rc registry_pair_finish_op(struct registry_pair *f, enum muster_rc r
                                      &(f)->op, (f)->registry, __VA_ARGS__, registry_pair_soon(f),  \
                                      registry_pair_on_op))
 enum muster_rc registry_pair_put(struct registry_pair *f, const char *key, const char *value);
-/** Where nobody listens. The first deadline that leaves time for an attempt decides: a busy machine needs a long one. */
+/** Where nobody listens. The first deadline that leaves time for an attempt decides: a busy machine
+ * needs a long one. */
 enum muster_rc registry_pair_put_nowhere(struct registry_pair *f, const char *key);
 enum muster_rc registry_pair_range(struct registry_pair *f, const char *key,
                                    enum muster_registry_reach reach);
