@@ -256,7 +256,8 @@ static void a_deadline_after_a_refused_login_tells_the_refusal(void **state)
     stand.is_done = false;
     assert_int_equal(muster_registry_range_start(
                          &stand.op, stand.played.registry, &range,
-                         muster_loop_after_ns(stand.played.env->loop, MUSTER_NS_PER_MS), on_op),
+                         muster_loop_after_ns(stand.played.env->loop, 100 * MUSTER_NS_PER_MS),
+                         on_op),
                      MUSTER_OK);
     test_env_run_until(stand.played.env, test_env_is_true, &stand.is_done);
 

@@ -191,14 +191,16 @@ static void a_deadline_names_the_server_that_was_asked(void **state)
         struct params_call call;
         struct muster_params_rows rows =
             puppet_call_init(&call, table->name, (const uint32_t[]){0}, 1);
+        enum muster_rc rc;
 
         params_puppet_hang_up(&puppets.list[1]);
         test_env_run_until(puppets.env, params_has_error, puppets.params);
-        assert_int_equal(
-            muster_params_push_start(&call.op, table, &rows,
-                                     muster_loop_after_ns(puppets.env->loop, MUSTER_NS_PER_MS),
-                                     params_on_call),
-            MUSTER_OK);
+        do /* on a busy machine that may be over when it begins */
+            rc = muster_params_push_start(&call.op, table, &rows,
+                                          muster_loop_after_ns(puppets.env->loop, MUSTER_NS_PER_MS),
+                                          params_on_call);
+        while (rc == MUSTER_INVALID_ARGUMENT);
+        assert_int_equal(rc, MUSTER_OK);
         assert_int_equal(puppet_call_await(&puppets, &call), MUSTER_DEADLINE_EXCEEDED);
         is_over = params_has_error(puppets.params);
         assert_string_equal(call.op.error.text, text);
@@ -496,10 +498,11 @@ static void rows_of_a_lost_shard_wait_for_a_server(void **state)
     test_env_run_until(puppets.env, has_newest_map, &puppets);
     puppet_push_start(&puppets, table, &push, (const uint32_t[]){0, 2}, 2);
     rows = puppet_call_init(&hasty, "counters", (const uint32_t[]){2}, 1);
-    assert_int_equal(muster_params_pull_start(
-                         &hasty.op, table, &rows,
-                         muster_loop_after_ns(puppets.env->loop, MUSTER_NS_PER_MS), params_on_call),
-                     MUSTER_OK);
+    assert_int_equal(
+        muster_params_pull_start(&hasty.op, table, &rows,
+                                 muster_loop_after_ns(puppets.env->loop, 100 * MUSTER_NS_PER_MS),
+                                 params_on_call),
+        MUSTER_OK);
     puppet_push_take(&puppets.list[0], 1, 2, 0);
     assert_int_equal(puppet_call_await(&puppets, &hasty), MUSTER_DEADLINE_EXCEEDED);
     assert_string_equal(hasty.op.error.text,
