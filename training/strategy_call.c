@@ -94,9 +94,12 @@ static struct muster_op *next_op(struct muster_strategy *strategy,
 
 void muster_strategy_explain_refusal(struct muster_strategy *strategy,
                                      const struct muster_strategy_call *call, size_t i,
-                                     enum muster_rc rc)
+                                     const struct muster_op *op, enum muster_rc rc)
 {
-    if (rc == MUSTER_INVALID_ARGUMENT && call->view != NULL)
+    if (op->error.rc == rc && op->error.text[0] != '\0')
+        muster_error_set(&strategy->error, rc, "%s of tensor %zu: %s", call->name, i,
+                         op->error.text);
+    else if (rc == MUSTER_INVALID_ARGUMENT && call->view != NULL)
         muster_error_set(
             &strategy->error, rc,
             "%s of %s x %llu into %s x %llu on %u members: counts or types do not fit, "
@@ -150,7 +153,8 @@ enum muster_rc muster_strategy_run_in_seat(struct muster_strategy *strategy,
                 strategy->ops_open++;
                 i++;
             } else if (rc != MUSTER_ABORTED) {
-                muster_strategy_explain_refusal(strategy, call, i, rc);
+                muster_strategy_explain_refusal(strategy, call, i,
+                                                &strategy->ops[strategy->ops_started], rc);
             }
         }
         if (rc != MUSTER_OK)

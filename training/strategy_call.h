@@ -49,10 +49,10 @@ MUSTER_MUST_CHECK enum muster_rc muster_strategy_call_exchange(struct muster_str
 /** Fill in op for a start now. */
 void muster_strategy_init_op(struct muster_strategy *strategy,
                              const struct muster_strategy_call *call, struct muster_op *op);
-/** The i-th operation of a call could not be started: why, for the program. */
+/** The i-th operation of a call, op, could not be started: why, for the program. */
 void muster_strategy_explain_refusal(struct muster_strategy *strategy,
                                      const struct muster_strategy_call *call, size_t i,
-                                     enum muster_rc rc);
+                                     const struct muster_op *op, enum muster_rc rc);
 /** Start all, up to MUSTER_STRATEGY_OPS_MAX at a time, and wait for them: in a step. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_run(struct muster_strategy *strategy,
                                                      const struct muster_strategy_call *call);

@@ -73,7 +73,7 @@ static void start_ops(struct open_request *open, const struct muster_strategy_ca
         }
         op->data = NULL;
         if (rc != MUSTER_ABORTED || !call->is_message) /* that one says who is gone */
-            muster_strategy_explain_refusal(strategy, call, i, rc);
+            muster_strategy_explain_refusal(strategy, call, i, op, rc);
         open->error = strategy->error;
     }
 }

@@ -11,10 +11,11 @@ static bool is_float(enum muster_dtype dtype)
            dtype == MUSTER_F64;
 }
 
-static enum muster_rc refuse_call(const struct muster_group *group, const char *why)
+static enum muster_rc refuse_call(const struct muster_group *group, struct muster_op *op,
+                                  const char *why)
 {
     MUSTER_LOG(group->env, ERROR, "op_refused", "op", "all_reduce", "reason", why);
-    return MUSTER_INVALID_ARGUMENT;
+    return muster_error_set(&op->error, MUSTER_INVALID_ARGUMENT, "%s", why);
 }
 
 enum muster_rc muster_all_reduce_weighted_start(struct muster_op *op, struct muster_group *group,
@@ -35,7 +36,7 @@ enum muster_rc muster_all_reduce_weighted_start(struct muster_op *op, struct mus
     if (!muster_group_is_tensor_valid(tensor))
         return MUSTER_INVALID_ARGUMENT;
     if (!is_float(tensor->dtype))
-        return refuse_call(group, "a weighted mean is of f16, bf16, f32 or f64");
+        return refuse_call(group, op, "a weighted mean is of f16, bf16, f32 or f64");
     return muster_group_start_call(op, group, &call, done);
 }
 
@@ -69,6 +70,6 @@ enum muster_rc muster_all_reduce_user_start(struct muster_op *op, struct muster_
     const char *fault = fault_of(reduction, elements, count);
 
     if (fault != NULL)
-        return refuse_call(group, fault);
+        return refuse_call(group, op, fault);
     return muster_group_start_call(op, group, &call, done);
 }

@@ -179,7 +179,7 @@ enum muster_rc muster_reduce_scatter_start_in(struct muster_op *op, struct muste
         return MUSTER_INVALID_ARGUMENT;
     call.dtype = input->dtype;
     call.reduction = reduction;
-    if (!are_alike(input, output) || !muster_group_has_meaning(group, &call) ||
+    if (!are_alike(input, output) || !muster_group_has_meaning(group, &call, op) ||
         input->count != call.n * output->count ||
         !muster_group_are_apart(input->data, bytes_of(input), output->data, bytes_of(output)))
         return MUSTER_INVALID_ARGUMENT;
@@ -323,7 +323,7 @@ enum muster_rc muster_reduce_scatter_uneven_start_in(
     call.dtype = input->dtype;
     call.reduction = reduction;
     if (!whole_of(input, call.n, &whole) || !are_alike(&whole, output) ||
-        !muster_group_has_meaning(group, &call) || output->count != input->counts[index] ||
+        !muster_group_has_meaning(group, &call, op) || output->count != input->counts[index] ||
         !muster_group_are_apart(whole.data, bytes_of(&whole), output->data, bytes_of(output)))
         return MUSTER_INVALID_ARGUMENT;
     call.count = whole.count;

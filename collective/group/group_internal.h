@@ -138,7 +138,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_group_start_call(struct muster_op *op,
                                                          const struct muster_op_call *call,
                                                          muster_op_fn *done);
 bool muster_group_is_tensor_valid(const struct muster_tensor *tensor);
-bool muster_group_has_meaning(const struct muster_group *group, const struct muster_op_call *call);
+/** False: the log and op's error, if there is one, say why. */
+bool muster_group_has_meaning(const struct muster_group *group, const struct muster_op_call *call,
+                              struct muster_op *op);
 bool muster_group_are_apart(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes);
 /** The root by its rank in the group's view. False: takes no part. */
 bool muster_group_find_root(const struct muster_group *group, uint32_t rank,

@@ -269,7 +269,7 @@ static bool are_valid(const struct muster_group *group, const struct muster_tens
             .kind = call->kind, .reduction = call->reduction, .dtype = tensors[i].dtype};
 
         if (!muster_group_is_tensor_valid(&tensors[i]) ||
-            (call->kind == MUSTER_OP_ALL_REDUCE && !muster_group_has_meaning(group, &one)))
+            (call->kind == MUSTER_OP_ALL_REDUCE && !muster_group_has_meaning(group, &one, NULL)))
             return false;
     }
     return are_all_apart(tensors, count);

@@ -21,12 +21,15 @@ bool muster_group_is_tensor_valid(const struct muster_tensor *tensor)
            (tensor->count == 0 || tensor->data != NULL) && (uintptr_t)tensor->data % bytes == 0;
 }
 
-bool muster_group_has_meaning(const struct muster_group *group, const struct muster_op_call *call)
+bool muster_group_has_meaning(const struct muster_group *group, const struct muster_op_call *call,
+                              struct muster_op *op)
 {
     struct muster_error error;
 
     if (muster_reduction_check(call->dtype, call->reduction, &error) == MUSTER_OK)
         return true;
+    if (op != NULL)
+        op->error = error;
     MUSTER_LOG(group->env, ERROR, "op_refused", "op", muster_op_kind_name(call->kind), "reason",
                error.text);
     return false;
@@ -140,7 +143,7 @@ enum muster_rc muster_all_reduce_start(struct muster_op *op, struct muster_group
         .output = tensor->data,
     };
 
-    if (!muster_group_is_tensor_valid(tensor) || !muster_group_has_meaning(group, &call))
+    if (!muster_group_is_tensor_valid(tensor) || !muster_group_has_meaning(group, &call, op))
         return MUSTER_INVALID_ARGUMENT;
     return muster_group_start_call(op, group, &call, done);
 }
@@ -160,7 +163,7 @@ enum muster_rc muster_reduce_start_from(struct muster_op *op, struct muster_grou
         .root = *root,
     };
 
-    if (!muster_group_is_tensor_valid(tensor) || !muster_group_has_meaning(group, &call))
+    if (!muster_group_is_tensor_valid(tensor) || !muster_group_has_meaning(group, &call, op))
         return MUSTER_INVALID_ARGUMENT;
     return muster_group_start_call(op, group, &call, done);
 }

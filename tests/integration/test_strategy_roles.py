@@ -35,7 +35,7 @@ class Roles(unittest.TestCase):
         workers = [self.task("worker", index) for index in range(2)]
         ps = self.task("ps", 0)
         every([evaluator, *workers], "open")
-        self.assertRegex(ps.ask("open"), "^INVALID_ARGUMENT this process is task ps:0 .*a ps does not train")
+        self.assertRegex(ps.ask("open"), "^INVALID_ARGUMENT this process is task ps:0 .*a ps task does not train")
         for member, value in ((evaluator, 100), (workers[0], 1), (workers[1], 2)):
             member.ok(f"register total 8 {value}")
 

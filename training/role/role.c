@@ -116,11 +116,9 @@ static enum muster_rc check_training(const struct muster_strategy_role *role, in
     *ret_job = job_find(role->task_type);
     if (*ret_job != JOB_PS)
         return MUSTER_OK;
-    return muster_error_set(
-        ret_error, MUSTER_INVALID_ARGUMENT,
-        "the task is %s:%lld, and a ps does not train: open strategies in chief, "
-        "worker and evaluator tasks",
-        role->task_type, (long long)role->task_id);
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "a ps task does not train: open strategies in chief, worker and "
+                            "evaluator tasks");
 }
 
 enum muster_rc muster_strategy_role_is_chief(const struct muster_strategy_role *role,

@@ -105,9 +105,9 @@ static const struct row rows[] = {
           {"TF_CONFIG", TWO}),
     REFUSED("who does not train", "static:worker=b:1;ps=a:1?task_type=ps&task_id=0",
             MUSTER_INVALID_ARGUMENT,
-            "this process is task ps:0 (set by the caller), but the task is ps:0, and a ps does "
-            "not train: open strategies in chief, worker and evaluator tasks; correct what the "
-            "resolver 'static' reads",
+            "this process is task ps:0 (set by the caller), but a ps task does not train: open "
+            "strategies in chief, worker and evaluator tasks; correct what the resolver 'static' "
+            "reads",
             {NULL, NULL}),
     REFUSED("nothing at all", NULL, MUSTER_FAILED_PRECONDITION,
             "RANK is not set, nor anything else that describes a cluster: start this program with "

@@ -98,6 +98,7 @@ static void a_reduction_that_the_type_does_not_have_is_refused_at_once(void **st
     assert_string_equal(log.event, "op_refused");
     assert_string_equal(log.why, "xor of f32 has no meaning: use one of sum, mean, min, max, prod, "
                                  "or another type");
+    assert_string_equal(call.op.error.text, log.why);
     tensor = tensor_of(call.input.bytes, 4, MUSTER_BOOL);
     output = tensor_of(call.output.bytes, 2, MUSTER_BOOL);
     assert_int_equal(muster_reduce_scatter_start(&call.op, ring.members[0].group, &tensor, &output,

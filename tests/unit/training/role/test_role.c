@@ -34,7 +34,7 @@ static const struct row rows[] = {
      "the task is evaluator:1, but the job has 1 tasks", false, 0, 0, NULL},
     {"a worker without a chief", "{\"worker\":[\"a:1\",\"b:1\"]}", "worker", 0, NULL, true, 0, 2,
      WORKER},
-    {"ps", FULL, "ps", 1, "ps:1, and a ps does not train", false, 0, 0, NULL},
+    {"ps", FULL, "ps", 1, "a ps task does not train", false, 0, 0, NULL},
     {"no type", FULL, NULL, 0, "the task type is not known", false, 0, 0, NULL},
     {"a job of another name", "{\"worker\":[\"a:1\"],\"trainer\":[\"b:1\"]}", "worker", 0,
      "chief, worker, ps or evaluator, got 'trainer'", false, 0, 0, NULL},
