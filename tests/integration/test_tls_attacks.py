@@ -21,6 +21,7 @@ from tls_files import TlsFiles
 
 FLOOD = 1500  # above the 1,024 handshakes that a server has at a time
 HANDSHAKE_MS = 3000
+SHAKING_S = 3  # what a handshake may take while others wait (docs/tls.md)
 
 
 def client_context(ca):
@@ -117,17 +118,21 @@ def shaken_and_left(port):
 
 
 def honest(port):
-    """FLOOD clients that begin a handshake at the same moment: all are served."""
-    sockets, waiting = {}, select.poll()
-    for _ in range(FLOOD):
+    """FLOOD clients that begin a handshake at the same moment: all are served. One that takes longer than SHAKING_S, on a busy machine, may
+    lose its place to those that wait, and dials again."""
+    sockets, began, waiting = {}, {}, select.poll()
+
+    def dial():
         inner = socket.create_connection(("127.0.0.1", port), timeout=plain.PATIENCE)
         inner.setblocking(False)
         each = TlsPeer.context.wrap_socket(inner, server_hostname="localhost", do_handshake_on_connect=False)
-        sockets[each.fileno()] = each
+        sockets[each.fileno()], began[each.fileno()] = each, time.monotonic()
         waiting.register(each, select.POLLIN | select.POLLOUT)
-    left = set(sockets)
-    ready = list(left)
-    while left and ready:
+        return each.fileno()
+
+    left = {dial() for _ in range(FLOOD)}
+    ready, end = list(left), time.monotonic() + 5 * plain.PATIENCE
+    while left and ready and time.monotonic() < end:
         for fd in ready:
             try:
                 sockets[fd].do_handshake()
@@ -136,7 +141,12 @@ def honest(port):
             except ssl.SSLWantReadError:
                 waiting.modify(fd, select.POLLIN)
             except OSError as error:
-                return f"a handshake failed: {error}"
+                if time.monotonic() - began[fd] < SHAKING_S:
+                    return f"a handshake failed: {error}"
+                waiting.unregister(fd)
+                left.discard(fd)
+                sockets.pop(fd).close()
+                left.add(dial())
         ready = [fd for fd, _ in waiting.poll(int(1000 * plain.PATIENCE))] if left else []
     for each in sockets.values():
         each.close()
@@ -151,7 +161,7 @@ ATTACKS = [  # name, attack, MiB that the process may grow by at its peak; what 
     ("a ClientHello, and then silence", lambda port: flood(port, hello(TlsPeer.context)), 96),
     ("handshakes that ask for nothing", shaken_and_left, 32),
 ]
-HONEST = [("honest clients at once", honest, 192)]  # however slow the machine, the server's limit does not end them
+HONEST = [("honest clients at once", honest, 192)]
 
 
 def attack(rows, handshake_ms, cert, key):
