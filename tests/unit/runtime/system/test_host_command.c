@@ -303,10 +303,8 @@ static void check_waits(struct muster_loop *loop)
 
         muster_task_post(&task, loop);
         muster_loop_turn(loop, 0);
-        if (look.due_ns != due_ns)
+        if (look.due_ns != due_ns) /* each turn is looked at: another one has another time */
             assert_int_equal(look.wait_ns, waits_ms[i++] * MUSTER_NS_PER_MS);
-        else
-            muster_loop_turn(loop, UINT64_MAX);
     }
 }
 
