@@ -39,7 +39,7 @@ etcd() { timeout 60 etcdctl --endpoints "http://$address" --command-timeout 20s 
 [ "$(etcd put colour green)" = OK ]
 [ "$(etcd get --print-value-only colour)" = green ]
 # A stream: what the watch hears while puts go by.
-(exec timeout 60 etcdctl --endpoints "http://$address" watch --prefix count/) >"$folder/watch" 2>&1 &
+(exec timeout 600 etcdctl --endpoints "http://$address" watch --prefix count/) >"$folder/watch" 2>&1 &
 watch_pid=$!
 pids+=("$watch_pid")
 until [ "$(grep -c '^count/' "$folder/watch" || true)" -ge 1 ]; do etcd put count/0 first >/dev/null; done
