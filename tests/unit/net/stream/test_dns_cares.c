@@ -28,7 +28,7 @@ struct service {
 static int set_up(void **state)
 {
     static struct fixture fixture;
-    struct muster_dns_options options = {.timeout_ms = 20, .tries = 2};
+    struct muster_dns_options options = {.timeout_ms = 600, .tries = 2};
 
     memset(&fixture, 0, sizeof(fixture));
     test_env_open(&fixture.test);

@@ -165,7 +165,7 @@ static void a_worker_that_never_comes_is_named(void **state)
     stage_open(&stage);
     fake_worker_leave(&stage.workers[1]);
 
-    stage_start(&stage, 300);
+    stage_start(&stage, 2000);
     stage_wait(&stage);
 
     assert_failed(&stage, MUSTER_UNAVAILABLE, "cannot connect", stage.workers[1].text);
