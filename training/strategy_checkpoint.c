@@ -2,10 +2,12 @@
 #include "training/strategy_checkpoint.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "collective/group/group.h"
+#include "runtime/system/folder_system.h"
 #include "training/strategy_call.h"
 #include "training/strategy_folder.h"
 
@@ -362,14 +364,15 @@ static const char *variable_of(struct muster_env *env, const char *name)
 struct schedule_text {
     const char *text; /* NULL: it is given nowhere */
     const char *name;
+    const char *needs; /* the name of the directory beside it */
 };
 
 static struct schedule_text text_of(struct muster_env *env, const char *option, const char *name,
                                     const char *variable)
 {
     if (option != NULL && *option != '\0')
-        return (struct schedule_text){option, name};
-    return (struct schedule_text){variable_of(env, variable), variable};
+        return (struct schedule_text){option, name, "checkpoint_dir"};
+    return (struct schedule_text){variable_of(env, variable), variable, "MUSTER_CHECKPOINT_DIR"};
 }
 
 static enum muster_rc read_every(const struct schedule_text *every,
@@ -385,44 +388,53 @@ static enum muster_rc read_every(const struct schedule_text *every,
     return muster_error_set(ret_error, why.rc, "%s %s", every->name, why.text);
 }
 
-static enum muster_rc read_keep(const char *keep, uint32_t option,
+static enum muster_rc read_keep(const struct schedule_text *keep,
                                 struct muster_strategy_schedule *schedule,
                                 struct muster_error *ret_error)
 {
     char *end = NULL;
-    unsigned long count = keep != NULL ? strtoul(keep, &end, 10) : KEEP_COUNT;
+    unsigned long count = keep->text != NULL ? strtoul(keep->text, &end, 10) : KEEP_COUNT;
 
-    if (option != 0) {
-        schedule->keep_count = option != MUSTER_CHECKPOINT_KEEP_ALL ? option : 0;
-        return MUSTER_OK;
-    }
-    if (keep != NULL && (*keep < '0' || *keep > '9' || *end != '\0' || count > KEEP_COUNT_MAX))
+    if (keep->text != NULL &&
+        (*keep->text < '0' || *keep->text > '9' || *end != '\0' || count > KEEP_COUNT_MAX))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "MUSTER_CHECKPOINT_KEEP must be a number up to %u, got %.40s",
-                                KEEP_COUNT_MAX, keep);
+                                "%s must be a number up to %u, got %.40s", keep->name,
+                                KEEP_COUNT_MAX, keep->text);
     schedule->keep_count = (uint32_t)count;
     return MUSTER_OK;
 }
 
 /* The launcher looks into the directory that it has named. */
-static enum muster_rc check_folder(struct muster_env *env, const struct schedule_text *folder,
-                                   const struct schedule_text *every, bool has_keep,
-                                   struct muster_error *ret_error)
+static enum muster_rc choose_folder(struct muster_env *env,
+                                    const struct muster_strategy_options *options,
+                                    char **ret_folder, struct muster_error *ret_error)
 {
     const char *named = variable_of(env, "MUSTER_CHECKPOINT_DIR");
-    const char *needy = every->text != NULL ? every->name : "MUSTER_CHECKPOINT_KEEP";
+    char *own = NULL, *theirs = NULL;
+    enum muster_rc rc = MUSTER_OK;
 
-    if (folder->text == NULL && (every->text != NULL || has_keep))
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "%s needs %s", needy,
-                                every->text != NULL && every->name[0] == 'c'
-                                    ? "checkpoint_dir"
-                                    : "MUSTER_CHECKPOINT_DIR");
-    if (folder->text != NULL && named != NULL && strcmp(folder->text, named) != 0)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "checkpoint_dir is %.200s, and MUSTER_CHECKPOINT_DIR (muster run "
-                                "--checkpoint-dir) %.200s: leave one of them out",
-                                folder->text, named);
-    return MUSTER_OK;
+    if (options->checkpoint_dir != NULL && options->checkpoint_dir[0] != '\0')
+        rc = muster_folder_absolute(env->mem, options->checkpoint_dir, &own);
+    if (rc == MUSTER_OK && named != NULL)
+        rc = muster_folder_absolute(env->mem, named, &theirs);
+    if (rc != MUSTER_OK)
+        muster_error_set(
+            ret_error, rc,
+            "checkpoint_dir is a relative path, and the current directory is not known: %s",
+            muster_rc_text(rc));
+    if (rc == MUSTER_OK && own != NULL && theirs != NULL && strcmp(own, theirs) != 0)
+        rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                              "checkpoint_dir is %.200s, and MUSTER_CHECKPOINT_DIR (muster run "
+                              "--checkpoint-dir) %.200s: leave one of them out",
+                              own, theirs);
+    *ret_folder = own != NULL ? own : theirs;
+    if (own != NULL)
+        muster_mem_free(env->mem, theirs);
+    if (rc == MUSTER_OK)
+        return MUSTER_OK;
+    muster_mem_free(env->mem, *ret_folder);
+    *ret_folder = NULL;
+    return rc;
 }
 
 enum muster_rc muster_strategy_schedule_read(struct muster_env *env,
@@ -430,26 +442,31 @@ enum muster_rc muster_strategy_schedule_read(struct muster_env *env,
                                              struct muster_strategy_schedule *ret_schedule,
                                              struct muster_error *ret_error)
 {
-    struct schedule_text folder =
-        text_of(env, options->checkpoint_dir, "checkpoint_dir", "MUSTER_CHECKPOINT_DIR");
+    char count[24] = "";
     struct schedule_text every =
         text_of(env, options->checkpoint_every, "checkpoint_every", "MUSTER_CHECKPOINT_EVERY");
-    const char *keep = variable_of(env, "MUSTER_CHECKPOINT_KEEP");
     struct muster_strategy_schedule made = {.patience_ns = PATIENCE_NS, .take_ns = TAKE_NS};
+    struct schedule_text keep;
     enum muster_rc rc = read_every(&every, &made, ret_error);
 
+    if (options->checkpoint_keep_count != 0)
+        (void)snprintf(count, sizeof(count), "%u",
+                       options->checkpoint_keep_count != MUSTER_CHECKPOINT_KEEP_ALL
+                           ? options->checkpoint_keep_count
+                           : 0u);
+    keep = text_of(env, count, "checkpoint_keep_count", "MUSTER_CHECKPOINT_KEEP");
     if (rc == MUSTER_OK)
-        rc = read_keep(keep, options->checkpoint_keep_count, &made, ret_error);
+        rc = read_keep(&keep, &made, ret_error);
     if (rc == MUSTER_OK)
-        rc = check_folder(env, &folder, &every, keep != NULL, ret_error);
+        rc = choose_folder(env, options, &made.folder, ret_error);
     if (rc != MUSTER_OK)
         return rc;
+    if (made.folder == NULL && every.text == NULL)
+        every = keep;
+    if (made.folder == NULL && every.text != NULL)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "%s needs %s", every.name,
+                                every.needs);
     made.due_ns = muster_loop_after_ns(env->loop, made.every_ns);
-    if (folder.text != NULL) {
-        made.folder = muster_mem_strdup(env->mem, folder.text);
-        if (made.folder == NULL)
-            return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
-    }
     *ret_schedule = made;
     return MUSTER_OK;
 }

@@ -149,7 +149,8 @@ static void on_leave(struct muster_membership *machine, struct membership_peer *
         peer->leave_epoch = control->epoch;
         peer->is_resigning = control->is_resigning;
         peer->is_done = control->is_done;
-        peer->done_calls = control->committed_step >= peer->committed_step ? control->calls : 0;
+        peer->done_calls =
+            control->committed_step >= peer->committed_step ? control->done_calls : 0;
         if (control->committed_step > peer->committed_step)
             peer->committed_step = control->committed_step;
     }

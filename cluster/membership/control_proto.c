@@ -142,7 +142,7 @@ static void fill_small(struct message *message, const struct muster_control *con
         message->body.leave.is_resigning = control->is_resigning;
         message->body.leave.is_done = control->is_done;
         message->body.leave.committed_step = control->committed_step;
-        message->body.leave.calls = control->calls;
+        message->body.leave.calls = control->done_calls;
         message->control.body_case = MUSTER__CONTROL__BODY_LEAVE;
         message->control.leave = &message->body.leave;
     } else {
@@ -279,7 +279,7 @@ static enum muster_rc read_control(struct muster_mem *mem, const Muster__Control
         control->is_resigning = message->leave->is_resigning != 0;
         control->is_done = message->leave->is_done != 0;
         control->committed_step = message->leave->committed_step;
-        control->calls = message->leave->calls;
+        control->done_calls = message->leave->calls;
         return MUSTER_OK;
     case MUSTER__CONTROL__BODY_ABORT_PROPOSE:
         control->kind = MUSTER_CONTROL_ABORT_PROPOSE;

@@ -41,7 +41,7 @@ struct muster_control {
     bool is_ready;                        /* join */
     bool is_resigning;                    /* leave, progress: this epoch is left, not the job */
     bool is_done;                         /* leave: the sender's work is done */
-    uint32_t calls;                       /* leave: in committed_step, + 1; 0: not known */
+    uint32_t done_calls;                  /* leave: in committed_step, + 1; 0: not known */
     bool is_confirmed;                    /* suspect: its death was seen, or the sender quits */
     bool is_silence;                      /* suspect: it is not heard */
     struct muster_op_id op;               /* abort_propose, heartbeat */

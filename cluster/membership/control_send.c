@@ -110,7 +110,7 @@ static void send_leave(struct muster_membership *machine)
     control.is_resigning = !machine->is_leaving;
     control.is_done = machine->is_leaving && machine->is_done;
     control.committed_step = machine->committed_step;
-    control.calls = machine->done_calls;
+    control.done_calls = machine->done_calls;
     muster_membership_send_members(machine, &control);
 }
 

@@ -264,7 +264,7 @@ static void dispatch_event(struct muster_membership *machine,
         on_ready(machine, event->committed_step);
         return;
     case MUSTER_EVENT_LEAVE:
-        muster_membership_leave(machine, event->is_done, event->calls);
+        muster_membership_leave(machine, event->is_done, event->done_calls);
         return;
     case MUSTER_EVENT_QUIT:
         muster_membership_quit(machine);

@@ -66,7 +66,7 @@ enum muster_membership_event_kind {
     MUSTER_EVENT_FROZEN,       /* progress (takes): answers ACTION_FREEZE */
     MUSTER_EVENT_READY,        /* committed_step: this observer wants to be admitted */
     MUSTER_EVENT_LEAVE,        /* this process wants to go; is_done: its work is done, by
-                                * `calls` operations in its last step */
+                                * `done_calls` operations in its last step */
     MUSTER_EVENT_QUIT,         /* it goes now, although no view without it is there */
     MUSTER_EVENT_DEREGISTERED, /* answers ACTION_DEREGISTER: the key is gone */
     MUSTER_EVENT_RESIGN, /* its operations have expired: out of this epoch, then back by catch-up */
@@ -92,7 +92,7 @@ struct muster_membership_event {
     uint64_t id;
     uint64_t committed_step;
     bool is_done;
-    uint32_t calls; /* + 1; 0: not known */
+    uint32_t done_calls; /* + 1; 0: not known */
     enum muster_cas_outcome cas;
     enum muster_rc rc;
     const char *text;

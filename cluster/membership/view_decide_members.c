@@ -1,7 +1,9 @@
 /* The members of the next view: voters that stay, joiners, and whether any of them has the state. Only
  * voters stay: a member without a vote is not known to be frozen, so nothing could be decided about its
  * operations. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cluster/membership/view_decide_internal.h"
 
@@ -132,15 +134,23 @@ static void rank_members(struct decision *decision)
                 decision->stayers[i].rank = rank;
 }
 
-/* The fewest operations of those that have gone furthest: others that have called more are to be told. */
-static void note_done_calls(struct muster_view *fields, const struct muster_vote *vote)
+/* Among the members that have gone furthest the one with the fewest calls counts: whoever calls more in that step has
+ * called what that member has left out. */
+static void note_done_calls(struct decision *decision, const struct muster_vote *vote)
 {
+    const struct muster_view *view = decision->input->view;
+    struct muster_view *fields = &decision->fields;
     bool is_further = !fields->is_done || vote->done_step > fields->done_step;
     bool is_less = vote->done_step == fields->done_step && vote->done_calls != 0 &&
                    (fields->done_calls == 0 || vote->done_calls < fields->done_calls);
+    uint32_t rank;
 
-    if (is_further || is_less)
-        fields->done_calls = vote->done_calls;
+    if (!is_further && !is_less)
+        return;
+    fields->done_calls = vote->done_calls;
+    if (muster_view_find(view, &vote->incarnation, &rank))
+        (void)snprintf(fields->done_by, sizeof(fields->done_by), "%s:%u",
+                       view->members[rank].task_type, view->members[rank].task_index);
 }
 
 /* Remember the work of the leavers, for processes that come back when no member is left to ask. */
@@ -152,12 +162,13 @@ static void note_done(struct decision *decision)
     fields->is_done = input->view->is_done;
     fields->done_step = input->view->done_step;
     fields->done_calls = input->view->done_calls;
+    memcpy(fields->done_by, input->view->done_by, sizeof(fields->done_by));
     for (size_t i = 0; i < input->vote_count; i++) {
         const struct muster_vote *vote = &input->votes[i];
 
         if (!vote->is_leaving || !vote->is_done || vote_stays(vote))
             continue;
-        note_done_calls(fields, vote);
+        note_done_calls(decision, vote);
         fields->is_done = true;
         if (vote->done_step > fields->done_step)
             fields->done_step = vote->done_step;

@@ -83,7 +83,7 @@ static void feed_leave(struct muster_node *node)
     struct muster_membership_event event = {.kind = MUSTER_EVENT_LEAVE};
 
     event.is_done = node->leave.is_done;
-    event.calls = count_calls(node);
+    event.done_calls = count_calls(node);
     muster_node_feed(node, &event);
 }
 

@@ -209,6 +209,10 @@ void muster_group_close(struct muster_group *group)
 
 void muster_group_begin_step(struct muster_group *group, uint64_t step)
 {
+    struct muster_lane *lane = &group->lanes[0];
+
+    if (step == group->begun_step && lane->step == step) /* it runs again */
+        lane->first_sequence = lane->next_sequence;
     if (step > group->begun_step)
         group->begun_step = step;
 }

@@ -130,6 +130,8 @@ static void inherit_lane(struct muster_lane *to, const struct muster_lane *from)
     to->next_sequence = from->next_sequence;
     to->step_before = from->step_before;
     to->count_before = from->count_before;
+    to->first_sequence = from->first_sequence;
+    to->first_before = from->first_before;
 }
 
 static void inherit_done(struct muster_group *next, struct muster_group *group)

@@ -16,6 +16,9 @@ struct muster_lane {
     uint32_t next_sequence;
     uint64_t step_before;  /* the one before in which operations were called here … */
     uint32_t count_before; /* … and how many */
+    /* The first of the present attempt at the step, and of the last one at the step before: a step that runs again
+     * goes on counting. */
+    uint32_t first_sequence, first_before;
     uint32_t cost;         /* of active and retained runs */
     struct muster_list runs;
 };

@@ -81,7 +81,12 @@ static uint32_t count_called(const struct muster_lane *lane, uint64_t step)
 
 uint32_t muster_group_count_called(const struct muster_group *group, uint64_t step)
 {
-    return count_called(&group->lanes[0], step);
+    const struct muster_lane *lane = &group->lanes[0];
+    uint32_t first = step == lane->step_before ? lane->first_before : 0;
+
+    if (step == lane->step)
+        first = lane->first_sequence;
+    return count_called(lane, step) - first;
 }
 
 /* Nothing is left to do here, so that it is over at once; commit is what was called under this id. */
@@ -113,11 +118,14 @@ void muster_group_say_skipped(struct muster_group *group, uint32_t rank,
         group->events->on_skipped(group->data, id->step);
 }
 
-/* A member that has left cannot be asked any more: the view tells how many operations it called in its last step. */
+/* A member that has left cannot be asked any more: the view tells how many operations it called in its last step. Both
+ * count from the last time that they began the step. */
 bool muster_run_is_left_out(const struct muster_run *run, const struct muster_view *view)
 {
+    uint32_t first = run->group->lanes[0].first_sequence;
+
     return view->is_done && view->done_calls > 0 && run->id.lane == 0 && run->id.step > 0 &&
-           run->id.step == view->done_step && run->id.sequence >= view->done_calls - 1;
+           run->id.step == view->done_step && run->id.sequence >= first + view->done_calls - 1;
 }
 
 /* All members of the view come to the same end, by themselves. */
@@ -127,13 +135,16 @@ void muster_run_end_left_out(struct muster_run *run, const struct muster_view *v
     struct muster_group *group = run->group;
     uint32_t count = view->done_calls - 1;
 
+    MUSTER_LOG(group->env, WARN, "op_left_out", "step", run->id.step, "sequence", run->id.sequence,
+               "task", view->done_by, "remedy",
+               "all members must call the same operations in a step");
     if (run->op != NULL) {
         muster_call_describe(&run->call, ours, sizeof(ours));
         muster_error_set(&run->op->error, MUSTER_INVALID_ARGUMENT,
-                         "operation #%u: a member that has left (view %llu: %s) had committed step "
-                         "%llu after %u operation%s, this rank has called %s",
-                         run->id.sequence, (unsigned long long)view->epoch, view->reason,
-                         (unsigned long long)run->id.step, count, count == 1 ? "" : "s", ours);
+                         "operation #%u: %s, which has left, has called commit of step %llu after "
+                         "%u operation%s, this rank %s",
+                         run->id.sequence, view->done_by, (unsigned long long)run->id.step, count,
+                         count == 1 ? "" : "s", ours);
         if (group->events->on_left_out != NULL)
             group->events->on_left_out(group->data, run->id.step, run->op->error.text);
     }

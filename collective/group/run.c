@@ -313,9 +313,10 @@ struct muster_op_id muster_lane_next_id(struct muster_group *group, uint32_t ind
         if (lane->next_sequence > 0) {
             lane->step_before = lane->step;
             lane->count_before = lane->next_sequence;
+            lane->first_before = lane->first_sequence;
         }
         lane->step = group->begun_step;
-        lane->next_sequence = 0;
+        lane->next_sequence = lane->first_sequence = 0;
     }
     lane->is_used = true;
     return (struct muster_op_id){.step = lane->step,

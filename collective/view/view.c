@@ -151,6 +151,7 @@ static uint64_t view_digest(const struct muster_view *view)
     seed = hash_u64(view->is_done, seed);
     seed = hash_u64(view->done_step, seed);
     seed = hash_u64(view->done_calls, seed);
+    seed = hash_text(view->done_by, seed);
     seed = hash_u64(view->begun_step, seed);
     seed = hash_u64(view->begin_epoch, seed);
     seed = hash_u64(view->is_stopping, seed);
@@ -190,7 +191,8 @@ static bool are_fields_valid(const struct muster_view *fields)
         (unsigned)fields->communication.implementation > MUSTER_COMMUNICATION_NCCL ||
         (unsigned)fields->data_protection > MUSTER_DATA_AUTHENTICATED ||
         !has_text_end(fields->job, sizeof(fields->job)) ||
-        !has_text_end(fields->reason, sizeof(fields->reason)))
+        !has_text_end(fields->reason, sizeof(fields->reason)) ||
+        !has_text_end(fields->done_by, sizeof(fields->done_by)))
         return false;
     for (uint32_t i = 0; i < fields->member_count; i++)
         if (!is_member_valid(&fields->members[i]))

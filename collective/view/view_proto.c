@@ -291,6 +291,7 @@ static void fill_view(struct packing *packing, const struct muster_view *view)
     message->is_done = view->is_done;
     message->done_step = view->done_step;
     message->done_calls = view->done_calls;
+    message->done_by = (char *)(uintptr_t)view->done_by;
     message->begun_step = view->begun_step;
     message->begin_epoch = view->begin_epoch;
     message->is_stopping = view->is_stopping;
@@ -404,7 +405,8 @@ static enum muster_rc read_view(struct muster_mem *mem, const Muster__View *mess
     if (message->epoch == 0 || message->n_members > VIEW_MEMBERS_MAX ||
         message->n_verdicts > VIEW_VERDICTS_MAX ||
         !copy_text(fields->job, sizeof(fields->job), message->job) ||
-        !copy_text(fields->reason, sizeof(fields->reason), message->reason))
+        !copy_text(fields->reason, sizeof(fields->reason), message->reason) ||
+        !copy_text(fields->done_by, sizeof(fields->done_by), message->done_by))
         return MUSTER_INVALID_ARGUMENT;
     fields->epoch = message->epoch;
     fields->is_below_min = message->is_below_min != 0;

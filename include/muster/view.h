@@ -211,8 +211,9 @@ struct muster_view {
     char reason[128];                /* "worker:2 killed", for people, or MUSTER_VIEW_ANEW */
     bool is_done;         /* a member has left with its work done: nothing had failed there … */
     uint64_t done_step;   /* … and the last step that it had committed; the highest of all such */
-    uint32_t
-        done_calls; /* operations that it had called in that step (the fewest of all such), + 1; 0: not known */
+    /* Operations that it had called in that step, the fewest of all such members, + 1; 0: not known. */
+    uint32_t done_calls;
+    char done_by[MUSTER_JOB_NAME_BYTES + 12]; /* "worker:2": that member, for people */
     uint64_t begun_step;  /* the highest that a member had begun when this view was decided */
     uint64_t begin_epoch; /* the first view, or that of the last new beginning */
     bool is_stopping;     /* the job is preempted: no member begins a step … */

@@ -4,6 +4,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -28,6 +30,24 @@ enum muster_rc muster_folder_make(const char *folder)
     if (errno == EEXIST && stat(folder, &found) == 0 && S_ISDIR(found.st_mode))
         return MUSTER_OK;
     return muster_rc_from_errno(errno);
+}
+
+enum muster_rc muster_folder_absolute(struct muster_mem *mem, const char *folder, char **ret_path)
+{
+    size_t bytes, length = strlen(folder);
+    char here[PATH_MAX] = "";
+
+    while (length > 1 && folder[length - 1] == '/')
+        length--;
+    if (folder[0] != '/' && getcwd(here, sizeof(here)) == NULL)
+        return muster_rc_from_errno(errno);
+    bytes = strlen(here) + 1 + length + 1;
+    *ret_path = muster_mem_alloc(mem, bytes);
+    if (*ret_path == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    (void)snprintf(*ret_path, bytes, "%s%s%.*s", here, folder[0] != '/' ? "/" : "", (int)length,
+                   folder);
+    return MUSTER_OK;
 }
 
 enum muster_rc muster_folder_list(const char *folder, muster_folder_visit_fn *visit, void *data)

@@ -3,12 +3,17 @@
 #define MUSTER_RUNTIME_FOLDER_SYSTEM_H
 
 #include <muster/base.h>
+#include <muster/mem.h>
 #include <muster/status.h>
 
 /** Names in the folder are on the disk (fsync). muster_files_write syncs only what is in a file. */
 MUSTER_MUST_CHECK enum muster_rc muster_folder_sync(const char *folder);
 /** Make the folder, whose parent is there; one that is there already is no error. */
 MUSTER_MUST_CHECK enum muster_rc muster_folder_make(const char *folder);
+/** Its whole path, from the directory that is current now, without slashes at the end. It need not be there. Gives.
+ * Errors: RESOURCE_EXHAUSTED, those of the system. */
+MUSTER_MUST_CHECK enum muster_rc muster_folder_absolute(struct muster_mem *mem, const char *folder,
+                                                        char **ret_path);
 /** Called with each name in a folder, "." and ".." left out. An error ends the walk. */
 typedef enum muster_rc muster_folder_visit_fn(void *data, const char *name);
 /** Errors: NOT_FOUND and others of the system, those of visit. */

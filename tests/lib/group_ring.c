@@ -152,7 +152,7 @@ static void on_left_out(void *data, uint64_t step, const char *why)
 {
     struct group_ring_member *member = data;
 
-    assert_non_null(strstr(why, "a member that has left"));
+    assert_non_null(strstr(why, "which has left"));
     member->left_out_count++;
     member->left_out_step = step;
 }

@@ -451,7 +451,7 @@ void pump_crash_silently(struct pump *pump, unsigned node)
 void pump_leave(struct pump *pump, unsigned node)
 {
     struct muster_membership_event event = {
-        .kind = MUSTER_EVENT_LEAVE, .is_done = true, .calls = 3};
+        .kind = MUSTER_EVENT_LEAVE, .is_done = true, .done_calls = 3};
 
     pump_step(&pump->nodes[node], &event);
 }

@@ -385,6 +385,9 @@ static void options_that_are_wrong_are_named(void **state)
         {{.checkpoint_dir = "/tmp/x", .checkpoint_every = "0"},
          "checkpoint_every must be a number of steps (100) or a time"},
         {{.checkpoint_every = "5"}, "checkpoint_every needs checkpoint_dir"},
+        {{.checkpoint_keep_count = 5}, "checkpoint_keep_count needs checkpoint_dir"},
+        {{.checkpoint_dir = "/tmp/x", .checkpoint_keep_count = 4000000000},
+         "checkpoint_keep_count must be a number up to 1000000, got 4000000000"},
     };
     static const struct test_var with_folder[] = {{"MUSTER_CHECKPOINT_DIR", "/tmp/x"},
                                                   {NULL, NULL}};
@@ -420,6 +423,7 @@ static void options_are_the_schedule(void **state)
         uint32_t keep_count;
     } rows[] = {
         {NULL, NULL, NULL, {.checkpoint_dir = "/tmp/x"}, 0, 0, 3},
+        {"/tmp/x", NULL, NULL, {.checkpoint_dir = "/tmp/x//"}, 0, 0, 3},
         {"/tmp/x", "5", "7", {.checkpoint_dir = "/tmp/x"}, 5, 0, 7},
         {"/tmp/x",
          "5",

@@ -132,6 +132,13 @@ static void on_left_out(struct run_task *task, const struct muster_json *report)
 {
     const char *why = muster_json_text(muster_json_member(report, "why"));
 
+    if (task->left_out_step == 0)
+        run_log(task->run, MUSTER_LOG_WARN, "left_out",
+                RUN_FIELDS(MUSTER_FIELD("task", task->name),
+                           MUSTER_FIELD("step", number_of(report, "step"))),
+                "%s called an operation in step %llu that a member that had already left did not "
+                "call: all members must call the same operations in a step",
+                task->name, (unsigned long long)number_of(report, "step"));
     task->left_out_step = number_of(report, "step");
     task->is_refused = true;
     snprintf(task->refusal, sizeof(task->refusal), "%s", why != NULL ? why : "");
@@ -180,18 +187,19 @@ static void on_preempted(struct run_task *task, const struct muster_json *report
     task->run->control->on_preempted(task);
 }
 
-/* Each member tells of its end; the first one counts. */
+/* Each member tells of its end, perhaps after others have told of the next one: the first word on a step counts. */
 static void on_checkpoint(struct run_task *task, const struct muster_json *report)
 {
     struct run *run = task->run;
     uint64_t step = number_of(report, "step");
 
     if (!muster_json_is_true(muster_json_member(report, "saved"))) {
-        run->checkpoints_failed += step != run->checkpoint_failed_step;
-        run->checkpoint_failed_step = step;
+        run->checkpoints_failed += step > run->checkpoint_failed_step;
+        if (step > run->checkpoint_failed_step)
+            run->checkpoint_failed_step = step;
         return;
     }
-    if (step == run->checkpoint_step)
+    if (step <= run->checkpoint_step)
         return;
     run->checkpoints_saved++;
     run->checkpoint_step = step;

@@ -287,8 +287,7 @@ static void tell_left_out(struct run *run)
 
     if (task != NULL)
         run_log_error("the result is not that of all: %s called an operation in step %llu that a "
-                      "member which had "
-                      "left by then did not call, exit code of this run %d",
+                      "member that had already left did not call, exit code of this run %d",
                       task->name, (unsigned long long)task->left_out_step, run->exit_code);
 }
 

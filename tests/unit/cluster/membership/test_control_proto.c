@@ -63,6 +63,7 @@ static struct muster_view *make_view(void)
     fields.is_done = true;
     fields.done_step = 77;
     fields.done_calls = 5;
+    (void)snprintf(fields.done_by, sizeof(fields.done_by), "worker:7");
     fields.begun_step = 81;
     fields.begin_epoch = 4;
     fields.is_fixed_size = true;
@@ -117,6 +118,7 @@ static void a_view_comes_back_with_its_digest(void **state)
     assert_true(back->is_stopping && back->stop_step == 80);
     assert_true(back->is_state_lost);
     assert_string_equal(back->reason, view->reason);
+    assert_string_equal(back->done_by, "worker:7");
     muster_view_unref(back);
     muster_view_unref(view);
 }
@@ -322,7 +324,7 @@ static void every_small_message_comes_back(void **state)
     (void)state;
     control.is_ready = control.is_confirmed = control.is_resigning = control.is_done = true;
     control.committed_step = 44;
-    control.calls = 6;
+    control.done_calls = 6;
     control.op = (struct muster_op_id){2, 3, 4};
     control.reason = MUSTER_DEADLINE_EXCEEDED;
     control.view_digest = UINT64_MAX;
@@ -350,7 +352,7 @@ static void every_small_message_comes_back(void **state)
             assert_true(back.view_digest == UINT64_MAX && back.waiting_rank == 2);
         if (kind == MUSTER_CONTROL_LEAVE)
             assert_true(back.is_resigning && back.is_done && back.committed_step == 44 &&
-                        back.calls == 6);
+                        back.done_calls == 6);
         if (kind == MUSTER_CONTROL_ABORT_PROPOSE)
             assert_true(back.op.sequence == 4 && back.reason == MUSTER_DEADLINE_EXCEEDED);
         muster_control_fini(&back);

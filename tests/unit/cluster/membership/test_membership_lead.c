@@ -50,10 +50,10 @@ static void the_calls_of_leavers_go_into_the_view(void **state)
         struct muster_control gone = leave;
 
         gone.is_done = true;
-        gone.calls = 4;
+        gone.done_calls = 4;
         member_stage_open(1, STAGE_STEADY, NULL);
         if (rows[i].is_own) {
-            member_stage_step(STAGE_EVENT(LEAVE, .is_done = true, .calls = 4));
+            member_stage_step(STAGE_EVENT(LEAVE, .is_done = true, .done_calls = 4));
             member_stage_step(STAGE_EVENT(DEREGISTERED, ));
         } else {
             gone.committed_step = rows[i].heard_step;

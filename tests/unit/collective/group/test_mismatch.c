@@ -533,10 +533,9 @@ static void leave_member_2(bool counts_calls)
 
 static void assert_left_out(uint32_t member)
 {
-    assert_ended(
-        member, MUSTER_INVALID_ARGUMENT,
-        "operation #1: a member that has left (view 2: a member died) had committed step 1 "
-        "after 1 operation, this rank has called all_reduce(sum, i32 x 4)");
+    assert_ended(member, MUSTER_INVALID_ARGUMENT,
+                 "operation #1: worker:2, which has left, has called commit of step 1 after 1 "
+                 "operation, this rank all_reduce(sum, i32 x 4)");
     assert_int_equal(seats[member].values[1], 10 * member + 1);
     assert_int_equal(ring.members[member].left_out_count, 1);
     assert_int_equal(ring.members[member].left_out_step, 1);
@@ -562,6 +561,48 @@ static void what_a_leaver_has_left_out_ends_on_those_who_call_it(void **state)
     muster_group_begin_step(ring.members[1].group, 2);
     check_next(3);
     check_next(3); /* number 1 of another step */
+}
+
+/* Nothing is left out: the others begin the step of the leaver's end once more, and their numbers go on. */
+static void a_step_that_runs_again_after_a_member_has_left_calls_as_many(void **state)
+{
+    (void)state;
+    group_ring_open(&ring, 3);
+    begin_step(1);
+    check_next(7);
+    group_ring_turn(&ring, 20);
+    leave_member_2(true);
+    muster_group_begin_step(ring.members[0].group, 1);
+    muster_group_begin_step(ring.members[1].group, 1);
+    check_next(3);
+    all_reduce(0, 4);
+    all_reduce(1, 4); /* more than the leaver */
+    while (!seats[0].is_done || !seats[1].is_done)
+        muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
+
+    assert_int_equal(seats[0].rc, MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(seats[1].rc, MUSTER_INVALID_ARGUMENT);
+}
+
+/* The leaver had run it again, too. */
+static void a_leaver_counts_from_its_last_attempt(void **state)
+{
+    (void)state;
+    group_ring_open(&ring, 3);
+    begin_step(1);
+    check_next(7);
+    begin_step(1);
+    check_next(7);
+    all_reduce(0, 4);
+    group_ring_turn(&ring, 20);
+    leave_member_2(true);
+    assert_int_equal(ring.view->done_calls, 2);
+    all_reduce(1, 4);
+    while (!seats[0].is_done || !seats[1].is_done)
+        muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
+
+    assert_int_equal(ring.members[0].left_out_count, 1);
+    assert_int_equal(ring.members[1].left_out_count, 1);
 }
 
 /* The leaver does not know how many: a joiner that has done no step, or one of another version. */
@@ -601,6 +642,8 @@ int main(void)
         GROUP_RING_CASE(what_a_leaver_has_left_out_ends_on_those_who_call_it),
         GROUP_RING_CASE_WITH_BOARDS(what_a_leaver_has_left_out_ends_on_those_who_call_it),
         GROUP_RING_CASE(a_leaver_that_does_not_count_ends_nothing),
+        GROUP_RING_CASE(a_step_that_runs_again_after_a_member_has_left_calls_as_many),
+        GROUP_RING_CASE(a_leaver_counts_from_its_last_attempt),
         GROUP_RING_CASE_WITH_BOARDS(who_commits_without_an_operation_ends_it_on_those_who_wait),
         GROUP_RING_CASE_WITH_BOARDS(who_is_in_the_next_step_already_goes_on_with_the_others),
     };

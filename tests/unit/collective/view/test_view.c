@@ -159,6 +159,8 @@ static void digest_sees_every_field(void **state)
     digests[count++] = digest_of(*state, &fields);
     fields.done_calls = 1;
     digests[count++] = digest_of(*state, &fields);
+    fields.done_by[0] = 'w';
+    digests[count++] = digest_of(*state, &fields);
     fields.begun_step = 1;
     digests[count++] = digest_of(*state, &fields);
     fields.reason[0] = 'x';

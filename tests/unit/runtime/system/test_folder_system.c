@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -210,6 +211,28 @@ static void a_folder_cannot_be_made_over_a_file_or_without_its_parent(void **sta
     fixture_close(&f);
 }
 
+static void a_path_is_made_whole(void **state)
+{
+    static const struct {
+        const char *folder,
+            *below; /* of the directory that is current; NULL: it is whole already */
+    } rows[] = {{"/", NULL}, {"/a/b", NULL}, {"a", "/a"}, {"a/b//", "/a/b"}};
+    char here[PATH_MAX], expected[PATH_MAX + 8];
+
+    (void)state;
+    assert_non_null(getcwd(here, sizeof(here)));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char *path = NULL;
+
+        (void)snprintf(expected, sizeof(expected), "%s%s", rows[i].below != NULL ? here : "",
+                       rows[i].below != NULL ? rows[i].below : rows[i].folder);
+        assert_int_equal(muster_folder_absolute(muster_mem_system(), rows[i].folder, &path),
+                         MUSTER_OK);
+        assert_string_equal(path, expected);
+        muster_mem_free(muster_mem_system(), path);
+    }
+}
+
 static bool is_after(const struct fixture *f, size_t steps)
 {
     char path[96];
@@ -400,6 +423,7 @@ int main(void)
         cmocka_unit_test(a_folder_that_is_not_there_is_told),
         cmocka_unit_test(a_folder_is_made_once_and_is_no_error_then),
         cmocka_unit_test(a_folder_cannot_be_made_over_a_file_or_without_its_parent),
+        cmocka_unit_test(a_path_is_made_whole),
         cmocka_unit_test(a_name_is_on_the_disk_when_its_folder_is_synced),
         cmocka_unit_test(a_sync_that_fails_is_told),
         cmocka_unit_test(a_file_has_its_size_until_it_is_deleted),
