@@ -221,6 +221,16 @@ class Skipped(unittest.TestCase):
             self.assertIn("the result is not that of all: ", done.stderr)
 
 
+class WithoutClose(unittest.TestCase):
+    def test_a_last_step_that_nobody_saves_is_told_with_its_remedy(self):
+        with tempfile.TemporaryDirectory() as folder:
+            words = ("-n", "2", "--checkpoint-dir", os.path.join(folder, "c"))
+            done = run(*words, script="exec $STEPPER 40", STEPPER_QUITS="commit:40", STEPPER_ALL_QUIT="1")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, r"step 40 is not saved: \S+/c has no checkpoint, and the same command begins with step 1; "
+                                      r"no worker has closed its strategy, which saves the last step; exit code of this run 1\n")
+
+
 class TakingPart(unittest.TestCase):
     def test_the_summary_says_how_many_tasks_took_part(self):
         done = run("-n", "2", "--json", "-", script="exec $STEPPER 20")

@@ -161,6 +161,19 @@ static enum muster_rc folder_check(struct muster_mem *mem, const char *folder, u
     return rc;
 }
 
+/* A job would begin from it, in place of what it saves itself, or delete it by its count. */
+static enum muster_rc owner_check(const char *folder, struct muster_error *ret_error)
+{
+    char job[MUSTER_JOB_NAME_BYTES];
+
+    if (!muster_checkpoint_is_in_use(folder, job))
+        return MUSTER_OK;
+    return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
+                            "the job %s saves to %s: wait until it has ended, or name another "
+                            "folder",
+                            job, folder);
+}
+
 static enum muster_rc checkpoint_save(struct muster_mem *mem, struct source *source,
                                       struct muster_checkpoint *checkpoint,
                                       struct muster_error *ret_error)
@@ -169,7 +182,9 @@ static enum muster_rc checkpoint_save(struct muster_mem *mem, struct source *sou
 
     if (rc != MUSTER_OK)
         return rc;
-    rc = folder_check(mem, checkpoint->folder, checkpoint->name.step, ret_error);
+    rc = owner_check(checkpoint->folder, ret_error);
+    if (rc == MUSTER_OK)
+        rc = folder_check(mem, checkpoint->folder, checkpoint->name.step, ret_error);
     if (rc == MUSTER_OK)
         rc = shard_write(mem, source, checkpoint, ret_error);
     if (rc == MUSTER_OK)

@@ -130,8 +130,12 @@ bool run_saved_is_missing(struct run *run, const struct run_outcome *outcome)
            newest_look(run, outcome)->step < outcome->steps;
 }
 
-static void tell_missing(struct run *run, uint64_t last_step)
+static void tell_missing(struct run *run, const struct run_outcome *outcome)
 {
+    const char *cause = outcome->results == 0
+                            ? "; no worker has closed its strategy, which saves the last step"
+                            : "";
+    uint64_t last_step = outcome->steps;
     const char *folder = run->settings.checkpoint_dir;
     const char *reason = run->saved.error.text;
     enum muster_rc rc = run->saved.rc;
@@ -150,15 +154,16 @@ static void tell_missing(struct run *run, uint64_t last_step)
                 RUN_FIELDS(MUSTER_FIELD("step", last_step), MUSTER_FIELD("saved_step", step),
                            MUSTER_FIELD("exit_code", run->exit_code)),
                 "step %llu is not saved: the newest checkpoint in %s is of step %llu, with which "
-                "the same command goes on; exit code of this run %d",
-                (unsigned long long)last_step, folder, (unsigned long long)step, run->exit_code);
+                "the same command goes on%s; exit code of this run %d",
+                (unsigned long long)last_step, folder, (unsigned long long)step, cause,
+                run->exit_code);
     else
         run_log(
             run, MUSTER_LOG_WARN, "not_saved",
             RUN_FIELDS(MUSTER_FIELD("step", last_step), MUSTER_FIELD("exit_code", run->exit_code)),
             "step %llu is not saved: %s has no checkpoint, and the same command begins with "
-            "step 1; exit code of this run %d",
-            (unsigned long long)last_step, folder, run->exit_code);
+            "step 1%s; exit code of this run %d",
+            (unsigned long long)last_step, folder, cause, run->exit_code);
 }
 
 void run_saved_tell_unused(struct run *run)
@@ -182,7 +187,7 @@ void run_saved_tell(struct run *run, const struct run_outcome *outcome)
     if (lost != NULL)
         tell_lost(run, lost);
     else if (run_saved_is_missing(run, outcome))
-        tell_missing(run, outcome->steps);
+        tell_missing(run, outcome);
     else if (folder != NULL && outcome->steps > 0)
         run_tell(run, "step %llu is saved in %s", (unsigned long long)outcome->steps, folder);
 }

@@ -352,7 +352,8 @@ void run_summary_print(struct run *run)
     else if (run->restarts > 0 && run->exit_code == 0)
         run_tell(run, "all workers ended with 0 after %llu restart%s in %.1f s",
                  (unsigned long long)run->restarts, plural_of(run->restarts), seconds_of(run));
-    if (outcome.results == 0 && run->failed != NULL && run->failed->is_too_late)
+    if (outcome.results == 0 && run->stop_signal == 0 && run_preemption_find(run) == NULL &&
+        ((run->failed != NULL && run->failed->is_too_late) || run_saved_is_missing(run, &outcome)))
         run_saved_tell(run, &outcome);
     if (outcome.results == 0 && outcome.steps == 0 && run_preemption_find(run) == NULL) {
         run_saved_tell_unused(run);

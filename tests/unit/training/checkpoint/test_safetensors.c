@@ -12,6 +12,7 @@
 #include <muster/env.h>
 #include <muster/json.h>
 
+#include "training/checkpoint/owner.h"
 #include "training/checkpoint/safetensors.h"
 
 static const struct muster_checkpoint_name first = {.step = 100, .id = 0xabcd};
@@ -293,6 +294,28 @@ static void the_step_of_an_exported_file_is_taken_and_is_free_once(void **state)
     checkpoint_stand_close(&scene.stand);
 }
 
+static void a_folder_that_a_job_saves_to_takes_no_import(void **state)
+{
+    struct muster_checkpoint_owner owner = {.life = 0};
+    struct muster_checkpoint_other other;
+    struct muster_checkpoint_name name;
+    struct muster_error error = {.text = ""};
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, careful_mem(), true);
+    assert_int_equal(scene_export(&scene, &error), MUSTER_OK);
+    assert_int_equal(muster_checkpoint_owner_take(&owner, scene.stand.folder, "night", 7, &other),
+                     MUSTER_OK);
+
+    assert_int_equal(scene_import(&scene, 200, &name, &error), MUSTER_FAILED_PRECONDITION);
+    assert_non_null(strstr(error.text, "the job night saves to "));
+
+    muster_checkpoint_owner_leave(&owner);
+    assert_int_equal(scene_import(&scene, 200, &name, &error), MUSTER_OK);
+    checkpoint_stand_close(&scene.stand);
+}
+
 static void file_put(const char *path, uint64_t length, const char *header, size_t data_bytes)
 {
     static const char zeros[64];
@@ -413,6 +436,7 @@ int main(void)
         cmocka_unit_test(a_header_that_lies_is_refused),
         cmocka_unit_test(a_step_is_read_from_the_metadata),
         cmocka_unit_test(every_type_has_a_name),
+        cmocka_unit_test(a_folder_that_a_job_saves_to_takes_no_import),
         cmocka_unit_test(a_name_that_the_file_cannot_have_is_refused),
         cmocka_unit_test(an_exported_state_is_imported_with_the_same_values),
         cmocka_unit_test(what_is_not_a_regular_file_is_not_replaced),
