@@ -1,8 +1,8 @@
 """Cases of unittest as the scripts run them: none passes without an assertion, and one that is skipped says why."""
-import concurrent.futures
 import functools
-import subprocess
+import os
 import sys
+import tempfile
 import unittest
 
 AT_ONCE = 4
@@ -49,9 +49,29 @@ def names_of(suite):
             yield each.id().removeprefix("__main__.")
 
 
-def run_alone(name):
-    return name, subprocess.run([sys.executable, sys.argv[0], name], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                encoding="utf-8", errors="replace", check=False)
+def start_case(name, output):
+    """The pid of a fork that runs this case as if the command line had named it; all is imported already. It ends as the script would."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid != 0:
+        return pid
+    with open(os.devnull, "rb") as null:
+        os.dup2(null.fileno(), 0)
+    os.dup2(output.fileno(), 1)
+    os.dup2(output.fileno(), 2)
+    sys.argv[1:] = [name]
+    return unittest.main()
+
+
+def end_case(running):
+    """Prints what the next case to end has said; its name, and whether it failed."""
+    pid, status = os.wait()
+    name, output = running.pop(pid)
+    with output:
+        output.seek(0)
+        print(output.read().decode("utf-8", "replace"), end="", flush=True)
+    return name, status != 0
 
 
 def main():
@@ -60,13 +80,15 @@ def main():
     words = sys.argv[1:]
     if any("." in word or word.startswith("-") for word in words):
         return unittest.main()
-    loader, script, failed = unittest.TestLoader(), sys.modules["__main__"], []
+    loader, script, running, ended = unittest.TestLoader(), sys.modules["__main__"], {}, []
     names = list(names_of(loader.loadTestsFromNames(words, script) if words else loader.loadTestsFromModule(script)))
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as threads:
-        for each in concurrent.futures.as_completed([threads.submit(run_alone, name) for name in names]):
-            name, done = each.result()
-            print(done.stdout, end="", flush=True)
-            if done.returncode != 0:
-                failed.append(name)
+    for name in names:
+        if len(running) == AT_ONCE:
+            ended.append(end_case(running))
+        output = tempfile.TemporaryFile()
+        running[start_case(name, output)] = name, output
+    while running:
+        ended.append(end_case(running))
+    failed = [name for name, has_failed in ended if has_failed]
     print(f"{len(names)} cases, {len(failed)} failed" + "".join(f"\n  {name}" for name in failed), flush=True)
     return sys.exit(0 if names and not failed else 1)
