@@ -14,11 +14,12 @@ import guard
 
 guard.enter()
 SCRIPT = pathlib.Path(os.environ["MUSTER_SOURCE_DIR"]) / "tests" / "tools" / "install-strangers"
-# Stands for python3 -m venv: its pip notes what it is called with, and fails while a file says so.
+# Stands for python3 -m venv: its pip notes what it is called with, and fails while a file says so; its python fails likewise.
 PYTHON = """#!/bin/sh
 mkdir -p "$3/bin"
 printf '#!/bin/sh\\necho "$*" >>"%s/calls"; ! [ -e "%s/pip_fails" ]\\n' "$FAKES" "$FAKES" >"$3/bin/pip"
-chmod +x "$3/bin/pip"
+printf '#!/bin/sh\\necho "$PYTHONDONTWRITEBYTECODE$*" >>"%s/calls"; ! [ -e "%s/import_fails" ]\\n' "$FAKES" "$FAKES" >"$3/bin/python"
+chmod +x "$3/bin/pip" "$3/bin/python"
 """
 
 
@@ -37,12 +38,12 @@ class Installs(unittest.TestCase):
         python.write_text(PYTHON, encoding="utf-8")
         python.chmod(0o755)
 
-    def install(self, name):
+    def install(self, name, **variables):
         """The exit code, and whether something was installed."""
         calls = self.folder / "calls"
         calls.unlink(missing_ok=True)
         environment = dict(os.environ, FAKES=str(self.folder), PATH=f"{self.folder}:{os.environ['PATH']}",
-                           MUSTER_STRANGERS=str(self.folder / "home"))
+                           MUSTER_STRANGERS=str(self.folder / "home"), **variables)
         done = subprocess.run([self.script, name], env=environment, capture_output=True, text=True, check=False)
         return done.returncode, calls.exists()
 
@@ -66,6 +67,17 @@ class Installs(unittest.TestCase):
         (self.folder / "tree" / "docs").mkdir()
         (self.folder / "tree" / "docs" / "page.md").write_text("text\n", encoding="utf-8")
         self.assertEqual(self.install("muster_package"), (0, False))
+
+    def test_what_is_installed_is_imported_once_for_its_bytecode(self):
+        self.install("tfrecord", PYTHONDONTWRITEBYTECODE="1")
+        pip, python = (self.folder / "calls").read_text(encoding="utf-8").splitlines()
+        self.assertIn("--no-compile", pip.split())
+        self.assertEqual(python, "-c import tfrecord")
+
+    def test_what_cannot_be_imported_is_not_there(self):
+        (self.folder / "import_fails").touch()
+        self.assertEqual(self.install("tfrecord"), (1, True))
+        self.assertFalse(self.is_there("tfrecord"))
 
     def test_one_that_cannot_be_made_does_not_stay_from_an_older_tree(self):
         self.install("muster_package")
