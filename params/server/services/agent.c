@@ -1,5 +1,6 @@
 /* An agent has a client of its own, which connects to all servers of the job; to this one through memory. */
 #include "params/server/services/agents_internal.h"
+#include "runtime/value/backoff.h"
 
 #include <string.h>
 
@@ -28,6 +29,7 @@ static void errand_finish(struct muster_params_errand *errand, enum muster_rc rc
     if (agent->params != NULL && agent->is_open)
         errand->next_sequence = muster_params_source_position(agent->params) + 1;
     agent->used_ns = muster_loop_now_ns(muster_params_agents_env(agent->agents)->loop);
+    agent->again_wait_ns = 0;
     errand->done(errand, rc, error);
 }
 
@@ -77,6 +79,7 @@ void muster_params_agent_free(struct muster_params_agent *agent)
     struct muster_params_agents *agents = agent->agents;
 
     MUSTER_ASSERT(muster_list_is_empty(&agent->waiting) && muster_list_is_empty(&agent->running));
+    muster_timer_stop(&agent->again);
     muster_params_agent_close_client(agent);
     muster_list_remove(&agent->node);
     if (agent->is_reader)
@@ -141,9 +144,31 @@ static void agent_reopen(struct muster_params_agent *agent)
 {
     struct muster_error error;
 
-    muster_params_agent_close_client(agent);
     if (muster_params_agent_open_client(agent, &error) != MUSTER_OK)
         muster_params_agent_fail(agent, &error);
+}
+
+void muster_params_agent_on_again(struct muster_timer *timer)
+{
+    struct muster_params_agent *agent = timer->data;
+
+    if (agent->params == NULL && !muster_list_is_empty(&agent->waiting))
+        agent_reopen(agent);
+}
+
+/* Clients of two servers that have calls of one source under way take each other's links. */
+static void agent_reopen_later(struct muster_params_agent *agent)
+{
+    static const struct muster_backoff again = {.first_ns = MUSTER_NS_PER_MS,
+                                                .max_ns = 256 * MUSTER_NS_PER_MS,
+                                                .growth_permille = 2000,
+                                                .jitter_permille = 250};
+    struct muster_env *env = muster_params_agents_env(agent->agents);
+
+    muster_timer_start(
+        &agent->again, env->loop,
+        muster_loop_after_ns(env->loop,
+                             muster_backoff_next(&again, &agent->again_wait_ns, env->rng)));
 }
 
 /* --- Tables --- */
@@ -241,14 +266,19 @@ static bool errand_table(struct muster_params_errand *errand,
 static void errand_repeat(struct muster_params_errand *errand)
 {
     struct muster_params_agent *agent = errand->agent;
+    bool is_first = errand->again_until_ns == 0;
 
-    if (errand->again_until_ns == 0)
+    if (is_first)
         errand->again_until_ns = muster_loop_after_ns(muster_params_agents_env(agent->agents)->loop,
                                                       MUSTER_PARAMS_ERRAND_TIMEOUT_NS);
     errand->is_started = false;
     muster_list_remove(&errand->node);
     muster_list_prepend(&agent->waiting, &errand->node);
-    agent_reopen(agent);
+    muster_params_agent_close_client(agent);
+    if (is_first)
+        agent_reopen(agent);
+    else
+        agent_reopen_later(agent);
 }
 
 /* Another link has named the source since: one of another server, to which the caller turned before. That
@@ -264,7 +294,7 @@ static bool errand_may_repeat(const struct muster_params_errand *errand)
                 errand->again_until_ns);
 }
 
-/* ABORTED: by a link that was taken. */
+/* An errand that ends ABORTED has lost a link to another client. */
 static void errand_end(struct muster_params_errand *errand, enum muster_rc rc,
                        const struct muster_error *error)
 {

@@ -73,6 +73,7 @@ static enum muster_rc agent_new(struct muster_params_agents *agents,
         agent->origin = *origin;
     muster_list_init(&agent->waiting);
     muster_list_init(&agent->running);
+    muster_timer_init(&agent->again, muster_params_agent_on_again, agent);
     muster_list_append(&agents->list, &agent->node);
     if (agent->is_reader)
         agents->reader = agent;

@@ -21,6 +21,9 @@ struct muster_params_agent {
     bool is_open;
     struct muster_list waiting, running; /* errands */
     uint64_t used_ns;
+    struct muster_timer
+        again; /* opens the next client, when the errand that waits has lost one before */
+    uint64_t again_wait_ns;
 };
 
 struct muster_params_agents {
@@ -46,6 +49,8 @@ static inline struct muster_env *muster_params_agents_env(const struct muster_pa
 /** Open a client of params.h for it. Errors: those of muster_params_open. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_agent_open_client(struct muster_params_agent *agent,
                                                                  struct muster_error *ret_error);
+/** The callback of agent->again. */
+void muster_params_agent_on_again(struct muster_timer *timer);
 /** The operations of its errands end CANCELLED, in a later turn. */
 void muster_params_agent_close_client(struct muster_params_agent *agent);
 /** End the errands that have not begun. */
