@@ -397,12 +397,12 @@ static enum muster_rc train_model(struct training *training)
         return rc;
     training->start = now_s();
     while (done < training->settings->steps) {
-        rc = muster_strategy_begin(strategy, &step, NULL);
-        if (rc == MUSTER_OUT_OF_RANGE) { /* came back too late: the others have finished */
+        rc = muster_strategy_begin_until(strategy, training->settings->steps, &step, NULL);
+        if (rc == MUSTER_OUT_OF_RANGE) { /* all steps are done, here or by the others */
             rc = MUSTER_OK;
             break;
         }
-        if (rc != MUSTER_OK || step > training->settings->steps)
+        if (rc != MUSTER_OK)
             break;
         rc =
             training->micro != NULL ? train_micro_step(training, step) : train_step(training, step);

@@ -543,7 +543,8 @@ static bool has_unsaved(const struct muster_strategy *strategy)
             (strategy->updated_step > 0 && strategy->updated_step < strategy->step));
 }
 
-/* Members that close at the same step in the same view find the same name without a word. */
+/* Members that close at the same step find the same name without a word, if the same members have done it: the view may
+ * have changed for some of them already, by a joiner of a later step. */
 static uint64_t last_id(const struct muster_strategy *strategy)
 {
     struct muster_hash_stream stream;
@@ -551,7 +552,6 @@ static uint64_t last_id(const struct muster_strategy *strategy)
     uint64_t id;
 
     muster_hash_stream_init(&stream);
-    muster_hash_stream_add(&stream, &strategy->epoch, sizeof(strategy->epoch));
     for (uint32_t i = 0; i < strategy->view->member_count; i++) {
         const struct muster_member *member = &strategy->view->members[i];
 

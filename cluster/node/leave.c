@@ -21,7 +21,8 @@ static void leave_move(struct muster_node *node, enum node_leave_state to)
     node->leave.state = to;
 }
 
-/* A joiner that has not shown the state before its first step may still want it from here. */
+/* A joiner that has not shown the state before its first step may still want it from here. One that needs a step which
+ * was not committed here gets it from others, or from nobody: this member commits no more. */
 static bool is_needed_by_joiner(const struct muster_node *node)
 {
     const struct muster_view *view = muster_membership_view(node->machine);
@@ -31,7 +32,7 @@ static bool is_needed_by_joiner(const struct muster_node *node)
     for (uint32_t i = 0; i < view->member_count; i++) {
         const struct muster_member *member = &view->members[i];
 
-        if (member->from_step > 0 &&
+        if (member->from_step > 0 && member->from_step - 1 <= node->training.committed_step &&
             !muster_incarnation_is_equal(&member->incarnation, &node->self) &&
             muster_membership_committed_by(node->machine, &member->incarnation) + 1 <
                 member->from_step)

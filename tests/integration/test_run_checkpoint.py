@@ -20,6 +20,7 @@ from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
 
 STEPPER = os.path.join(PROGRAMS, "stepper")
 COUNTER = os.path.join(os.path.dirname(MUSTER), "counter")
+DIGITS = os.path.join(os.path.dirname(MUSTER), "digits")
 STEPS, COUNT = "60", "300000"
 
 
@@ -41,6 +42,22 @@ def steppers(pid):
         found += [child] if is_stepper(child) else []
         found += steppers(child)
     return found
+
+
+class NearTheEnd(unittest.TestCase):
+    def test_members_that_are_done_wait_for_no_joiner_of_a_later_step(self):
+        """Workers come back about when the others close: nobody waits for a step that no member commits any more, nor for the shard of
+        a member that names the checkpoint by another view."""
+        data = os.path.join(os.environ["MUSTER_SOURCE_DIR"], "examples", "data", "digits.csv")
+        for _ in range(3):
+            with tempfile.TemporaryDirectory() as folder:
+                done = subprocess.run([MUSTER, "run", "-n", "4", "--checkpoint-dir", folder, "--checkpoint-every", "5", "--constant-batch", "8",
+                                       "--kill", "2@step=6", "--kill", "0@step=9", "--", DIGITS, "--data", data, "--batch", "64", "--steps", "20"],
+                                      env=CLEAN, text=True, capture_output=True, timeout=PATIENCE_S)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for text in ("catch_up_waits", "state is lost", "does not save this step"):
+                self.assertNotIn(text, done.stderr)
+            self.assertIn("step 20 is saved in ", done.stderr)
 
 
 class RunCheckpoint(unittest.TestCase):

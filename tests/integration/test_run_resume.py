@@ -333,7 +333,7 @@ class Ended(Case):
             self.skipTest(f"nothing can be mounted here: {why}")
         for code in (0, 7):
             fill = ["sh", "-c", f"head -c 1000000 /dev/zero > {disk}/filled 2> /dev/null; exit {code}"]
-            done = self.on_a_small_disk(disk, MUSTER, "run", "--resumable", f"{disk}/run", "--max-restarts", "0", "--", *fill)
+            done = self.on_a_small_disk(disk, MUSTER, "run", "-n", "1", "--resumable", f"{disk}/run", "--max-restarts", "0", "--", *fill)
             self.assertEqual(done.returncode, code, done.stderr)
             self.assertEqual(done.stderr.count(f"the table of this run cannot be written to {disk}/run/table.json: "), 1, done.stderr)
         self.assertIn("exited with code 7", done.stderr)
