@@ -209,6 +209,14 @@ class Skipped(unittest.TestCase):
         self.assertIn("worker:1 committed step 20 without an operation that others waited for: all members must", done.stderr)
         self.assertIn("the result is not that of all: worker:1 committed step 20 without an operation", done.stderr)
 
+    def test_its_checkpoint_is_not_told_as_that_of_all(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = run("-n", "3", "--max-restarts", "0", "--checkpoint-dir", folder, script="exec $STEPPER 20", STEPPER_SKIPS="begin:20")
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertNotRegex(done.stderr, r"step 20 is saved in \S+\n")
+            if any("-000000000020-" in name and name.endswith(".manifest") for name in os.listdir(folder)):
+                self.assertRegex(done.stderr, r"step 20 is saved in \S+ with a state that is not that of all: delete \S+/checkpoint-000000000020-\* before")
+
 
     def test_nor_in_the_last_step_where_it_leaves_at_once(self):
         for step in ("1", "20"):

@@ -179,6 +179,12 @@ void run_saved_tell_unused(struct run *run)
                 run->settings.checkpoint_dir);
 }
 
+/* A member had left out an operation of the others. */
+static bool is_partial(const struct run *run)
+{
+    return run_outcome_find_skipper(run) != NULL || run_outcome_find_left_out(run) != NULL;
+}
+
 void run_saved_tell(struct run *run, const struct run_outcome *outcome)
 {
     const char *folder = run->settings.checkpoint_dir;
@@ -188,6 +194,14 @@ void run_saved_tell(struct run *run, const struct run_outcome *outcome)
         tell_lost(run, lost);
     else if (run_saved_is_missing(run, outcome))
         tell_missing(run, outcome);
+    else if (folder != NULL && outcome->steps > 0 && is_partial(run))
+        run_log(run, MUSTER_LOG_WARN, "saved_partial",
+                RUN_FIELDS(MUSTER_FIELD("step", outcome->steps), MUSTER_FIELD("directory", folder)),
+                "step %llu is saved in %s with a state that is not that of all: delete "
+                "%s/checkpoint-%012llu-* before you start the same command again, which would "
+                "begin with it",
+                (unsigned long long)outcome->steps, folder, folder,
+                (unsigned long long)outcome->steps);
     else if (folder != NULL && outcome->steps > 0)
         run_tell(run, "step %llu is saved in %s", (unsigned long long)outcome->steps, folder);
 }
