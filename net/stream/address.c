@@ -407,18 +407,23 @@ static bool endpoints_have(const char *endpoints, const char *one, size_t length
     return false;
 }
 
-/* "connect to 1.2.3.4:80: refused" repeats an address that the caller's own text names as well;
- * only what stands after it is kept then. */
+/* "connect to 1.2.3.4:80: refused" repeats an address that the caller's own text names as well; only what
+ * stands after it is kept then. At a deadline the client of the registry says "no connection to". */
 const char *muster_endpoint_cause(const char *text, const char *endpoints)
 {
-    static const char before[] = "connect to ";
-    const char *at = text + sizeof(before) - 1, *end;
+    static const char *const before[] = {"connect to ", "no connection to "};
 
-    if (strncmp(text, before, sizeof(before) - 1) != 0)
-        return text;
-    end = strstr(at, ": ");
-    return end != NULL && end > at && endpoints_have(endpoints, at, (size_t)(end - at)) ? end + 2
-                                                                                        : text;
+    for (size_t i = 0; i < sizeof(before) / sizeof(before[0]); i++) {
+        size_t length = strlen(before[i]);
+        const char *at = text + length, *end;
+
+        if (strncmp(text, before[i], length) != 0)
+            continue;
+        end = strstr(at, ": ");
+        if (end != NULL && end > at && endpoints_have(endpoints, at, (size_t)(end - at)))
+            return end + 2;
+    }
+    return text;
 }
 
 enum muster_rc muster_endpoint_parse(const char *text, uint16_t default_port,
