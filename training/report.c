@@ -395,12 +395,15 @@ void muster_report_abandoned(struct muster_report *report, uint64_t step, const 
     send_line(report, &line);
 }
 
-void muster_report_unclosed(struct muster_report *report, uint64_t step, bool is_in_step)
+void muster_report_unclosed(struct muster_report *report, uint64_t step, bool is_in_step,
+                            uint64_t last_step)
 {
     struct line line = {.length = 0};
 
     line_add(&line, "{\"report\":\"unclosed\",\"step\":%" PRIu64 ",\"in_step\":%s", step,
              is_in_step ? "true" : "false");
+    if (last_step != 0)
+        line_add(&line, ",\"last_step\":%" PRIu64, last_step);
     send_line(report, &line);
 }
 

@@ -86,8 +86,10 @@ void muster_report_restored(struct muster_report *report, uint64_t epoch, uint64
 void muster_report_delivered(struct muster_report *report, uint64_t epoch, uint64_t delivered_ns);
 /** This process is about to kill itself, as it was told to. */
 void muster_report_dying(struct muster_report *report, uint64_t at_ns);
-/** This process ends without close: in `step`, which it has begun, or after it. */
-void muster_report_unclosed(struct muster_report *report, uint64_t step, bool is_in_step);
+/** This process ends without close: in `step`, which it has begun, or after it. last_step: of the job, as the program
+ * has named it; 0: it has not. */
+void muster_report_unclosed(struct muster_report *report, uint64_t step, bool is_in_step,
+                            uint64_t last_step);
 /** This process ends without having done its work, in `step`: it is to be started again whatever
  * its exit code. */
 void muster_report_abandoned(struct muster_report *report, uint64_t step, const char *why);

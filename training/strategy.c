@@ -486,6 +486,7 @@ static enum muster_rc begin_in_seat(struct muster_strategy *strategy, uint64_t l
     enum muster_rc rc;
 
     MUSTER_ASSERT(strategy->node != NULL && strategy->ops_open == 0);
+    strategy->last_step = last_step != UINT64_MAX ? last_step : 0;
     if (is_member && strategy->committed_step >= last_step)
         return tell_last(strategy, last_step);
     rc =

@@ -162,7 +162,7 @@ static void end_unclosed(struct muster_strategy *strategy)
         strategy_abandon(strategy, without_close);
     } else {
         muster_report_unclosed(strategy->report, strategy->step,
-                               strategy->state == MUSTER_STRATEGY_STEP);
+                               strategy->state == MUSTER_STRATEGY_STEP, strategy->last_step);
         leave_at_once(strategy);
     }
     if (strategy->state != MUSTER_STRATEGY_FAILED) {

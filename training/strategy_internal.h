@@ -204,6 +204,7 @@ struct muster_strategy {
 
     uint64_t step;           /* the one begun last */
     uint64_t committed_step; /* the highest */
+    uint64_t last_step;      /* of the job, by muster_strategy_begin_until; 0: not known */
     uint64_t steps_lost;
     uint64_t next_step; /* valid when on_ready has come */
     enum muster_strategy_begin begin;

@@ -160,6 +160,14 @@ class Ended(unittest.TestCase):
                 self.assertIn("no worker has done the job's work: those with the most steps have ended with 0 without close, "
                               "exit code of this run 1", done.stderr)
 
+    def test_nor_one_that_all_leave_before_the_last_step_that_they_have_named(self):
+        done = run("-n", "2", "--json", "-", script="exec $STEPPER 40", STEPPER_QUITS="commit:30", STEPPER_ALL_QUIT="1", STEPPER_UNTIL="1")
+        result = json.loads(done.stdout.splitlines()[-1])
+        self.assertEqual((done.returncode, [task["left_after_step"] for task in result["tasks"]]), (1, [30, 30]), done.stderr)
+        self.assertIn("no worker has done the job's work: those with the most steps have ended with 0 without close", done.stderr)
+        done = run("-n", "2", script="exec $STEPPER 40", STEPPER_QUITS="commit:40", STEPPER_ALL_QUIT="1", STEPPER_UNTIL="1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_an_end_with_0_behind_a_commit_of_all_says_that_the_work_is_done(self):
         done = run("-n", "2", "--json", "-", script="exec $STEPPER 40", STEPPER_QUITS="commit:40", STEPPER_ALL_QUIT="1")
         self.assertEqual(done.returncode, 0, done.stderr)

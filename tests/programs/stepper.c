@@ -9,7 +9,7 @@
  * STEPPER_CRASHES=segv:N or abrt:N it is ended in step N by that signal, of a real cause; with
  * STEPPER_GAPS everybody says
  * how long it has waited for each step's result since the one before; with STEPPER_IGNORES it ends with 0 although
- * close says that the last checkpoint failed. */
+ * close says that the last checkpoint failed; with STEPPER_UNTIL it names the last step to muster. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,7 +95,10 @@ static enum muster_rc strategy_train(struct muster_strategy *strategy, struct mu
     uint64_t step = 0;
 
     while (step < steps) {
-        rc = muster_strategy_begin(strategy, &step, NULL);
+        if (getenv("STEPPER_UNTIL") != NULL)
+            rc = muster_strategy_begin_until(strategy, steps, &step, NULL);
+        else
+            rc = muster_strategy_begin(strategy, &step, NULL);
         if (rc != MUSTER_OK || step > steps)
             return rc;
         wait_for_end();

@@ -176,8 +176,8 @@ static void tell_small_ones(void)
     muster_report_delivered(bench.report, 5, 1234567890123);
     muster_report_dying(bench.report, 99);
     muster_report_abandoned(bench.report, 6, "no disk");
-    muster_report_unclosed(bench.report, 7, true);
-    muster_report_unclosed(bench.report, 8, false);
+    muster_report_unclosed(bench.report, 7, true, 0);
+    muster_report_unclosed(bench.report, 8, false, 10);
     muster_report_over(bench.report);
     muster_report_skipped(bench.report, 10);
 }
@@ -226,7 +226,7 @@ static void each_report_is_a_line(void **state)
          "{\"report\":\"dying\",\"at_ns\":99}\n"
          "{\"report\":\"abandoned\",\"step\":6,\"reason\":\"no disk\"}\n"
          "{\"report\":\"unclosed\",\"step\":7,\"in_step\":true}\n"
-         "{\"report\":\"unclosed\",\"step\":8,\"in_step\":false}\n"
+         "{\"report\":\"unclosed\",\"step\":8,\"in_step\":false,\"last_step\":10}\n"
          "{\"report\":\"over\"}\n{\"report\":\"skipped\",\"step\":10}\n"},
     };
 

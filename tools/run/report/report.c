@@ -109,6 +109,7 @@ static void on_unclosed(struct run_task *task, const struct muster_json *report)
     task->is_unclosed = true;
     task->left_step = number_of(report, "step");
     task->is_in_step = muster_json_is_true(muster_json_member(report, "in_step"));
+    task->last_step = number_of(report, "last_step");
 }
 
 /* Its state is not what all have made from now on: the run fails, however it ends, unless the job begins anew. */

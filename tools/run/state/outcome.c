@@ -75,13 +75,15 @@ bool run_outcome_is_silent(const struct run_task *task)
 static bool has_left_its_work(const struct run_task *task)
 {
     return task->state == RUN_TASK_LEFT && task->wait_status == 0 && !task->is_too_late &&
-           !task->has_result && task->is_unclosed && (task->is_in_step || task->is_silent);
+           !task->has_result && task->is_unclosed &&
+           (task->is_in_step || task->is_silent || task->left_step < task->last_step);
 }
 
 /* Close, or an end with 0 behind a commit, says that the work is done: after so many steps. */
 static bool has_ended_its_work(const struct run_task *task, uint64_t steps)
 {
-    bool is_unclosed = task->is_unclosed && !task->is_in_step && !task->is_silent;
+    bool is_unclosed = task->is_unclosed && !task->is_in_step && !task->is_silent &&
+                       task->left_step >= task->last_step;
 
     return task->state == RUN_TASK_LEFT && !task->is_too_late &&
            ((task->has_result && task->steps >= steps) ||
@@ -150,7 +152,8 @@ bool run_outcome_has_left_early(const struct run_outcome *outcome, const struct 
 {
     return task->state == RUN_TASK_LEFT && task->is_unclosed && !task->has_result &&
            task->wait_status == 0 &&
-           (task->is_in_step || task->is_silent || task->left_step < outcome->steps);
+           (task->is_in_step || task->is_silent || task->left_step < outcome->steps ||
+            task->left_step < task->last_step);
 }
 
 bool run_outcome_is_final(const struct run_outcome *outcome, const struct run_task *task)

@@ -77,6 +77,8 @@ struct run_task {
     bool is_unclosed;     /* it has said that it ends without close, … */
     bool is_in_step;      /* … and with a step begun, … */
     uint64_t left_step;   /* … this one, else after this one */
+    uint64_t
+        last_step; /* with is_unclosed: of the job, as the program has named it; 0: it has not */
     bool
         is_silent; /* it ended with 0 and without a word, by _exit: its place is as last reported, … */
     bool is_place_known;  /* … or known from this launcher's memory */
