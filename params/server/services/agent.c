@@ -1,11 +1,11 @@
 /* An agent has a client of its own, which connects to all servers of the job; to this one through memory. */
 #include "params/server/services/agents_internal.h"
-#include "runtime/value/backoff.h"
 
 #include <string.h>
 
 #include "params/server/registry/registration.h"
 #include "params/server/state/round.h"
+#include "runtime/value/backoff.h"
 
 struct muster_params_agent_table {
     struct muster_list node;

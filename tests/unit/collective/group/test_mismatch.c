@@ -465,7 +465,7 @@ static void call_twice_without_member_2(void)
 }
 
 /* They ask member 2 after a second only; were there no answer, their deadline would end them. */
-static void run_until_skipped(void)
+static void run_until_both_end(void)
 {
     while (!seats[0].is_done || !seats[1].is_done)
         muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
@@ -486,7 +486,7 @@ static void who_commits_without_an_operation_ends_it_on_those_who_wait(void **st
     call_twice_without_member_2();
     group_ring_turn(&ring, 20);
     muster_group_commit_step(ring.members[2].group, 1);
-    run_until_skipped();
+    run_until_both_end();
 
     assert_skipped(0);
     assert_skipped(1);
@@ -504,7 +504,7 @@ static void who_is_in_the_next_step_already_goes_on_with_the_others(void **state
     muster_group_commit_step(ring.members[2].group, 1);
     muster_group_begin_step(ring.members[2].group, 2);
     all_reduce(2, 3);
-    run_until_skipped();
+    run_until_both_end();
     assert_skipped(0);
     assert_skipped(1);
 
@@ -552,8 +552,7 @@ static void what_a_leaver_has_left_out_ends_on_those_who_call_it(void **state)
     group_ring_turn(&ring, 20);
     leave_member_2(true);
     all_reduce(1, 4);
-    while (!seats[0].is_done || !seats[1].is_done)
-        muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
+    run_until_both_end();
 
     assert_left_out(0);
     assert_left_out(1);
@@ -577,8 +576,7 @@ static void a_step_that_runs_again_after_a_member_has_left_calls_as_many(void **
     check_next(3);
     all_reduce(0, 4);
     all_reduce(1, 4); /* more than the leaver */
-    while (!seats[0].is_done || !seats[1].is_done)
-        muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
+    run_until_both_end();
 
     assert_int_equal(seats[0].rc, MUSTER_INVALID_ARGUMENT);
     assert_int_equal(seats[1].rc, MUSTER_INVALID_ARGUMENT);
@@ -598,8 +596,7 @@ static void a_leaver_counts_from_its_last_attempt(void **state)
     leave_member_2(true);
     assert_int_equal(ring.view->done_calls, 2);
     all_reduce(1, 4);
-    while (!seats[0].is_done || !seats[1].is_done)
-        muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
+    run_until_both_end();
 
     assert_int_equal(ring.members[0].left_out_count, 1);
     assert_int_equal(ring.members[1].left_out_count, 1);

@@ -109,6 +109,15 @@ static void the_record_names_its_host_as_workers_do(void **state)
     }
 }
 
+/* As another launcher reads it from the registry. */
+static void record_travel(struct run_claim_record *record)
+{
+    char *text = run_claim_record_format(record);
+
+    assert_int_equal(run_claim_record_parse(text, strlen(text), record), MUSTER_OK);
+    muster_mem_free(muster_mem_system(), text);
+}
+
 static void launchers_save_to_a_directory_at_the_same_steps_or_none_does(void **state)
 {
     static const struct {
@@ -127,7 +136,7 @@ static void launchers_save_to_a_directory_at_the_same_steps_or_none_does(void **
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct run_settings settings = {.tls = "none", .nodes_text = "1"};
         struct run_claim_record ours, other;
-        char ours_text[24], other_text[24], *text;
+        char ours_text[24], other_text[24];
         const char *option;
 
         print_message("row %zu\n", i);
@@ -137,9 +146,7 @@ static void launchers_save_to_a_directory_at_the_same_steps_or_none_does(void **
         settings.checkpoint_dir = rows[i].other_dir;
         settings.checkpoint_every = rows[i].other_every;
         run_claim_record_init(&other, env, &settings, "127.0.0.1:1");
-        text = run_claim_record_format(&other);
-        assert_int_equal(run_claim_record_parse(text, strlen(text), &other), MUSTER_OK);
-        muster_mem_free(muster_mem_system(), text);
+        record_travel(&other);
 
         option = run_claim_record_difference(&ours, &other, ours_text, other_text);
 
@@ -169,7 +176,7 @@ static void launchers_have_the_same_constant_batch(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct run_settings settings = {.tls = "none", .nodes_text = "1"};
         struct run_claim_record ours, other;
-        char ours_text[24], other_text[24], *text;
+        char ours_text[24], other_text[24];
         const char *option;
 
         print_message("row %zu\n", i);
@@ -177,9 +184,7 @@ static void launchers_have_the_same_constant_batch(void **state)
         run_claim_record_init(&ours, env, &settings, "127.0.0.1:1");
         settings.constant_batch = rows[i].other;
         run_claim_record_init(&other, env, &settings, "127.0.0.1:1");
-        text = run_claim_record_format(&other);
-        assert_int_equal(run_claim_record_parse(text, strlen(text), &other), MUSTER_OK);
-        muster_mem_free(muster_mem_system(), text);
+        record_travel(&other);
 
         option = run_claim_record_difference(&ours, &other, ours_text, other_text);
 
