@@ -2,6 +2,7 @@
 """No case passes without an assertion, in C and in Python; what is skipped is told with its reason at the end of a run."""
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,9 @@ import guard
 guard.enter()
 import skips
 
-EMPTY_CASE = pathlib.Path(os.environ["MUSTER_BINARY_DIR"], "tests", "programs", "empty_case")
+BUILD = pathlib.Path(os.environ["MUSTER_BINARY_DIR"])
+PROGRAMS = BUILD / "tests" / "programs"
+EMPTY_CASE = PROGRAMS / "empty_case"
 SCRIPT = f"""
 import sys, unittest
 sys.path.insert(0, "{LIB}")
@@ -100,6 +103,16 @@ class Cases(unittest.TestCase):
                 self.assertEqual(done.returncode, code, done.stdout)
                 for text in texts:
                     self.assertIn(text, done.stdout)
+
+
+class Sanitizers(unittest.TestCase):
+    def test_undefined_behaviour_ends_a_program_and_names_its_line(self):
+        if not re.search("^MUSTER_SANITIZE:.*undefined", (BUILD / "CMakeCache.txt").read_text(encoding="utf-8"), re.M):
+            self.skipTest("this build has no sanitizer of undefined behaviour")
+        good, bad = (subprocess.run([PROGRAMS / "overflow", number], capture_output=True, text=True, check=False) for number in ("3", "2147483647"))
+        self.assertEqual((good.returncode, good.stdout), (0, "6\n"))
+        self.assertEqual((bad.returncode, bad.stdout), (1, ""))
+        self.assertRegex(bad.stderr, r"overflow\.c:9\b")
 
 
 class Skips(unittest.TestCase):

@@ -37,8 +37,8 @@ def environment():
     libraries = subprocess.run(["ldd", module], capture_output=True, text=True, check=True).stdout
     if sanitizer := re.search(r"=> (\S*lib[at]san\S*)", libraries):
         env["LD_PRELOAD"] = f"{sanitizer[1]} libstdc++.so.6"  # it looks for the function that throws at its start alone
-        # Interpreters end with memory in use, and numpy's threads need none of it here.
-        env["ASAN_OPTIONS"] = env.get("ASAN_OPTIONS", "quarantine_size_mb=16") + ":detect_leaks=0"
+        # Interpreters end with memory in use, and numpy's threads need none of it here. A trap is undefined behaviour of our module.
+        env["ASAN_OPTIONS"] = env.get("ASAN_OPTIONS", "quarantine_size_mb=16") + ":detect_leaks=0:handle_sigill=2"
     return env
 
 

@@ -22,7 +22,7 @@ const char *__asan_default_options(void);
 
 __attribute__((visibility("default"))) const char *__asan_default_options(void)
 {
-    return "detect_leaks=0";
+    return "detect_leaks=0:handle_sigill=2";
 }
 
 static struct job_stage stage;
