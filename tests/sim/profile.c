@@ -105,21 +105,25 @@ void sim_run_close(struct sim_run *run, struct sim_world *world, uint64_t faults
     (void)sim_world_close(world);
 }
 
+bool sim_run_once(const struct sim_profile *profile, uint64_t seed, struct sim_run *ret_run)
+{
+    *ret_run = (struct sim_run){.seed = seed, .fill = 0xA5};
+    profile->run(ret_run, profile);
+    return ret_run->failure[0] == '\0';
+}
+
 bool sim_run_twice(const struct sim_profile *profile, uint64_t seed, struct sim_run *ret_run)
 {
-    struct sim_run first = {.seed = seed, .fill = 0xA5};
     struct sim_run second = {.seed = seed, .fill = 0x5A};
 
-    profile->run(&first, profile);
-    *ret_run = first;
-    if (first.failure[0] != '\0')
+    if (!sim_run_once(profile, seed, ret_run))
         return false;
     profile->run(&second, profile);
-    if (first.hash == second.hash && first.events == second.events)
+    if (ret_run->hash == second.hash && ret_run->events == second.events)
         return true;
     snprintf(ret_run->failure, sizeof(ret_run->failure),
              "two runs differ: %" PRIu64 " and %" PRIu64 " events, hashes %016" PRIx64
              " and %016" PRIx64,
-             first.events, second.events, first.hash, second.hash);
+             ret_run->events, second.events, ret_run->hash, second.hash);
     return false;
 }

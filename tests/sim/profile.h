@@ -33,6 +33,8 @@ struct sim_world *sim_run_open(struct sim_run *run);
 /** Fill in the results, also the count of faults, and close the world. */
 void sim_run_close(struct sim_run *run, struct sim_world *world, uint64_t faults);
 
+/** Run a seed. Returns no failure = true. */
+bool sim_run_once(const struct sim_profile *profile, uint64_t seed, struct sim_run *ret_run);
 /** Run a seed twice with different memory; a difference is a failure. Returns no failure = true. */
 bool sim_run_twice(const struct sim_profile *profile, uint64_t seed, struct sim_run *ret_run);
 

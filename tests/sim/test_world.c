@@ -505,7 +505,7 @@ static void a_seed_repeats_itself_and_seeds_differ(void **state)
 
     (void)state;
     assert_true(sim_run_twice(profile, 5, &first));
-    assert_true(sim_run_twice(profile, 5, &second));
+    assert_true(sim_run_once(profile, 5, &second));
     assert_true(sim_run_twice(profile, 6, &other));
 
     assert_true(first.hash == second.hash);
@@ -535,6 +535,25 @@ static void memory_that_was_never_set_is_seen(void **state)
     (void)state;
     assert_false(sim_run_twice(&profile, 1, &run));
     assert_non_null(strstr(run.failure, "two runs differ"));
+    assert_true(sim_run_once(&profile, 1, &run));
+}
+
+static void fail_run(struct sim_run *run, const struct sim_profile *profile)
+{
+    (void)profile;
+    (void)snprintf(run->failure, sizeof(run->failure), "broken");
+}
+
+static void a_run_that_fails_is_told(void **state)
+{
+    static const struct sim_profile profile = {.name = "fails", .run = fail_run};
+    struct sim_run run;
+
+    (void)state;
+    assert_false(sim_run_once(&profile, 1, &run));
+    assert_string_equal(run.failure, "broken");
+    assert_false(sim_run_twice(&profile, 1, &run));
+    assert_string_equal(run.failure, "broken");
 }
 
 static bool is_never(void *data)
@@ -584,6 +603,7 @@ int main(void)
         CASE(an_oracle_ends_the_run),
         cmocka_unit_test(a_seed_repeats_itself_and_seeds_differ),
         cmocka_unit_test(memory_that_was_never_set_is_seen),
+        cmocka_unit_test(a_run_that_fails_is_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
