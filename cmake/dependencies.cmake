@@ -18,6 +18,7 @@ set(CMAKE_REQUIRED_LIBRARIES PkgConfig::nghttp2)
 foreach(symbol nghttp2_option_set_stream_reset_rate_limit nghttp2_option_set_max_continuations)
   check_symbol_exists(${symbol} nghttp2/nghttp2.h HAVE_${symbol})
   if(NOT HAVE_${symbol})
+    unset(HAVE_${symbol} CACHE) # else the answer would stay after the update
     message(FATAL_ERROR "libnghttp2-dev lacks ${symbol}, which guards against floods: install its security update "
                         "(apt-get update && apt-get install --only-upgrade libnghttp2-dev)")
   endif()
