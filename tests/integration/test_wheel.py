@@ -63,6 +63,11 @@ class Wheel(unittest.TestCase):
     def test_the_name_says_what_it_runs_on(self):
         self.assertRegex(self.wheel.name, r"^muster-[\d.]+-cp311-abi3-manylinux_2_\d+_x86_64\.whl$")
 
+    def test_it_runs_with_glibc_2_34(self):
+        for path in self.binaries():
+            versions = {int(minor) for minor in re.findall(r"GLIBC_2\.(\d+)", run("objdump", "-T", path))}
+            self.assertLessEqual(max(versions), 34, path)
+
     def test_it_needs_no_library_but_libc(self):
         binaries = self.binaries()
         self.assertEqual({path.name for path in binaries}, {"_muster.abi3.so", "muster"})
