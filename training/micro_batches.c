@@ -27,19 +27,20 @@ static enum muster_rc slots_choose(uint32_t constant, uint32_t asked, uint32_t *
 {
     if (asked > MUSTER_MICRO_SLOTS_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "slot_count must be 1 to %u, got %" PRIu32, MUSTER_MICRO_SLOTS_MAX,
-                                asked);
+                                "the micro-batches of a step must be 1 to %u, got %" PRIu32,
+                                MUSTER_MICRO_SLOTS_MAX, asked);
     if (asked == 0 && constant == 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "slot_count must be 1 to %u, got 0, and MUSTER_CONSTANT_BATCH is "
-                                "not set; give a number, or start the job with muster run "
-                                "--constant-batch SLOTS",
+                                "the micro-batches of a step must be 1 to %u, got 0, and "
+                                "MUSTER_CONSTANT_BATCH is not set; give a number, or start the job "
+                                "with muster run --constant-batch SLOTS",
                                 MUSTER_MICRO_SLOTS_MAX);
     if (asked != 0 && constant != 0 && asked != constant)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "slot_count must be %" PRIu32 ", as MUSTER_CONSTANT_BATCH (muster "
-                                "run --constant-batch) says, got %" PRIu32
-                                "; give 0 to take it from there",
+                                "the micro-batches of a step must be %" PRIu32
+                                ", as MUSTER_CONSTANT_BATCH (muster run --constant-batch) says, "
+                                "got %" PRIu32 " from this program; give both the same number, or "
+                                "the program none",
                                 constant, asked);
     *ret_count = asked != 0 ? asked : constant;
     return MUSTER_OK;
@@ -77,8 +78,8 @@ static enum muster_rc slots_register(struct muster_strategy *strategy,
     slots.data = muster_mem_alloc_zero(strategy->env->mem, options->slot_count, 1);
     if (slots.data == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
-    (void)snprintf(name, sizeof(name), "micro_batches_%" PRIu64 "_x_%s", options->element_count,
-                   muster_dtype_name(options->dtype));
+    (void)snprintf(name, sizeof(name), MUSTER_MICRO_TENSOR_PREFIX "%" PRIu64 "_x_%s",
+                   options->element_count, muster_dtype_name(options->dtype));
     rc = muster_strategy_register(strategy, name, &slots);
     if (rc != MUSTER_OK) {
         muster_mem_free(strategy->env->mem, slots.data);
@@ -88,6 +89,17 @@ static enum muster_rc slots_register(struct muster_strategy *strategy,
     return MUSTER_OK;
 }
 
+/* Another life of this worker would be of the same program. */
+static enum muster_rc options_refuse(struct muster_strategy *strategy,
+                                     const struct muster_error *why, struct muster_error *ret_error)
+{
+    if (muster_strategy_enter(strategy, "micro_batches_open") == MUSTER_OK) {
+        muster_report_refused(strategy->report, why->text);
+        muster_strategy_leave(strategy);
+    }
+    return muster_error_set(ret_error, why->rc, "%s", why->text);
+}
+
 enum muster_rc muster_micro_batches_open(struct muster_strategy *strategy,
                                          const struct muster_micro_batches_options *options,
                                          struct muster_micro_batches **ret_micro,
@@ -95,13 +107,14 @@ enum muster_rc muster_micro_batches_open(struct muster_strategy *strategy,
 {
     struct muster_micro_batches_options chosen = *options;
     struct muster_micro_batches *micro;
+    struct muster_error why;
     enum muster_rc rc =
-        slots_choose(strategy->constant_batch, options->slot_count, &chosen.slot_count, ret_error);
+        slots_choose(strategy->constant_batch, options->slot_count, &chosen.slot_count, &why);
 
     if (rc == MUSTER_OK)
-        rc = options_check(&chosen, ret_error);
+        rc = options_check(&chosen, &why);
     if (rc != MUSTER_OK)
-        return rc;
+        return options_refuse(strategy, &why, ret_error);
     micro = muster_mem_alloc_zero(strategy->env->mem, 1, sizeof(*micro));
     if (micro == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");

@@ -1,9 +1,11 @@
 /* The beginning of a new job from a checkpoint: each member reads a part, checks it, and gives it to all. */
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <muster/checkpoint.h>
 #include <muster/log.h>
+#include <muster/micro_batches.h>
 
 #include "runtime/system/aside_system.h"
 #include "training/checkpoint/manifest.h"
@@ -40,6 +42,7 @@ struct restoring {
     struct muster_checkpoint_name name;
     enum verdict verdict;
     struct muster_error error;
+    const char *remedy; /* VERDICT_ANOTHER: what is done about it */
     bool is_read;
 };
 
@@ -104,6 +107,58 @@ static bool tensor_find(const struct muster_strategy *strategy, const char *name
     return false;
 }
 
+/* --- Micro-batches --- */
+
+/* Slots of a step of this job; 0: it has no micro-batches. */
+static uint32_t slots_own(const struct muster_strategy *strategy)
+{
+    for (size_t i = 0; i < strategy->tensor_count && strategy->micro_slots != NULL; i++)
+        if (strategy->tensors[i].tensor.data == strategy->micro_slots)
+            return (uint32_t)strategy->tensors[i].tensor.count;
+    return 0;
+}
+
+/* Those of the job that has saved. A program may have a tensor of such a name for itself. */
+static uint32_t slots_saved(const struct muster_strategy *strategy,
+                            const struct muster_checkpoint *checkpoint)
+{
+    static const char prefix[] = MUSTER_MICRO_TENSOR_PREFIX;
+    uint32_t index;
+
+    for (uint32_t i = 0; i < checkpoint->tensor_count; i++) {
+        const struct muster_checkpoint_tensor *tensor = &checkpoint->tensors[i];
+
+        if (tensor->dtype == MUSTER_U8 && tensor->count <= MUSTER_MICRO_SLOTS_MAX &&
+            strncmp(tensor->name, prefix, sizeof(prefix) - 1) == 0 &&
+            (strategy->micro_slots != NULL || !tensor_find(strategy, tensor->name, 0, &index)))
+            return (uint32_t)tensor->count;
+    }
+    return 0;
+}
+
+/* As what the user has given, and not as the tensor that carries it. */
+static enum muster_rc slots_match(struct restoring *restoring,
+                                  const struct muster_checkpoint *checkpoint,
+                                  struct muster_error *ret_error)
+{
+    uint32_t own = slots_own(restoring->strategy);
+    uint32_t saved = slots_saved(restoring->strategy, checkpoint);
+    char theirs[16] = "", ours[16] = "none";
+
+    if (own == saved)
+        return MUSTER_OK;
+    if (saved > 0)
+        (void)snprintf(theirs, sizeof(theirs), " %u", saved);
+    if (own > 0)
+        (void)snprintf(ours, sizeof(ours), "%u", own);
+    restoring->remedy = saved > 0 ? "give the same number" : "run without it";
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "it was made %s --constant-batch%s (micro-batches of a step), got %s",
+                            saved > 0 ? "with" : "without", theirs, ours);
+}
+
+/* --- Tensors --- */
+
 /* The same tensors, in any order. Names differ among themselves: register and import see to it. */
 static enum muster_rc tensors_match(struct restoring *restoring,
                                     const struct muster_checkpoint *checkpoint,
@@ -112,6 +167,9 @@ static enum muster_rc tensors_match(struct restoring *restoring,
     const struct muster_strategy *strategy = restoring->strategy;
     uint32_t next = 0;
 
+    if (slots_match(restoring, checkpoint, ret_error) != MUSTER_OK)
+        return MUSTER_INVALID_ARGUMENT;
+    restoring->remedy = "register what it has";
     if (checkpoint->tensor_count != strategy->tensor_count)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "it has %u tensors, and this program registers %zu",
@@ -337,9 +395,9 @@ static enum muster_rc candidate_try(struct restoring *restoring, uint64_t index,
     if (restoring->verdict == VERDICT_ANOTHER)
         return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
                                 "the checkpoint of step %llu in %.80s does not fit: %.110s; "
-                                "register what it has, or name an empty folder",
+                                "%s, or name an empty folder",
                                 (unsigned long long)restoring->name.step, strategy->restore_folder,
-                                restoring->error.text);
+                                restoring->error.text, restoring->remedy);
     rc = parts_give(restoring);
     *ret_is_restored = rc == MUSTER_OK;
     return rc;
@@ -373,7 +431,8 @@ enum muster_rc muster_strategy_restore_values(struct muster_strategy *strategy,
                                               const struct muster_strategy_sharers *sharers,
                                               bool *ret_is_restored)
 {
-    struct restoring restoring = {.strategy = strategy, .sharers = sharers};
+    struct restoring restoring = {
+        .strategy = strategy, .sharers = sharers, .remedy = "register what it has"};
     bool is_restored = false;
     enum muster_rc rc = order_make(&restoring);
 

@@ -53,6 +53,7 @@ struct muster_micro_batches_options {
  * members. The options are part of the state: a tensor is registered whose name and size tell them (8 slots of 5
  * floats: "micro_batches_5_x_f32" of 8 bytes). So begin, and a restore, refuse a member that has other options. Where
  * MUSTER_CONSTANT_BATCH is set the first begin of a strategy without micro-batches ends with FAILED_PRECONDITION.
+ * Options that cannot be are told to the launcher, which does not start this worker again.
  *
  * Owns:    gives; muster_micro_batches_close before muster_strategy_close. Options are borrowed during the call.
  * Errors:  INVALID_ARGUMENT (the text names the option), RESOURCE_EXHAUSTED, as muster_strategy_register.

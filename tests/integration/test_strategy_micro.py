@@ -126,11 +126,22 @@ class Digits(Case):
             second, text = self.summary_of(*options, workers=2, program=digits(120))
             self.assertIn("the job begins with the checkpoint of step ", text)
             self.assertEqual(self.digest_of(second, text, 120), expected, text)
-            done = subprocess.run([MUSTER, "run", "-n", "2", *options, "--", *digits(120, micro=16)], env=CLEAN, text=True, capture_output=True,
-                                  timeout=PATIENCE_S, check=False)
-            self.assertNotEqual(done.returncode, 0)
-            self.assertRegex(done.stderr, "tensor .*micro_batches_.* u8 x 8, this program's .*u8 x 16")
 
+    def test_a_checkpoint_of_other_micro_batches_is_refused_by_the_name_of_the_option(self):
+        with tempfile.TemporaryDirectory() as folder:
+            made = {micro: os.path.join(folder, str(micro)) for micro in (8, 0)}
+            for micro, path in made.items():
+                self.summary_of("--checkpoint-dir", path, "--checkpoint-every", "5", workers=1, program=digits(10, micro=micro))
+            rows = ((8, ("--constant-batch", "4"), None, r"with --constant-batch 8 \(micro-batches of a step\), got 4; give the same number"),
+                    (8, (), 16, r"with --constant-batch 8 \(micro-batches of a step\), got 16; give the same number"),
+                    (8, (), 0, r"with --constant-batch 8 \(micro-batches of a step\), got none; give the same number"),
+                    (0, ("--constant-batch", "4"), None, r"without --constant-batch \(micro-batches of a step\), got 4; run without it"))
+            for saved, options, micro, text in rows:
+                done = subprocess.run([MUSTER, "run", "-n", "2", "--checkpoint-dir", made[saved], *options, "--", *digits(20, micro=micro)], env=CLEAN,
+                                      text=True, capture_output=True, timeout=PATIENCE_S, check=False)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertRegex(done.stderr, f"the checkpoint of step 10 in {made[saved]} does not fit: it was made {text}, or name an empty folder")
+                self.assertNotIn("restart 1 of", done.stderr)
 
     def preempt(self, folder, steps):
         """A job that is asked to stop when it has trained for a while: the step behind which it did, or None if it had ended before."""
@@ -192,7 +203,9 @@ class Constant(Case):
             self.assertIn(text, self.refused(*program, launcher=(), MUSTER_CONSTANT_BATCH="8"))
 
     def test_a_program_with_other_micro_batches_is_refused(self):
-        self.assertRegex(self.refused(*digits(60, micro=16)), r"slot_count must be 8, as MUSTER_CONSTANT_BATCH \(muster run --constant-batch\) says, got 16")
+        told = self.refused(*digits(60, micro=16))
+        self.assertRegex(told, r"micro-batches of a step must be 8, as MUSTER_CONSTANT_BATCH \(muster run --constant-batch\) says, got 16 from this")
+        self.assertNotIn("restart 1 of", told)
         self.assertIn("--micro-batches (or MUSTER_CONSTANT_BATCH) must be a divisor of --batch 100, got 8", self.refused(*digits(60, micro=None, batch=100)))
 
     def test_a_program_without_muster_is_told_that_the_option_does_nothing(self):

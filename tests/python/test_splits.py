@@ -228,7 +228,7 @@ def test_a_number_that_nobody_has_said_or_another_one_is_refused(strategy, monke
     strategy.close()
     monkeypatch.setenv("MUSTER_CONSTANT_BATCH", "8")
     with muster.Strategy() as other:
-        with pytest.raises(muster.InvalidArgument, match="slot_count must be 8, .* got 4"):
+        with pytest.raises(muster.InvalidArgument, match="micro-batches of a step must be 8, .* got 4"):
             other.micro_batches(4, 4)
         assert other.micro_batches(None, 4).slots == 8
         other.begin()

@@ -316,9 +316,9 @@ static void options_that_cannot_be_are_refused(void **state)
         const char *error;
     } rows[] = {
         {{0, MUSTER_F32, 1},
-         "slot_count must be 1 to 65536, got 0, and MUSTER_CONSTANT_BATCH is not set; give a "
-         "number, or start the job with muster run --constant-batch SLOTS"},
-        {{65537, MUSTER_F32, 1}, "slot_count must be 1 to 65536, got 65537"},
+         "the micro-batches of a step must be 1 to 65536, got 0, and MUSTER_CONSTANT_BATCH is not "
+         "set; give a number, or start the job with muster run --constant-batch SLOTS"},
+        {{65537, MUSTER_F32, 1}, "the micro-batches of a step must be 1 to 65536, got 65537"},
         {{4, MUSTER_BOOL, 1}, "dtype must be a type that can be summed, got bool"},
         {{4, MUSTER_F32, 0}, "element_count must be above 0 and fit into memory, got 0"},
         {{4, MUSTER_F32, UINT64_MAX / 4},
@@ -330,6 +330,7 @@ static void options_that_cannot_be_are_refused(void **state)
         assert_int_equal(muster_micro_batches_open(*state, &rows[i].options, &micro, &error),
                          MUSTER_INVALID_ARGUMENT);
         fail_if(strstr(error.text, rows[i].error) == NULL, "%s", error.text);
+        assert_int_equal(played_count_told("refused"), i + 1); /* another life would ask the same */
     }
     assert_null(micro);
 }
@@ -363,8 +364,11 @@ static void another_number_of_slots_than_the_launchers_is_refused(void **state)
 
     assert_int_equal(muster_micro_batches_open(*state, &options, &micro, &error),
                      MUSTER_INVALID_ARGUMENT);
-    assert_string_equal(error.text, "slot_count must be 8, as MUSTER_CONSTANT_BATCH (muster run "
-                                    "--constant-batch) says, got 16; give 0 to take it from there");
+    assert_string_equal(error.text,
+                        "the micro-batches of a step must be 8, as MUSTER_CONSTANT_BATCH (muster "
+                        "run --constant-batch) says, got 16 from this program; give both the same "
+                        "number, or the program none");
+    assert_int_equal(played_count_told("refused"), 1);
     assert_null(micro);
 }
 
