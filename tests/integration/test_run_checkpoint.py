@@ -86,6 +86,20 @@ class RunCheckpoint(unittest.TestCase):
     def show(self, *words):
         return subprocess.run([MUSTER, "checkpoint", *words], env=CLEAN, text=True, capture_output=True, timeout=PATIENCE_S)
 
+    def check_what_is_there_is_kept(self, exported):
+        """A file where the state is exported to, and one where a folder is expected."""
+        whole = pathlib.Path(exported).read_bytes()
+        pathlib.Path(exported).write_text("kept")
+        done = self.show("export", self.checkpoints, exported)
+        self.assertEqual((done.returncode, pathlib.Path(exported).read_text()), (4, "kept"), done)
+        self.assertIn(f"{exported} is there already; give another name, or --force to replace it", done.stderr)
+        for command in ("list", "verify", "show"):
+            done = self.show(command, exported)
+            self.assertEqual(done.returncode, 3, done)
+            self.assertIn(f"{exported} is a file, and must be the folder of the checkpoints (that of --checkpoint-dir)", done.stderr)
+        self.assertEqual(self.show("export", self.checkpoints, exported, "--force").returncode, 0)
+        self.assertEqual(pathlib.Path(exported).read_bytes(), whole)
+
     def steps(self):
         names = sorted(os.listdir(self.checkpoints)) if os.path.exists(self.checkpoints) else []
         return [int(found[1]) for name in names if (found := re.fullmatch(r"checkpoint-(\d+)-[0-9a-f]{16}\.manifest", name))]
@@ -159,6 +173,7 @@ class RunCheckpoint(unittest.TestCase):
             "__metadata__": {"step": str(newest["step"])},
             "total": {"dtype": "F64", "shape": [int(COUNT)], "data_offsets": [0, 8 * int(COUNT)]}})
         self.assertEqual(data[8 + length:], struct.pack("<d", newest["step"]) * int(COUNT))  # a step adds 1
+        self.check_what_is_there_is_kept(exported)
 
         self.assertEqual(self.show("verify", self.checkpoints).returncode, 0)
         shard = os.path.join(self.checkpoints, newest["name"] + ".shard-00001-of-00003")

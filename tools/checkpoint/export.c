@@ -6,12 +6,14 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #define STEP_ANY UINT64_MAX
 
 struct settings {
     uint64_t step;
+    bool is_forced;
 };
 
 static const struct muster_option export_rows[] = {
@@ -21,6 +23,10 @@ static const struct muster_option export_rows[] = {
      .value = "STEP",
      .max = UINT64_MAX - 1,
      .help = "The checkpoint of this step; the newest by default."},
+    {.name = "force",
+     .kind = MUSTER_OPTION_FLAG,
+     .offset = offsetof(struct settings, is_forced),
+     .help = "Replace the file if it is there already."},
 };
 static const struct muster_option import_rows[] = {
     {.name = "step",
@@ -35,10 +41,11 @@ static const struct muster_option import_rows[] = {
 
 const struct muster_options checkpoint_export_options = {
     .command = "muster checkpoint export",
-    .usage = "FOLDER FILE.safetensors [--step STEP]",
+    .usage = "FOLDER FILE.safetensors [--step STEP] [--force]",
     .about =
         "Write the tensors of a checkpoint to a safetensors file, each with one dimension. All "
-        "chunks are checked; the file is there only when it is whole.",
+        "chunks are checked; the file is there only when it is whole. A file that is there already "
+        "is left as it is, and the exit code is 4.",
     .rows = export_rows,
     .row_count = sizeof(export_rows) / sizeof(export_rows[0]),
 };
@@ -68,6 +75,18 @@ static bool words_parse(const struct muster_options *options, int argc, char **a
     return true;
 }
 
+/* Links, devices and folders are refused by the export itself. */
+static enum muster_rc file_check(const char *path, bool is_forced, struct muster_error *ret_error)
+{
+    struct stat is;
+
+    if (is_forced || lstat(path, &is) != 0 || !S_ISREG(is.st_mode))
+        return MUSTER_OK;
+    return muster_error_set(ret_error, MUSTER_ALREADY_EXISTS,
+                            "%.120s is there already; give another name, or --force to replace it",
+                            path);
+}
+
 int checkpoint_export(int argc, char **argv)
 {
     struct settings settings = {.step = STEP_ANY};
@@ -80,7 +99,9 @@ int checkpoint_export(int argc, char **argv)
 
     if (!words_parse(&checkpoint_export_options, argc, argv, &settings, &words, &code))
         return code;
-    rc = checkpoint_choose(words[0], settings.step != STEP_ANY, settings.step, &name, &error);
+    rc = file_check(words[1], settings.is_forced, &error);
+    if (rc == MUSTER_OK)
+        rc = checkpoint_choose(words[0], settings.step != STEP_ANY, settings.step, &name, &error);
     if (rc == MUSTER_OK)
         rc = muster_checkpoint_open(muster_mem_system(), words[0], &name, &checkpoint, &error);
     if (rc == MUSTER_OK)

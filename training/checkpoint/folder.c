@@ -78,6 +78,20 @@ static int entries_compare(const void *left, const void *right)
     return (a->name.id < b->name.id) - (a->name.id > b->name.id);
 }
 
+static enum muster_rc list_fail(const char *folder, enum muster_rc rc,
+                                struct muster_error *ret_error)
+{
+    uint64_t bytes;
+
+    if (rc == MUSTER_NOT_FOUND && muster_file_bytes(folder, &bytes) == MUSTER_OK)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "%.100s is a file, and must be the folder of the checkpoints (that "
+                                "of --checkpoint-dir); 'muster checkpoint import' reads a "
+                                "safetensors file",
+                                folder);
+    return muster_error_set(ret_error, rc, "cannot list %s: %s", folder, muster_rc_text(rc));
+}
+
 enum muster_rc muster_checkpoint_list(struct muster_mem *mem, const char *folder,
                                       struct muster_checkpoint_entry **ret_entries,
                                       size_t *ret_count, struct muster_error *ret_error)
@@ -87,7 +101,7 @@ enum muster_rc muster_checkpoint_list(struct muster_mem *mem, const char *folder
 
     if (rc != MUSTER_OK) {
         muster_mem_free(mem, listing.entries);
-        return muster_error_set(ret_error, rc, "cannot list %s: %s", folder, muster_rc_text(rc));
+        return list_fail(folder, rc, ret_error);
     }
     if (listing.count > 0)
         qsort(listing.entries, listing.count, sizeof(listing.entries[0]), entries_compare);
