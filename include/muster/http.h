@@ -282,7 +282,8 @@ struct muster_health_check;
 typedef void muster_http_server_close_fn(struct muster_http_server *server);
 /** Fill reply; it is sent when this returns. */
 typedef void muster_http_page_fn(struct muster_http_page *page, struct muster_http_reply *reply);
-/** OK, or why not: ret_error's text is shown to whoever asks. Must answer at once. */
+/** OK, or why not: ret_error's text is shown to whoever asks, also one that is set (to "" before) with OK, a warning.
+ * Must answer at once, and may be asked twice. */
 typedef enum muster_rc muster_health_check_fn(struct muster_health_check *check,
                                               struct muster_error *ret_error);
 
@@ -305,7 +306,7 @@ struct muster_health_check {
 };
 
 /**
- * Serve `/healthz` (200 "ok", or 503 and one line per failed check) and `/metrics` (env->metrics in
+ * Serve `/healthz` (200 "ok", or 503 and one line per failed check; warnings behind that) and `/metrics` (env->metrics in
  * Prometheus text) on address, by GET and HEAD.
  *
  * Owns:    gives; borrows env until closed.

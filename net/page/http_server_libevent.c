@@ -97,21 +97,29 @@ const char *muster_http_reply_query(const struct muster_http_reply *reply, const
 
 /* The built-in pages. */
 
-static void show_health(struct muster_http_server *server, struct muster_http_reply *reply)
+static void checks_show(struct muster_http_server *server, struct muster_http_reply *reply,
+                        bool are_failed)
 {
     MUSTER_LIST_EACH(&server->checks, check, struct muster_health_check, node) {
         struct muster_error error = {.rc = MUSTER_OK};
         enum muster_rc rc = check->check(check, &error);
 
-        if (rc == MUSTER_OK)
+        if ((rc != MUSTER_OK) != are_failed || (rc == MUSTER_OK && error.text[0] == '\0'))
             continue;
-        /* All checks run, so that the page names everything that is wrong. */
-        muster_http_reply_set_status(reply, HTTP_SERVUNAVAIL);
+        if (rc != MUSTER_OK)
+            muster_http_reply_set_status(reply, HTTP_SERVUNAVAIL);
         muster_http_reply_printf(reply, "%s: %s\n", check->name,
                                  error.text[0] != '\0' ? error.text : muster_rc_text(rc));
     }
+}
+
+/* All checks run, so that the page names everything that is wrong, and after that what is not yet. */
+static void show_health(struct muster_http_server *server, struct muster_http_reply *reply)
+{
+    checks_show(server, reply, true);
     if (reply->status == HTTP_OK)
         muster_http_reply_printf(reply, "ok\n");
+    checks_show(server, reply, false);
 }
 
 static void show_metrics(struct muster_http_server *server, struct muster_http_reply *reply)

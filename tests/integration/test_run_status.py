@@ -2,6 +2,7 @@
 """`muster run --status`: health, metrics, the page; what they say is what happens."""
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -94,10 +95,20 @@ class Metrics(unittest.TestCase):
         self.assertEqual(sample(text, "muster_run_checkpoints_total", outcome="failed"), 0)
         self.assertTrue(begun - 1 <= sample(text, "muster_run_checkpoint_time_seconds") <= time.time() + 1, text)
         self.assertGreater(sample(text, "muster_run_checkpoint_duration_seconds"), 0)
-        shutil.rmtree(folder)
-        with open(folder, "w", encoding="ascii"):
-            pass  # a file in its place
-        until(self, "a failure", lambda: count("failed") >= 2)
+
+        def replace():  # by a file; the job makes the folder anew where it comes first
+            while os.path.isdir(folder):
+                os.rename(folder, os.path.join(tempfile.mkdtemp(dir=os.path.dirname(folder)), "away"))
+                pathlib.Path(folder).touch()
+
+        replace()
+        until(self, "failures", lambda: count("failed") >= 3)
+        _, _, text = until(self, "503", lambda: (a := get(job.url + "healthz"))[0] == 503 and a)
+        self.assertRegex(text, r"^checkpoints: that of step \d+ has failed, \d+ in a row; the last whole one is of step \d+; .")
+        self.assertEqual((sample(job.metrics(), "muster_run_healthy"), job.json()["state"]), (0, "running"))
+        os.remove(folder)
+        until(self, "health", lambda: get(job.url + "healthz")[::2] == (200, "ok\n"))
+        replace()
         self.assertEqual(job.end(), 1)  # the last step is not saved
 
     def test_the_format_is_what_was_asked_for(self):

@@ -1,10 +1,13 @@
 /* The health of the job, for /healthz, the metrics and the status record: whether it trains, and if
- * not, why. The most lasting reason comes first. */
+ * not, why; and whether its steps are saved. The most lasting reason comes first. */
 #include "run/report/health.h"
 
 #include "run/report/activity.h"
 
 #include <stdio.h>
+
+/* A death in the middle of a checkpoint is an everyday failure; the next one is saved. */
+#define CHECKPOINT_FAILURES_MAX 3u
 
 static enum muster_rc health_refuse(struct muster_error *ret_error, const char *why)
 {
@@ -41,4 +44,25 @@ enum muster_rc run_health_check(const struct run *run, struct muster_error *ret_
     if (run_activity_is_stuck(run, why, sizeof(why)))
         return health_refuse(ret_error, why);
     return MUSTER_OK;
+}
+
+/* The reason has no more room than the rest leaves. */
+enum muster_rc run_health_check_checkpoints(const struct run *run, struct muster_error *ret_error)
+{
+    unsigned long long failures = run->checkpoints_failed_since;
+    const char *why = run->checkpoint_failure;
+    char last[64] = "none is whole yet", count[32] = "";
+    bool is_lasting = failures >= CHECKPOINT_FAILURES_MAX;
+
+    if (failures == 0)
+        return MUSTER_OK;
+    if (run->checkpoint_step != 0)
+        snprintf(last, sizeof(last), "the last whole one is of step %llu",
+                 (unsigned long long)run->checkpoint_step);
+    if (failures > 1)
+        snprintf(count, sizeof(count), ", %llu in a row", failures);
+    return muster_error_set(ret_error, is_lasting ? MUSTER_UNAVAILABLE : MUSTER_OK,
+                            "that of step %llu has failed%s; %s; %.100s",
+                            (unsigned long long)run->checkpoint_failed_step, count, last,
+                            why[0] != '\0' ? why : "the log of the workers has the reason");
 }

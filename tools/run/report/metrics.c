@@ -53,7 +53,8 @@ static void write_job(struct metrics_text *text, const struct run *run)
     write_gauge(text, "muster_run_start_time_seconds", "seconds", "When the job began, Unix time.",
                 SECONDS(run->began_wall_ns));
     write_gauge(text, "muster_run_healthy", "", "1: /healthz answers 200.",
-                run_health_check(run, &why) == MUSTER_OK);
+                run_health_check(run, &why) == MUSTER_OK &&
+                    run_health_check_checkpoints(run, &why) == MUSTER_OK);
     write_gauge(text, "muster_run_step", "", "The last committed step.",
                 (double)run->progress.step);
     write_gauge(text, "muster_run_view", "", "The number of the view.", (double)run->epoch_last);

@@ -188,6 +188,17 @@ static void on_preempted(struct run_task *task, const struct muster_json *report
     task->run->control->on_preempted(task);
 }
 
+static void checkpoint_fail(struct run *run, uint64_t step, const char *why)
+{
+    if (step <= run->checkpoint_failed_step)
+        return;
+    run->checkpoints_failed++;
+    run->checkpoints_failed_since++;
+    run->checkpoint_failed_step = step;
+    snprintf(run->checkpoint_failure, sizeof(run->checkpoint_failure), "%s",
+             why != NULL ? why : "");
+}
+
 /* Each member tells of its end, perhaps after others have told of the next one: the first word on a step counts. */
 static void on_checkpoint(struct run_task *task, const struct muster_json *report)
 {
@@ -195,14 +206,14 @@ static void on_checkpoint(struct run_task *task, const struct muster_json *repor
     uint64_t step = number_of(report, "step");
 
     if (!muster_json_is_true(muster_json_member(report, "saved"))) {
-        run->checkpoints_failed += step > run->checkpoint_failed_step;
-        if (step > run->checkpoint_failed_step)
-            run->checkpoint_failed_step = step;
+        checkpoint_fail(run, step, muster_json_text(muster_json_member(report, "why")));
         return;
     }
     if (step <= run->checkpoint_step)
         return;
     run->checkpoints_saved++;
+    if (step > run->checkpoint_failed_step)
+        run->checkpoints_failed_since = 0;
     run->checkpoint_step = step;
     run->checkpoint_wall_ns = muster_host_wall_ns(run->env->host);
     run->checkpoint_duration_ns = number_of(report, "duration_ns");

@@ -35,7 +35,7 @@ struct run_status {
     struct run *run;
     struct muster_http_server *server;
     struct muster_http_page page, json, metrics;
-    struct muster_health_check check;
+    struct muster_health_check check, checkpoints;
     bool is_closed;
     struct muster_registry_op op; /* reads the view, of a job on several machines */
     bool is_busy;
@@ -49,6 +49,12 @@ struct run_status {
 static enum muster_rc on_check(struct muster_health_check *check, struct muster_error *ret_error)
 {
     return run_health_check(((struct run_status *)check->data)->run, ret_error);
+}
+
+static enum muster_rc on_check_checkpoints(struct muster_health_check *check,
+                                           struct muster_error *ret_error)
+{
+    return run_health_check_checkpoints(((struct run_status *)check->data)->run, ret_error);
 }
 
 /* --- The others, of whom the view tells */
@@ -174,13 +180,17 @@ static enum muster_rc pages_add(struct run_status *status)
     status->metrics =
         (struct muster_http_page){.data = status, .path = "/metrics", .on_request = on_metrics};
     status->check = (struct muster_health_check){.data = status, .name = "job", .check = on_check};
+    status->checkpoints = (struct muster_health_check){
+        .data = status, .name = "checkpoints", .check = on_check_checkpoints};
     rc = muster_http_page_add(status->server, &status->page);
     if (rc == MUSTER_OK)
         rc = muster_http_page_add(status->server, &status->json);
     if (rc == MUSTER_OK)
         rc = muster_http_page_add(status->server, &status->metrics);
-    if (rc == MUSTER_OK)
+    if (rc == MUSTER_OK) {
         muster_health_check_add(status->server, &status->check);
+        muster_health_check_add(status->server, &status->checkpoints);
+    }
     return rc;
 }
 

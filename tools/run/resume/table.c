@@ -93,6 +93,7 @@ static const struct field run_fields[] = {
     RUN(U64, checkpoints_failed),
     RUN(U64, checkpoint_step),
     RUN(U64, checkpoint_failed_step),
+    RUN(U64, checkpoints_failed_since),
     RUN(U64, checkpoint_wall_ns),
     RUN(U64, checkpoint_duration_ns),
     RUN(U64, rejoins),

@@ -112,6 +112,8 @@ struct run {
     /* checkpoints, as workers tell: all of them tell of each */
     uint64_t checkpoints_saved, checkpoints_failed;
     uint64_t checkpoint_step, checkpoint_failed_step;    /* the last ones */
+    uint64_t checkpoints_failed_since;                   /* the last one that was saved */
+    char checkpoint_failure[MUSTER_ERROR_TEXT_BYTES];    /* why the last one did */
     uint64_t checkpoint_wall_ns, checkpoint_duration_ns; /* of the last one that was saved */
     double recoveries_ms[RUN_RECOVERIES_MAX], detections_ms[RUN_RECOVERIES_MAX];
     size_t recovery_count, detection_count;

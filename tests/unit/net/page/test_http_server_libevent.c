@@ -179,6 +179,32 @@ static void failed_checks_are_listed_with_their_reasons(void **state)
     expect_part(get_page(fixture, "/healthz"), "HTTP/1.1 200 ");
 }
 
+static enum muster_rc check_warn(struct muster_health_check *check, struct muster_error *ret_error)
+{
+    return muster_error_set(ret_error, MUSTER_OK, "%s", (const char *)check->data);
+}
+
+static void warnings_stand_behind_ok_and_behind_what_has_failed(void **state)
+{
+    char warning[] = "90 % full", reason[] = "gone";
+    struct muster_health_check disk = {.name = "disk", .check = check_warn, .data = warning};
+    struct muster_health_check peers = {.name = "peers", .check = check_text, .data = reason};
+    struct fixture *fixture = *state;
+    const char *answer;
+
+    muster_health_check_add(fixture->server, &disk);
+    answer = get_page(fixture, "/healthz");
+    expect_part(answer, "HTTP/1.1 200 ");
+    expect_part(answer, "\r\n\r\nok\ndisk: 90 % full\n");
+
+    muster_health_check_add(fixture->server, &peers);
+    answer = get_page(fixture, "/healthz");
+    expect_part(answer, "HTTP/1.1 503 ");
+    expect_part(answer, "\r\n\r\npeers: gone\ndisk: 90 % full\n");
+    muster_health_check_remove(&disk);
+    muster_health_check_remove(&peers);
+}
+
 static void metrics_are_shown_as_prometheus_text(void **state)
 {
     struct fixture *fixture = *state;
@@ -296,6 +322,7 @@ int main(void)
         CASE(pages_read_headers_and_add_their_own),
         CASE(healthy_process_says_ok),
         CASE(failed_checks_are_listed_with_their_reasons),
+        CASE(warnings_stand_behind_ok_and_behind_what_has_failed),
         CASE(metrics_are_shown_as_prometheus_text),
         CASE(added_page_answers_until_it_is_removed),
         CASE(unknown_path_is_404),
