@@ -306,8 +306,8 @@ struct muster_health_check {
 };
 
 /**
- * Serve `/healthz` (200 "ok", or 503 and one line per failed check; warnings behind that) and `/metrics` (env->metrics in
- * Prometheus text) on address, by GET and HEAD.
+ * Serve `/healthz` (200 "ok", or 503 and one line per failed check; warnings behind that) and `/metrics` (env->metrics
+ * in Prometheus text) on address, by GET and HEAD.
  *
  * Owns:    gives; borrows env until closed.
  * Errors:  as muster_listener_open; UNIMPLEMENTED on a simulated loop.
