@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <muster/checkpoint.h>
+#include <muster/micro_batches.h>
 #include <muster/strategy_checkpoint.h>
 
 #include "test_env.h"
@@ -248,6 +249,60 @@ static void a_program_with_other_tensors_is_told_which(void **state)
               "register what it has, or name an empty folder");
     trainee_close(&one);
     job_stage_close(&stage);
+}
+
+/* A member whose steps are in so many slots, 0: without. It saves a step, or its begin is refused. */
+static void slots_play(uint32_t slots, uint64_t step, const char *refusal)
+{
+    const struct muster_micro_batches_options options = {
+        .slot_count = slots, .dtype = MUSTER_F32, .element_count = 5};
+    struct muster_micro_batches *micro = NULL;
+    struct muster_error error;
+    struct trainee one;
+
+    trainee_open(&one, TRAINEE_COUNT, refusal != NULL ? trainee_folder : NULL);
+    if (slots > 0)
+        assert_int_equal(muster_micro_batches_open(one.strategy, &options, &micro, &error),
+                         MUSTER_OK);
+    if (refusal != NULL) {
+        assert_int_equal(muster_strategy_begin(one.strategy, &one.step, NULL),
+                         MUSTER_INVALID_ARGUMENT);
+        trainee_text_check(&one, refusal);
+    } else {
+        trainee_train(&one, step);
+        trainee_begin(&one);
+        assert_int_equal(trainee_save(&one, trainee_folder), MUSTER_OK);
+        trainee_commit(&one);
+        assert_int_equal(muster_strategy_checkpoint_wait(one.strategy), MUSTER_OK);
+    }
+    muster_micro_batches_close(micro);
+    trainee_close(&one);
+}
+
+static void a_program_with_other_slots_is_told_their_number(void **state)
+{
+    static const struct {
+        uint32_t saved, others;
+        const char *text;
+    } rows[] = {
+        {8, 16,
+         "does not fit: it was made with --constant-batch 8 (micro-batches of a step), got 16; "
+         "give the same number, or name an empty folder"},
+        {65536, 0,
+         "does not fit: it was made with --constant-batch 65536 (micro-batches of a step), got "
+         "none; give the same number, or name an empty folder"},
+        {0, 8,
+         "does not fit: it was made without --constant-batch (micro-batches of a step), got 8; run "
+         "without it, or name an empty folder"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        job_stage_open(&stage, 0, 1);
+        slots_play(rows[i].saved, i + 1, NULL);
+        slots_play(rows[i].others, i + 1, rows[i].text);
+        job_stage_close(&stage);
+    }
 }
 
 static void calls_at_the_wrong_time_are_refused(void **state)
@@ -846,6 +901,7 @@ int main(void)
         CASE(what_was_saved_while_the_step_went_on_is_restored),
         CASE(no_step_is_begun_beyond_the_last_of_a_loop),
         CASE(tensors_are_restored_by_name_whatever_their_order),
+        CASE(a_program_with_other_slots_is_told_their_number),
         CASE(an_update_waits_for_the_disk_where_copies_have_little_room),
         CASE(the_newest_whole_one_is_taken_and_damage_ends_a_job_that_has_no_other),
         CASE(without_a_manifest_a_job_begins_with_its_tensors),

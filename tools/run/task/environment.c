@@ -57,7 +57,10 @@ static void add_path(struct builder *builder, const char *name, const char *path
 
 static void add_settings_of_libraries(struct builder *builder, const struct run_settings *settings)
 {
-    if (settings->worker_count > 1 && getenv("OMP_NUM_THREADS") == NULL)
+    /* With slots a job of one worker computes with the bits of one with several. */
+    bool is_fixed = settings->worker_count > 1 || settings->constant_batch > 0;
+
+    if (is_fixed && getenv("OMP_NUM_THREADS") == NULL)
         add_variable(builder, "OMP_NUM_THREADS", "1");
     if (getenv("PYTHONUNBUFFERED") == NULL)
         add_variable(builder, "PYTHONUNBUFFERED",

@@ -286,6 +286,11 @@ static void what_depends_on_the_life(void **state)
     check_value(&stage, "MUSTER_TRACE", NULL);
     check_value(&stage, "MUSTER_TRACE_DIR", "/tmp"); /* where its logs are */
     stage_drop(&stage);
+
+    settings->constant_batch = 8;
+    stage_make(&stage);
+    check_value(&stage, "OMP_NUM_THREADS", "1");
+    stage_drop(&stage);
 }
 
 static void a_span_is_told_in_whole_seconds(void **state)
