@@ -298,7 +298,7 @@ class Elastic:
         if kind is None or kind is _DataOver:  # a step without records, on all members: they are done after its commit
             self._is_over = kind is not None
             if self._is_last:
-                self._last[0] = self.step
+                self._last[0] = self._committed + 1
             self._save_extra()
             self.strategy.commit()
             self._committed += 1

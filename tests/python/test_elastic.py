@@ -331,6 +331,19 @@ elastic.close()
     assert {task: words[1:] for task, _, words in run.said() if words[0] == "end"} == {0: ["20", "20"], 1: ["20", "20"]}, run.text()
 
 
+def test_the_first_step_may_be_the_last(alone):
+    done = alone("""
+elastic = muster.Elastic({"total": numpy.zeros(1)})
+for step in elastic.steps(3):
+    with step:
+        step.stop()
+print("end", elastic.step)
+elastic.close()
+""")
+
+    assert done.stdout == "end 1\n", done.stderr
+
+
 def test_a_step_that_runs_again_may_go_on_instead(job):
     run = job("""
 elastic = muster.Elastic({"total": numpy.zeros(1)})
