@@ -34,8 +34,9 @@ enum muster_rc muster_strategy_check_batch(struct muster_strategy *strategy)
         return MUSTER_OK;
     muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
                      "MUSTER_CONSTANT_BATCH is %u, and this program has not opened micro-batches; "
-                     "call muster_micro_batches_open (in Python strategy.micro_batches) before the "
-                     "first begin, or run without --constant-batch",
+                     "call muster_micro_batches_open (in Python strategy.micro_batches, or "
+                     "Elastic(slots=None)) before the first begin, or run without "
+                     "--constant-batch",
                      strategy->constant_batch);
     muster_report_refused(strategy->report, strategy->error.text);
     leave_failed(strategy);

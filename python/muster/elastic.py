@@ -6,11 +6,13 @@ import numbers
 import operator
 import os
 import pickle
+import random
 import sys
 
 import numpy
 
 import muster
+from muster.slots import Slots, count_of
 
 EXIT_PREEMPTED = 42  # include/muster/strategy_preemption.h
 
@@ -121,6 +123,24 @@ class Elastic:
     data: a dataset of muster.data. step.share() is this member's part of the step, and average() the mean over the
     records of all, by which the place in the data moves. steps() ends after the last pass.
 
+    slots: cut each step into so many parts, which the members share out; None: as many as `muster run
+    --constant-batch` says. The mean over the slots, and so the state after each step, is the same bit by bit with any
+    number of members, and after any deaths:
+
+        elastic = muster.Elastic({"weights": weights}, slots=8)
+        gradient, = elastic.buffers([weights])          # before the first step
+        for step in elastic.steps(1000):
+            with step:
+                for slot in step.slots:                 # this member's; with data step.share() is the slot's
+                    pick = pick_of(step.step, slot)
+                    gradient[:] = gradient_of(weights, pick)
+                    step.add(weight=len(pick))
+                step.average()                          # over all examples of all slots
+                weights -= 0.1 * gradient
+
+    What a slot gives must follow from the state, the step and the slot, and what all do must follow from that and
+    from means: not from rank, size, or a generator of extra that is drawn from inside of the slots.
+
     checkpoint: a folder that all members see; a new job begins with the newest checkpoint there, and every `every`
     steps one is written, and one of the last step, of which `keep` stay. It is what `muster run --checkpoint-dir` would be;
     beside that one this folder gets none of the last step.
@@ -130,7 +150,7 @@ class Elastic:
     the job is over, or learns of it in a step, ends its program with exit code 0. Options are those of muster.Strategy.
     """
 
-    def __init__(self, state, *, extra=None, data=None, checkpoint=None, every=100, keep=2, **options):
+    def __init__(self, state, *, extra=None, data=None, slots=0, checkpoint=None, every=100, keep=2, **options):
         if not isinstance(every, int) or every < 1:
             raise ValueError(f"every must be a number of steps from 1 on, got {every!r}")
         _check_dictionaries(state=state, extra=extra)
@@ -139,6 +159,8 @@ class Elastic:
         is_second = bool(os.environ.get("MUSTER_CHECKPOINT_DIR"))  # the library writes to one folder by itself: the launcher's
         if checkpoint is not None and not is_second:
             options |= {"checkpoint_dir": os.path.abspath(checkpoint), "checkpoint_every": str(every), "checkpoint_keep": keep}
+        count = count_of(slots)
+        self._slots = Slots(count) if count > 0 else None
         self.strategy = muster.Strategy(**options)
         self._extra = dict(extra or {})
         self._checkpoint, self._every, self._keep = checkpoint if is_second else None, every, keep
@@ -262,12 +284,16 @@ class Elastic:
         """Whether a step has begun: not behind step `until`, where this member has the state."""
         if not self._was_begun:
             self._was_begun = True
+            if self._slots is not None:
+                self._slots.open(self.strategy, *self._measure_slot())
             self._adopt()
         step = self.strategy.begin(until)
         if self._extra and (not self._has_state or self.strategy.restored):
             self._load()
         self._has_state, self._is_begun = True, step is not None
         self._shared, self._is_last = None, False
+        if self._slots is not None:
+            self._slots.begin_step()
         self._committed = until if step is None else step - 1
         if step is None:
             return False
@@ -297,9 +323,9 @@ class Elastic:
         self._is_begun = False
         if kind is None or kind is _DataOver:  # a step without records, on all members: they are done after its commit
             self._is_over = kind is not None
+            self._end_work()
             if self._is_last:
                 self._last[0] = self._committed + 1
-            self._save_extra()
             self.strategy.commit()
             self._committed += 1
             return self._is_over
@@ -312,9 +338,13 @@ class Elastic:
             self.strategy.abandon(f"{kind.__name__}: {value}")
         return False
 
-    def _save_extra(self):
-        """At a commit. An error of it is one of the step: the others go on."""
+    def _end_work(self):
+        """Before a commit. An error of it is one of the step: the others go on."""
         try:
+            if self._slots is not None and not self._is_over:
+                self._slots.check_step(self._committed + 1, self._is_last)
+                if self._data is not None and self._slots.round > 0:
+                    self._data.complete_step()
             if self._extra:
                 self._save()
         except Exception as error:
@@ -326,6 +356,8 @@ class Elastic:
     def buffers(self, like):
         """Arrays of zeroes with the shapes and types of `like`, one after the other in memory that the other processes
         of the host map: average() reduces them without copies, those of a type at once."""
+        if self._slots is not None and self._was_begun:
+            raise RuntimeError("buffers() must be before the first step of an Elastic with slots")
         arrays = [numpy.asarray(each) for each in like]
         made = [None] * len(arrays)
         for dtype in dict.fromkeys(array.dtype for array in arrays):
@@ -341,7 +373,12 @@ class Elastic:
 
     def average(self, arrays=None, weight=1):
         """The mean of all members' arrays (without any: of all buffers) by their weights, in place. After it nobody may
-        call an operation that the others do not call. With data: the mean of all buffers over the records of all."""
+        call an operation that the others do not call. With data: the mean of all buffers over the records of all. With
+        slots: that over all slots, without arguments."""
+        if self._slots is not None:
+            self._check_plain(arrays, weight != 1)
+            self._average_slots()
+            return
         if self._data is not None and arrays is None:
             if len(self._buffers) != 1:
                 raise ValueError("with data, buffers() must be called once, for float32")
@@ -349,19 +386,120 @@ class Elastic:
             return
         self.strategy.all_reduce_weighted(self._buffers if arrays is None else arrays, _weight_of(weight))
 
+    # --- slots ---
+
+    @property
+    def slot_count(self):
+        """How many slots a step has, of all members together; 0: steps without slots."""
+        return 0 if self._slots is None else self._slots.count
+
+    @property
+    def slots(self):
+        """This member's slots of the step, for one loop: numbers below slot_count. Where there are more members than
+        slots some have none; they go through the loop, too. After the last pass over the data it ends `with` and steps()."""
+        self._check_slots("step.slots")
+        return self._each_slot()
+
+    def _each_slot(self):
+        mine = self._slots.begin_round()
+        shares = [None] * len(mine) if self._data is None else self._data.shares(mine, self._slots.count)
+        if shares is None:
+            raise _DataOver
+        drawn = self._draws()
+        self._enter_slots()
+        for slot, self._shared in zip(mine, shares):
+            self._slots.current = slot
+            self._enter_slot(slot)
+            yield slot
+            self._slots.check_added()
+        self._shared = None
+        if self._draws() != drawn:
+            raise RuntimeError("a generator of extra was drawn from inside of `for slot in step.slots`, which members do differently often: draw "
+                               "before the loop, or use one made of the step and the slot, numpy.random.default_rng((step.step, slot))")
+        self._leave_slots()
+
+    def add(self, weight=None):
+        """The current slot is done: buffers hold its mean over `weight` examples. Without a weight: with data the number of
+        the slot's records, else 1."""
+        self._check_slots("step.add()")
+        self._slots.check_current("step.add()")
+        if weight is None:
+            weight = self._weight_of_slot()
+        weight = _weight_of(weight)
+        self._fill_slot(weight)
+        self._slots.put(weight)
+
+    def _check_slots(self, name):
+        if self._slots is None:
+            raise RuntimeError(f"{name} needs slots: Elastic(…, slots=8), or slots=None under `muster run --constant-batch 8`")
+        if not self._is_begun:
+            raise RuntimeError(f"{name} must be inside of `with step`")
+
+    def _check_plain(self, arrays, has_weight):
+        if arrays is not None or has_weight:
+            raise ValueError("with slots average() takes no arrays and no weight: arrays are those of buffers(), and step.add(weight=…) "
+                             "gives the weight of a slot")
+
+    def _draws(self):
+        """The states of the generators in extra."""
+        return _dump({name: _state_of(name, each) for name, each in self._extra.items()
+                      if isinstance(each, (numpy.random.Generator, random.Random))})
+
+    def _measure_slot(self):
+        """Elements of means and of sums that a slot has, and whether they are float64."""
+        return sum(each.size for each in self._buffers), 0, any(each.dtype == numpy.float64 for each in self._buffers)
+
+    def _enter_slots(self):
+        pass
+
+    def _enter_slot(self, slot):
+        pass
+
+    def _leave_slots(self):
+        pass
+
+    def _weight_of_slot(self):
+        return 1 if self._shared is None else len(self._shared[1])
+
+    def _fill_slot(self, weight):
+        """What the slot gives. Returns where in the means this class has ended."""
+        at = 0
+        for flat in self._buffers:
+            self._slots.means[at:at + flat.size] = flat
+            at += flat.size
+        return at
+
+    def _average_slots(self):
+        if not self._is_begun:
+            raise RuntimeError("step.average() must be inside of `with step`")
+        self._slots.sum()
+        self._take_mean()
+
+    def _take_mean(self):
+        """As _fill_slot, the other way round."""
+        at = 0
+        for flat in self._buffers:
+            flat[:] = self._slots.means[at:at + flat.size]
+            at += flat.size
+        return at
+
     # --- data ---
 
     def share(self):
-        """A batch of muster.data: this member's part of the step. After the last one it ends `with` and steps()."""
+        """A batch of muster.data: this member's part of the step. After the last one it ends `with` and steps(). With slots:
+        the current slot's part."""
         if self._data is None:
             raise RuntimeError("share() needs a dataset: Elastic(…, data=muster.data.…)")
+        if self._slots is not None:
+            self._slots.check_current("step.share()")
+            return self._shared
         self._shared = self._data.next_share(self.rank, self.size)
         if self._shared is None:
             raise _DataOver
         return self._shared
 
     def _room_of_claims(self, dtype):
-        if self._data is None:
+        if self._data is None or self._slots is not None:
             return 0
         if dtype != "float32":
             raise ValueError(f"with data gradients must be float32, got {dtype}: the records that were used are counted beside them")

@@ -201,6 +201,9 @@ class Elastic(muster.elastic.Elastic):
     """
 
     def __init__(self, state, **options):
+        if options.get("slots", 0) != 0:
+            raise NotImplementedError("muster.jax.Elastic has steps without slots, whose sums follow from the members: use muster.Elastic(slots=…) "
+                                      "and give the gradients of compiled functions to its buffers()")
         leaves, self._shape = jax.tree_util.tree_flatten_with_path(state)
         self._kept = {}
         for path, leaf in leaves:

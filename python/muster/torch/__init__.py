@@ -64,6 +64,8 @@ class Elastic(muster.elastic.Elastic):
     """
 
     def __init__(self, model, optimizer, *, extra=None, state=None, seed=0, **options):
+        if options.get("slots", 0) != 0:
+            raise NotImplementedError("muster.torch.Elastic has steps without slots, whose sums follow from the members")
         optimizers = _check_optimizers(model, optimizer, options.get("data"))
         _check_whole(model)
         muster.elastic._check_dictionaries(state=state, extra=extra)

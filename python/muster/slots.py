@@ -1,0 +1,100 @@
+"""Steps in slots, for the loops of muster.Elastic: the mean over the slots has the same bits with any number of members."""
+
+import operator
+import os
+
+import numpy
+
+_SLOTS_MAX = 65_536  # MUSTER_MICRO_SLOTS_MAX of include/muster/micro_batches.h
+_WEIGHT_BYTES = 8  # each is summed by itself: float32 holds 65,536 times 255, and not each sum of weights
+
+
+def count_of(asked):
+    """How many slots a step has: 0 if it has none. None stands for what the launcher says."""
+    constant = os.environ.get("MUSTER_CONSTANT_BATCH")
+    if asked is None:
+        if not constant:
+            raise ValueError("slots=None takes the number of `muster run --constant-batch SLOTS`, and this job has none: start it with that "
+                             "option, or give a number")
+        return int(constant) if constant.isdecimal() else 1  # what is not a number is refused by the strategy
+    try:
+        count = operator.index(asked)
+    except TypeError:
+        count = -1
+    if isinstance(asked, bool) or not 0 <= count <= _SLOTS_MAX:
+        raise ValueError(f"slots must be a whole number from 1 to {_SLOTS_MAX}, None for that of `muster run --constant-batch`, or 0 for "
+                         f"steps without slots, got {asked!r}")
+    if count > 0 and constant and str(count) != constant:
+        raise ValueError(f"slots must be {constant}, as `muster run --constant-batch` says, got {count}: give None to take it from there, or "
+                         "start the job without that option")
+    return count
+
+
+class Slots:
+    """The micro-batches of a strategy, and the memory that a slot is given from, and that the sum comes back to.
+
+    means: elements that become the mean over all slots by their weights. sums: elements that become the sum."""
+
+    def __init__(self, count):
+        self.count = count
+        self.begin_step()
+
+    def open(self, strategy, means, sums, is_wide):
+        """Before the first begin."""
+        count = means + sums + _WEIGHT_BYTES
+        self._micro = strategy.micro_batches(self.count, count, "f64" if is_wide else "f32")
+        self._memory = numpy.zeros(count, numpy.float64 if is_wide else numpy.float32)
+        self.means, self.sums, self._weight = numpy.split(self._memory, [means, means + sums])
+
+    def begin_step(self):
+        self.round = 0  # how often the step has gone through its slots
+        self.current = None
+        self._left = None  # slots of this member that are not added; None: outside of a round
+
+    def begin_round(self):
+        """The slots of this member: a range."""
+        if self._left is not None:
+            raise RuntimeError("step.slots once more before step.average(): the step must take the mean of each loop over its slots")
+        mine = self._micro.begin()
+        self.round += 1
+        self._left = len(mine)
+        return mine
+
+    def check_current(self, name):
+        if self.current is None:
+            raise RuntimeError(f"{name} must be inside of `for slot in step.slots`, once for each slot")
+
+    def check_added(self):
+        if self.current is not None:
+            raise RuntimeError(f"slot {self.current} was not added: call step.add() at the end of each slot")
+
+    def put(self, weight):
+        """The current slot: its means and sums are filled."""
+        if weight == 0:
+            self.means[:] = 0  # the mean of nothing may be NaN
+        elif weight > 1:
+            self.means *= float(weight)
+        self._weight[:] = numpy.frombuffer(weight.to_bytes(_WEIGHT_BYTES, "little"), numpy.uint8)
+        self._micro.put(self._memory)
+        self.current = None
+        self._left -= 1
+
+    def sum(self):
+        """Means and sums become those of all slots."""
+        if self._left is None:
+            raise RuntimeError("the mean of a step with slots is that of `for slot in step.slots: …; step.add()`, which must come before it, "
+                               "also where this member has no slot")
+        if self._left > 0:
+            raise RuntimeError(f"a loop over step.slots must go to its end, got {self._left} slots of this member that were not added")
+        self._micro.sum(self._memory)
+        self._left = None
+        total = sum(int(each) << 8 * i for i, each in enumerate(self._weight))
+        self.means /= float(max(total, 1))
+
+    def check_step(self, step, is_last):
+        """At its end: what the members have is the mean of all slots."""
+        if self._left is not None:
+            raise RuntimeError(f"step {step} has gone through its slots and not taken their mean: call step.average() behind the loop")
+        if self.round == 0 and not is_last:
+            raise RuntimeError(f"step {step} has not gone through its slots: compute in `for slot in step.slots: …; step.add()`, and call "
+                               "step.average() behind it, or make the Elastic without slots")

@@ -1,0 +1,233 @@
+"""muster.Elastic with slots: the state is the same bit by bit with any number of workers, deaths and other numbers of workers later."""
+import pytest
+
+PRELOAD = "numpy,muster.elastic,muster.data"
+
+# A regression whose batches, noise and learning rate are state, or follow from the step and the slot.
+TRAIN = """
+rng = numpy.random.default_rng(5)
+data = rng.standard_normal((240, 4)).astype("f4"); target = data @ numpy.float32([1, 2, 3, 4])
+weights, momentum, bias = numpy.zeros(4, "f4"), numpy.zeros(4, "f4"), numpy.zeros(1, KIND)
+order, schedule = numpy.random.default_rng(7), {"rate": 0.1}
+elastic = muster.Elastic({"weights": weights, "momentum": momentum, "bias": bias}, extra={"order": order, "schedule": schedule}, OPTIONS)
+gradient, = elastic.buffers([weights])
+shift, loss = elastic.buffers([bias, numpy.zeros(1, "f8")])
+say("opened")
+for step in elastic.steps(STEPS):
+    with step:
+        picks = order.integers(0, 240, 3 * step.slot_count + 1)
+        for slot in step.slots:
+            pick = picks[slot::step.slot_count]
+            noise = numpy.random.default_rng((step.step, slot)).standard_normal(4).astype("f4")
+            error = data[pick] @ (weights + noise / 100) + bias.astype("f4") - target[pick]
+            gradient[:], shift[:], loss[:] = data[pick].T @ error / len(pick), error.mean(), (error ** 2).mean()
+            if step.task in DIE and is_first and step.step == DIE[step.task]:
+                os.kill(os.getpid(), 9)
+            step.add(weight=len(pick))
+        step.average()
+        momentum[:] = 0.9 * momentum + gradient
+        weights -= numpy.float32(schedule["rate"]) * momentum
+        bias -= (schedule["rate"] * shift).astype(bias.dtype)
+        schedule["rate"] *= 0.999 if loss[0] < 1 else 0.998
+    say("step", elastic.step, step.size, step.restored)
+    if elastic.step == HOLD and is_first:
+        wait_for("go")
+say("end", elastic.step, *(each.tobytes().hex() for each in (weights, momentum, bias, loss)), schedule["rate"], order.integers(0, 1000000))
+elastic.close()
+"""
+
+
+def program(options="slots=7", steps=60, die=(), hold=0, kind="'f8'"):
+    words = {"OPTIONS": options, "STEPS": steps, "DIE": dict(die), "HOLD": hold, "KIND": kind}
+    text = TRAIN
+    for name, value in words.items():
+        text = text.replace(name, str(value))
+    return text
+
+
+def result_of(run):
+    """What all have ended with."""
+    results = {tuple(words[1:]) for _, _, words in run.said() if words[0] == "end"}
+    assert len(results) == 1, results
+    return results.pop()
+
+
+@pytest.fixture
+def undisturbed(job):
+    run = job(program(), 1)
+    run.end()
+    return result_of(run)
+
+
+@pytest.mark.parametrize("n, wire", [(3, "auto"), (4, "tcp")])
+def test_the_state_is_the_same_with_other_workers_and_kills(job, undisturbed, n, wire):
+    """One dies inside of a step, two while the others wait for them in the next one."""
+    run = job(program(die=[(2, 20)], hold=30), n, env={"MUSTER_WIRE": wire})
+    run.kill_in_turn((1, 0), 30, n)
+
+    summary = run.end()
+
+    assert summary["kills"] == 3 and summary["restarts"] == 3, run.text()
+    assert result_of(run) == undisturbed
+    assert "byte-identical" in run.text()
+
+
+def test_the_launcher_says_how_many_slots_there_are(job, undisturbed):
+    run = job(program("slots=None") + "assert elastic.slot_count == 7\n", 2, "--constant-batch", "7")
+
+    run.end()
+
+    assert result_of(run) == undisturbed
+
+
+def test_another_number_of_workers_goes_on_from_a_checkpoint(job, undisturbed, tmp_path):
+    """More than there are slots: one of them has none."""
+    for steps, n in ((20, 2), (60, 8)):
+        run = job(program(f"slots=7, checkpoint={str(tmp_path / 'saved')!r}, every=10", steps), n)
+        run.end()
+
+    assert next(words for _, _, words in run.said() if words[0] == "step")[1] == "21"
+    assert result_of(run) == undisturbed
+
+
+def test_types_that_are_narrow_are_summed_in_wider_ones(job):
+    """A bias of 16 bits; and all of f32, so that the sum is of f32."""
+    ends = []
+    for n in (1, 3):
+        run = job(program("slots=5", 30, kind="'f2'").replace('"f8"', '"f4"'), n)
+        run.end()
+        ends.append(result_of(run))
+
+    assert ends[0] == ends[1]
+
+
+# --- Data ---
+
+DATA = """
+import muster.data
+data = muster.data.numbers(100, batch=8, seed=3, epochs=EPOCHS)
+total, seen, used = numpy.zeros(100, "f4"), numpy.zeros(100, "i4"), numpy.zeros(1, "i8")
+elastic = muster.Elastic({"total": total, "seen": seen, "used": used}, data=data, slots=4)
+one, hit = elastic.buffers([total, seen.astype("f4")])
+say("opened")
+for step in elastic.steps(10**6):
+    with step:
+        for slot in step.slots:
+            records, numbers, epoch = step.share()
+            one[:], hit[:] = numpy.sin(total), 0
+            hit[numbers] = 1 / max(len(numbers), 1)
+            if step.task == DIES and is_first and step.step == 20:
+                os.kill(os.getpid(), 9)
+            step.add()
+        step.average()
+        total += one + hit
+        seen += hit > 0
+        used += 1
+    say("step", elastic.step)
+    if elastic.step == 22 and is_first and DIES >= 0:
+        wait_for("go")
+say("end", elastic.step, seen.min(), seen.max(), total.tobytes().hex())
+elastic.close()
+"""
+
+
+def test_each_record_is_used_once_and_the_last_pass_ends_the_loop(job):
+    ends = []
+    for n, dies in ((1, -1), (3, 1), (6, -1)):
+        run = job(DATA.replace("EPOCHS", "4").replace("DIES", str(dies)), n)
+        if dies >= 0:
+            run.wait_said("opened", dies, 2)
+            run.touch("go")
+        assert run.end()["kills"] == (dies >= 0)
+        ends.append(result_of(run))
+
+    assert ends[0][1:3] == ("4", "4") and len(set(ends)) == 1, ends
+
+
+# --- What is wrong ---
+
+USE = """
+weights = numpy.ones(2, "f4")
+order = numpy.random.default_rng(1)
+elastic = muster.Elastic({"weights": weights}, extra={"order": order}, slots=2)
+gradient, = elastic.buffers([weights])
+try:
+    for step in elastic.steps(2):
+        with step:
+            CALL
+except (RuntimeError, ValueError) as error:
+    print(type(error).__name__, error)
+"""
+EACH = "for slot in step.slots: "
+
+
+@pytest.mark.parametrize("call, text", [
+    ("step.average()", "RuntimeError the mean of a step with slots is that of `for slot in step.slots: …; step.add()`"),
+    (EACH + "pass", "RuntimeError slot 0 was not added: call step.add() at the end of each slot"),
+    (EACH + "step.add(); step.add()", "RuntimeError step.add() must be inside of `for slot in step.slots`, once for each slot"),
+    (EACH + "step.add(); break\n            step.average()", "RuntimeError a loop over step.slots must go to its end, got 1 slots of this member"),
+    (EACH + "step.add()", "RuntimeError step 1 has gone through its slots and not taken their mean: call step.average() behind the loop"),
+    (EACH + "step.add()\n            list(step.slots)", "RuntimeError step.slots once more before step.average()"),
+    ("pass", "RuntimeError step 1 has not gone through its slots"),
+    (EACH + "order.random(); step.add()", "RuntimeError a generator of extra was drawn from inside of `for slot in step.slots`"),
+    (EACH + "step.add(weight=-1)", "ValueError a weight must be a whole number of examples, from 0 on, got -1"),
+    (EACH + "step.add()\n            step.average(weight=2)", "ValueError with slots average() takes no arrays and no weight"),
+    (EACH + "step.add()\n            step.average([weights])", "ValueError with slots average() takes no arrays and no weight"),
+    ("elastic.buffers([weights])", "RuntimeError buffers() must be before the first step of an Elastic with slots"),
+    (EACH + "step.share()", "RuntimeError share() needs a dataset"),
+])
+def test_a_step_that_uses_its_slots_wrongly_is_told(alone, call, text):
+    done = alone(USE.replace("CALL", call))
+
+    assert done.stdout.startswith(text), (done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("slots, constant, text", [
+    ("-1", None, "slots must be a whole number from 1 to 65536, None for that of `muster run --constant-batch`, or 0 for steps without slots, got -1"),
+    ("65537", None, "got 65537"),
+    ("True", None, "got True"),
+    ("2.0", None, "got 2.0"),
+    ("None", None, "slots=None takes the number of `muster run --constant-batch SLOTS`, and this job has none: start it with that option, or give"),
+    ("4", 8, "slots must be 8, as `muster run --constant-batch` says, got 4: give None to take it from there, or start the job without"),
+])
+def test_a_number_of_slots_that_cannot_be_is_told(alone, slots, constant, text):
+    done = alone(f"os.environ.update({{'MUSTER_CONSTANT_BATCH': {str(constant)!r}}} if {constant} else {{}})\n"
+                 f"try:\n    muster.Elastic({{}}, slots={slots})\nexcept ValueError as error:\n    print(error)")
+
+    assert text in done.stdout, done
+
+
+def test_a_loop_without_slots_is_refused_where_the_job_has_them(job):
+    run = job("""
+elastic = muster.Elastic({"total": numpy.zeros(1)})
+try:
+    elastic.slots
+except RuntimeError as error:
+    say("refused", error)
+for step in elastic.steps(2):
+    pass
+""", 1, "--constant-batch", "8")
+
+    run.end(1)
+
+    assert run.said()[0][2][:5] == "refused step.slots needs slots: Elastic(…,".split()
+    assert "Elastic(slots=None)) before the first begin, or run without --constant-batch" in run.text() and "restart 1" not in run.text()
+
+
+def test_weights_that_are_large_are_summed_exactly(alone):
+    """float32 holds no odd number above 2^24."""
+    done = alone("""
+values, out = [1.0, -1.0, 0.0], numpy.zeros(1, "f4")
+elastic = muster.Elastic({"out": out}, slots=3)
+mean, = elastic.buffers([out])
+for step in elastic.steps(1):
+    with step:
+        for slot in step.slots:
+            mean[:] = values[slot] if slot < 2 else numpy.nan
+            step.add(weight=[2**40 + 2**20, 2**40, 0][slot])
+        step.average()
+        print(mean[0] == numpy.float32(2**20 / (2**41 + 2**20)))
+elastic.close()
+""")
+
+    assert done.stdout.startswith("True"), (done.stdout, done.stderr)
