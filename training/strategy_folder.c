@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "runtime/system/folder_system.h"
+#include "training/checkpoint/folder.h"
 #include "training/strategy_internal.h"
 
 #define TAKE "checkpoint folder"
@@ -236,6 +238,24 @@ static enum muster_rc sight_compare(struct muster_strategy *strategy, const stru
     return muster_strategy_all_reduce_in_seat(strategy, TAKE, &tensor, MUSTER_MAX);
 }
 
+/* As a launcher does: a folder that cannot be used would be told at the first checkpoint, perhaps hours later. */
+static enum muster_rc folder_check(struct muster_strategy *strategy, const char *folder)
+{
+    struct muster_error why;
+    enum muster_rc rc = muster_checkpoint_make_folder(folder, &why);
+
+    if (rc == MUSTER_OK) {
+        rc = muster_folder_check(folder);
+        (void)muster_error_set(&why, rc, "cannot write to %.110s: %s", folder, muster_rc_text(rc));
+    }
+    return rc == MUSTER_OK ? rc
+                           : muster_error_set(
+                                 &strategy->error, MUSTER_INVALID_ARGUMENT,
+                                 "no checkpoint could be saved: %.150s; mend that, or name another "
+                                 "directory (MUSTER_CHECKPOINT_DIR)",
+                                 why.text);
+}
+
 enum muster_rc muster_strategy_folder_take(struct muster_strategy *strategy,
                                            const struct muster_strategy_sharers *sharers)
 {
@@ -246,6 +266,9 @@ enum muster_rc muster_strategy_folder_take(struct muster_strategy *strategy,
 
     if (place.path == NULL)
         return MUSTER_OK;
+    rc = folder_check(strategy, place.path);
+    if (rc != MUSTER_OK)
+        return rc;
     rc = life_find(strategy, &claim.life);
     if (rc == MUSTER_OK && claim.life == 0)
         rc = claim_share(strategy, &place, muster_strategy_sharer_at(sharers, sharers->giver),

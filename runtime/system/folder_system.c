@@ -32,6 +32,11 @@ enum muster_rc muster_folder_make(const char *folder)
     return muster_rc_from_errno(errno);
 }
 
+enum muster_rc muster_folder_check(const char *folder)
+{
+    return access(folder, R_OK | W_OK | X_OK) == 0 ? MUSTER_OK : muster_rc_from_errno(errno);
+}
+
 enum muster_rc muster_folder_absolute(struct muster_mem *mem, const char *folder, char **ret_path)
 {
     size_t bytes, length = strlen(folder);

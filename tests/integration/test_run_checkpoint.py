@@ -340,6 +340,18 @@ class RunCheckpoint(unittest.TestCase):
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertRegex(run.stderr, "error last_checkpoint_failed step=7 .*cannot write")
 
+    def test_a_program_without_a_launcher_learns_of_a_bad_folder_at_its_first_begin(self):
+        file = os.path.join(self.folder.name, "file")
+        pathlib.Path(file).touch()
+        for place, why in ((file, f"{file} is not a folder: name another one, or move that file away"),
+                           (f"{file}/below", f"cannot make the folder {file}/below: "),
+                           (f"{self.folder.name}/not/there", f"cannot make the folder {self.folder.name}/not/there: not found")):
+            run = subprocess.run([STEPPER, "3", COUNT], env=dict(CLEAN, MUSTER_CHECKPOINT_DIR=place, MUSTER_CHECKPOINT_EVERY="1h"), text=True,
+                                 capture_output=True, timeout=PATIENCE_S)
+            self.assertEqual((run.returncode, run.stdout), (1, ""), run.stderr)
+            self.assertIn(f"INVALID_ARGUMENT: no checkpoint could be saved: {why}", run.stderr)
+            self.assertIn("; mend that, or name another directory (MUSTER_CHECKPOINT_DIR)", run.stderr)
+
     def check_for_good(self, run, reason):
         """All workers end the same way, and none is started again."""
         out, errors = run.communicate(timeout=PATIENCE_S)

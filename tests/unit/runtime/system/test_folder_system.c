@@ -168,6 +168,7 @@ static void a_folder_that_is_not_there_is_told(void **state)
 
     assert_int_equal(muster_folder_list(f.path, on_name, &names), MUSTER_NOT_FOUND);
     assert_int_equal(muster_folder_sync(f.path), MUSTER_NOT_FOUND);
+    assert_int_equal(muster_folder_check(f.path), MUSTER_NOT_FOUND);
 
     file_make(&f, "file");
     assert_int_equal(muster_folder_list(f.path, on_name, &names), muster_rc_from_errno(ENOTDIR));
@@ -187,6 +188,7 @@ static void a_folder_is_made_once_and_is_no_error_then(void **state)
 
     assert_int_equal(muster_folder_make(f.path), MUSTER_OK);
     assert_int_equal(muster_folder_make(f.path), MUSTER_OK);
+    assert_int_equal(muster_folder_check(f.path), MUSTER_OK);
 
     assert_int_equal(stat(f.path, &found), 0);
     assert_true(S_ISDIR(found.st_mode));
