@@ -56,7 +56,7 @@ MUSTER_API const char *muster_rc_text(enum muster_rc rc);
 MUSTER_API enum muster_rc muster_error_set(struct muster_error *ret_error, enum muster_rc rc,
                                            const char *fmt, ...) MUSTER_PRINTF(3, 4);
 
-/** As muster_error_set, and appends ": <strerror(sys)>". Records sys. */
+/** As muster_error_set, and appends ": <strerror(sys)>", for EFBIG with a remedy. Records sys. */
 MUSTER_API enum muster_rc muster_error_set_sys(struct muster_error *ret_error, enum muster_rc rc,
                                                int sys, const char *fmt, ...) MUSTER_PRINTF(4, 5);
 

@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <sys/resource.h>
 
+#include "runtime/system/file_limit_system.h"
+
 /* The loop goes first where both want a processor. */
 #define THREAD_NICENESS 10
 
@@ -75,6 +77,16 @@ void muster_aside_keep_priority(struct muster_aside *aside)
     aside->keeps_priority = true;
 }
 
+/* The thread gets its signals from this one. */
+static bool thread_start(struct muster_aside *aside)
+{
+    bool was_blocked = muster_file_limit_block();
+    bool is_started = pthread_create(&aside->thread, NULL, thread_run, aside) == 0;
+
+    muster_file_limit_unblock(was_blocked);
+    return is_started;
+}
+
 void muster_aside_start(struct muster_aside *aside, muster_aside_fn *work,
                         muster_aside_done_fn *done, void *data)
 {
@@ -82,7 +94,7 @@ void muster_aside_start(struct muster_aside *aside, muster_aside_fn *work,
     aside->work = work;
     aside->done = done;
     aside->data = data;
-    aside->has_thread = pthread_create(&aside->thread, NULL, thread_run, aside) == 0;
+    aside->has_thread = thread_start(aside);
     if (!aside->has_thread)
         work_do(aside);
 }

@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "runtime/system/file_limit_system.h"
 #include "runtime/value/array.h"
 
 #define HUGE_BYTES ((size_t)2 << 20)
@@ -55,6 +56,16 @@ uint8_t *muster_shared_memory_map(int fd, size_t bytes, int protection)
     return memory;
 }
 
+/* Memory counts as a file. */
+static bool file_size(int fd, size_t bytes)
+{
+    bool was_blocked = muster_file_limit_block();
+    bool is_sized = ftruncate(fd, (off_t)bytes) == 0;
+
+    muster_file_limit_unblock(was_blocked);
+    return is_sized;
+}
+
 /* The seals come after the only mapping that may write. Returns an errno. */
 static int open_pages(const char *name, size_t bytes, unsigned flags,
                       struct muster_shared_memory *ret_shared)
@@ -65,7 +76,7 @@ static int open_pages(const char *name, size_t bytes, unsigned flags,
 
     if (fd < 0)
         return errno;
-    if (ftruncate(fd, (off_t)bytes) != 0)
+    if (!file_size(fd, bytes))
         goto fail;
     memory = muster_shared_memory_map(fd, bytes, PROT_READ | PROT_WRITE);
     if (memory == NULL)

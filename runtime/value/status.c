@@ -59,6 +59,12 @@ enum muster_rc muster_error_set(struct muster_error *ret_error, enum muster_rc r
     return rc;
 }
 
+/* The system's own text does not lead to it. */
+static const char *remedy_of(int sys)
+{
+    return sys == EFBIG ? "; raise the limit of file sizes (ulimit -f)" : "";
+}
+
 enum muster_rc muster_error_set_sys(struct muster_error *ret_error, enum muster_rc rc, int sys,
                                     const char *fmt, ...)
 {
@@ -74,8 +80,8 @@ enum muster_rc muster_error_set_sys(struct muster_error *ret_error, enum muster_
     set_text(ret_error, fmt, args);
     va_end(args);
     length = strlen(ret_error->text);
-    snprintf(ret_error->text + length, sizeof(ret_error->text) - length, ": %s",
-             strerror_r(sys, reason, sizeof(reason)));
+    snprintf(ret_error->text + length, sizeof(ret_error->text) - length, ": %s%s",
+             strerror_r(sys, reason, sizeof(reason)), remedy_of(sys));
     return rc;
 }
 

@@ -107,6 +107,32 @@ class LostOutput(unittest.TestCase):
                 self.assertEqual(done.stderr, "")
 
 
+class FileLimit(unittest.TestCase):
+    """`ulimit -f`: muster's own files are lost with the cause, and a worker that ignores nothing is killed, with the cause."""
+    CAUSE = "File too large; raise the limit of file sizes (ulimit -f)"
+
+    def limited(self, command):
+        return subprocess.run(["bash", "-c", f"ulimit -f 1; exec {command}"], env=CLEAN, text=True, capture_output=True, timeout=PATIENCE_S,
+                              check=False)
+
+    def test_a_command_says_that_its_output_is_lost(self):
+        with tempfile.TemporaryDirectory() as where:
+            done = self.limited(f"{MUSTER} help options > {where}/out")
+            self.assertEqual((done.returncode, done.stderr), (1, f"muster: standard output ({where}/out) is lost: {self.CAUSE}\n"))
+
+    def test_a_job_goes_on_without_its_log(self):
+        with tempfile.TemporaryDirectory() as where:
+            done = self.limited(f"{MUSTER} run --log-dir {where} -- seq 2000")
+            self.assertEqual((done.returncode, len(done.stdout.splitlines())), (0, 2000), done.stderr)
+            self.assertIn(f"the log of worker:0 cannot be written: {self.CAUSE}", done.stderr)
+
+    def test_a_worker_is_killed_as_without_the_launcher_and_the_limit_is_named(self):
+        with tempfile.TemporaryDirectory() as where:
+            done = self.limited(f"{MUSTER} run --max-restarts 0 -- sh -c 'exec head -c 9999 /dev/zero > {where}/file'")
+            self.assertEqual(done.returncode, 128 + signal.SIGXFSZ, done.stderr)
+            self.assertIn("killed by SIGXFSZ (file size limit: ulimit -f)", done.stderr)
+
+
 if __name__ == "__main__":
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     unittest.main()

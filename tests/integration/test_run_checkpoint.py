@@ -293,6 +293,14 @@ class RunCheckpoint(unittest.TestCase):
             self.assertIsNone(summary["first_failure"])
         self.check_lost(self.run_full("--restart", "all"), "it begins with step 1")
 
+    def test_a_file_limit_ends_no_program_and_is_told_with_the_remedy(self):
+        """SIGXFSZ is as the program has it, which has no handler."""
+        limited = ["bash", "-c", f"ulimit -f 1; exec {STEPPER} 5 {COUNT}"]
+        run = subprocess.run([MUSTER, "run", "-n", "2", "--checkpoint-dir", self.checkpoints, "--", *limited], env=CLEAN, text=True,
+                             capture_output=True, timeout=PATIENCE_S)
+        self.check_lost(run, "File too large; raise the limit of file sizes (ulimit -f)")
+        self.assertNotIn("SIGXFSZ", run.stderr)
+
     def test_a_job_whose_last_checkpoint_failed_goes_on_by_the_same_command(self):
         self.finish(self.start("--checkpoint-dir", self.checkpoints, "--checkpoint-every", "1h", steps="3"))
         self.check_lost(self.run_full(), "it goes on after step 3")

@@ -62,6 +62,7 @@ RULES = [
       "params/server/seat/seat_system.c": r"pthread_mutex\w*",
       "params/server/seat/ahead_system.c": r"pthread_(cond|mutex)_\w+|pthread_(create|join|sigmask)",
       "runtime/system/aside_system.c": r"pthread_(create|join)",
+      "runtime/system/file_limit_system.c": r"pthread_sigmask",
       "runtime/system/huge_memory.c": r"pthread_(cond|condattr|mutex)_\w+|pthread_(create|join|sigmask)",  # takes pages ahead
       "training/data/queue_system.c": r"pthread_(cond|mutex)_\w+|pthread_(create|join|sigmask)",  # readers of records
       "training/replicas/crew_system.c": r"pthread_(cond|mutex)_\w+|pthread_(create|join|sigmask)"}),

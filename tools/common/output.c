@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,10 +12,14 @@
  * stdio makes in between keeps only the error flag. */
 #define BUFFER_BYTES ((size_t)1 << 20)
 
+static struct sigaction file_limit_before;
+
 void output_init(void)
 {
     static char buffer[BUFFER_BYTES];
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
 
+    (void)sigaction(SIGXFSZ, &ignore, &file_limit_before);
     setvbuf(stdout, buffer, _IOFBF, sizeof(buffer));
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF)
@@ -26,6 +31,17 @@ void output_init(void)
     }
 }
 
+void output_file_limit_restore(void)
+{
+    (void)sigaction(SIGXFSZ, &file_limit_before, NULL);
+}
+
+const char *output_error_text(int error)
+{
+    return error == EFBIG ? "File too large; raise the limit of file sizes (ulimit -f)"
+                          : strerror(error);
+}
+
 void output_tell_lost(const char *what, int fd, int error)
 {
     char link[32], name[256];
@@ -34,7 +50,7 @@ void output_tell_lost(const char *what, int fd, int error)
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     length = readlink(link, name, sizeof(name) - 1);
     name[length > 0 ? length : 0] = '\0';
-    fprintf(stderr, "muster: %s (%s) is lost: %s\n", what, name, strerror(error));
+    fprintf(stderr, "muster: %s (%s) is lost: %s\n", what, name, output_error_text(error));
 }
 
 bool output_flush(void)

@@ -7,8 +7,12 @@
 #include <unistd.h>
 
 /** Before anything is opened: a closed standard descriptor is replaced by one whose use fails, so that it does
- * not become a socket of this process. */
+ * not become a socket of this process; and a file at its limit (ulimit -f) is a write that fails, not SIGXFSZ. */
 void output_init(void);
+/** In a child, before it becomes another program: SIGXFSZ is as it was when this one began. */
+void output_file_limit_restore(void);
+/** As strerror; where the limit of file sizes is the cause, with the remedy. */
+const char *output_error_text(int error);
 /** Flush standard output. False, now and from now on: output was lost, which was reported once. */
 bool output_flush(void);
 /** "muster: WHAT (its name) is lost: why" on standard error; error is an errno. */

@@ -69,7 +69,7 @@ static bool write_text(const char *path, const char *text, size_t bytes)
     }
     rc = muster_files_write(muster_files_system(), path, text, bytes);
     if (rc != MUSTER_OK)
-        fprintf(stderr, "muster trace: cannot write %s: %s\n", path, strerror(errno));
+        fprintf(stderr, "muster trace: cannot write %s: %s\n", path, output_error_text(errno));
     return rc == MUSTER_OK;
 }
 

@@ -127,7 +127,7 @@ static void write_log(struct run_stream *stream, const char *line, size_t length
 
         if (written < 0) {
             run_tell(stream->task->run, "the log of %s cannot be written: %s", stream->task->name,
-                     strerror(errno));
+                     output_error_text(errno));
             close(stream->log_fd);
             stream->log_fd = -1;
             return;

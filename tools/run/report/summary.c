@@ -572,7 +572,7 @@ static bool write_text(struct run *run, char *text)
     error = errno;
     if (rc == MUSTER_OK)
         return true;
-    run_log_error("cannot write the summary to %s: %s", path, strerror(error));
+    run_log_error("cannot write the summary to %s: %s", path, output_error_text(error));
     return false;
 }
 

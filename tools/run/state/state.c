@@ -5,6 +5,7 @@
 #include "common/command.h"
 #include "run/state/run.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -89,6 +90,8 @@ const char *run_task_death(int wait_status, char *text, size_t bytes)
 
     if (!WIFSIGNALED(wait_status))
         snprintf(text, bytes, "exited with code %d", WEXITSTATUS(wait_status));
+    else if (WTERMSIG(wait_status) == SIGXFSZ)
+        snprintf(text, bytes, "killed by SIGXFSZ (file size limit: ulimit -f)");
     else if (name != NULL)
         snprintf(text, bytes, "killed by SIG%s", name);
     else

@@ -6,6 +6,7 @@
  * and a keeper between them and the launcher (keeper.c). */
 #include "run/task/child.h"
 
+#include "common/output.h"
 #include "run/output/log.h"
 #include "run/output/output.h"
 #include "run/output/spool.h"
@@ -121,6 +122,7 @@ static void become_worker(const struct run_task *task, struct pipes *pipes, char
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != pipes->parent)
         _exit(EXIT_FAILURE);
+    output_file_limit_restore();
     sigaction(SIGPIPE, &usual, NULL);
     sigaction(SIGINT, &usual, NULL); /* ignored by what a script starts with '&'; we pass it on */
     if (run->settings.preemption_grace_ns > 0) /* Slurm sends it to all processes; we take it */

@@ -101,6 +101,7 @@ static void become_preload(const struct run *run, int control, char **arguments,
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != run->pid)
         _exit(EXIT_FAILURE);
+    output_file_limit_restore();
     signal(SIGPIPE, SIG_DFL);
     signal(SIGINT, SIG_DFL);
     if (run->settings.preemption_grace_ns > 0)

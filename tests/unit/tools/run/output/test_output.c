@@ -79,6 +79,11 @@ void output_tell_lost(const char *what, int fd, int error)
     (void)error;
 }
 
+const char *output_error_text(int error)
+{
+    return strerror(error);
+}
+
 /* --- A launcher in a process of its own --- */
 
 static struct run run;

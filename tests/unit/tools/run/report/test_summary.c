@@ -73,6 +73,11 @@ void run_log_report(struct run *run, const char *event, const struct muster_fiel
     snprintf(told + length, sizeof(told) - length, "%s", text);
 }
 
+const char *output_error_text(int error)
+{
+    return strerror(error);
+}
+
 void run_sink_write(struct run_sink *sink, const char *bytes, size_t count)
 {
     (void)sink;
