@@ -233,8 +233,19 @@ class Signals(Preemption):
         summary = run.end(128 + signal.SIGTERM)
 
         self.assertIsNone(summary["preempted"])
-        self.assertIn("the workers have not stopped within", run.said())
+        self.assertRegex(run.said(), r"have not stopped within 0 s \(--preemption-grace\), since they waited for worker:0 \(\S+, step 1\), worker:1 \(")
         self.assertEqual([task["exit_code"] for task in summary["tasks"]], [128 + signal.SIGTERM] * 2)
+
+    def test_who_is_waited_for_is_told_with_the_time_that_is_left(self):
+        run = self.start_slowly("-n", "3", "--checkpoint-dir", self.checkpoints, "--preemption-grace", "60")
+        self.wait_for_step(run)
+        held = workers(run.child.pid)[1]
+        os.kill(held, signal.SIGSTOP)
+        run.signal(signal.SIGTERM)
+        run.wait_for(lambda: "the members stop, and wait for" in run.said(), "the wait")
+        os.kill(held, signal.SIGCONT)
+        self.stopped(run)
+        self.assertRegex(run.said(), r"the members stop, and wait for worker:1 \([^)]+\); \d+ s of 60 s left \(--preemption-grace\)")
 
     def test_a_second_sigterm_ends_the_workers_at_once(self):
         run = self.start_stuck("--preemption-grace", "900")

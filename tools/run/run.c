@@ -119,6 +119,7 @@ static void run_finish(struct run *run)
         run->exit_code = EXIT_OTHER;
     muster_timer_stop(&run->grace_timer);
     muster_timer_stop(&run->preemption_timer);
+    muster_timer_stop(&run->preemption_tell_timer);
     run_preempt_key_close(run);
     muster_loop_stop(run->env->loop);
 }
@@ -334,6 +335,7 @@ static int run_in(struct run *run)
     run_progress_open(run);
     muster_timer_init(&run->grace_timer, NULL, run);
     muster_timer_init(&run->preemption_timer, NULL, run);
+    muster_timer_init(&run->preemption_tell_timer, NULL, run);
     run->exit_code = EXIT_OK;
     run->roll = run_roll_new();
     if (muster_strategy_check_variables(run->env, &error) != MUSTER_OK) {

@@ -3,6 +3,7 @@
 #include "run/report/health.h"
 
 #include "run/report/activity.h"
+#include "run/report/preemption.h"
 
 #include <stdio.h>
 
@@ -12,6 +13,16 @@
 static enum muster_rc health_refuse(struct muster_error *ret_error, const char *why)
 {
     return muster_error_set(ret_error, MUSTER_UNAVAILABLE, "%s", why);
+}
+
+static enum muster_rc health_refuse_stop(const struct run *run, struct muster_error *ret_error)
+{
+    char waited[160];
+
+    if (!run_preemption_waits(run, waited, sizeof(waited)))
+        return health_refuse(ret_error, "the job is preempted: its members stop");
+    return muster_error_set(ret_error, MUSTER_UNAVAILABLE,
+                            "the job is preempted: its members stop, and wait for %s", waited);
 }
 
 enum muster_rc run_health_check(const struct run *run, struct muster_error *ret_error)
@@ -24,7 +35,7 @@ enum muster_rc run_health_check(const struct run *run, struct muster_error *ret_
     if (run->state == RUN_STATE_STOPPING || run->stop_signal != 0)
         return health_refuse(ret_error, "the job is being ended");
     if (run->state == RUN_STATE_LEAVING)
-        return health_refuse(ret_error, "the job is preempted: its members stop");
+        return health_refuse_stop(run, ret_error);
     if (run->state == RUN_STATE_REGROUPING)
         return health_refuse(ret_error, "all workers start again");
     if (run->state == RUN_STATE_DONE)

@@ -1,7 +1,13 @@
-/* The words on a preempted run at its end. */
+/* The words on a preempted run: for whom it waits, and at its end. */
 #include "run/report/preemption.h"
 
 #include "run/output/log.h"
+#include "run/report/activity.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define NAMES_MAX 4u
 
 const struct run_task *run_preemption_find(const struct run *run)
 {
@@ -15,6 +21,77 @@ const struct run_task *run_preemption_find(const struct run *run)
     }
     return best;
 }
+
+/* --- For whom it waits --- */
+
+struct waited {
+    char *text;
+    size_t bytes, length;
+    uint32_t count;
+};
+
+static void waited_add(struct waited *waited, const char *name, const char *what)
+{
+    size_t room = waited->bytes - waited->length;
+    int length;
+
+    if (waited->count++ >= NAMES_MAX)
+        return;
+    length = snprintf(waited->text + waited->length, room, "%s%s%s", waited->count > 1 ? ", " : "",
+                      name, what);
+    waited->length += length > 0 && (size_t)length < room ? (size_t)length : 0;
+}
+
+static bool waited_end(struct waited *waited)
+{
+    if (waited->count > NAMES_MAX)
+        (void)snprintf(waited->text + waited->length, waited->bytes - waited->length,
+                       " and %u more", waited->count - NAMES_MAX);
+    return waited->count > 0;
+}
+
+static void task_add(struct waited *waited, const struct run_task *task)
+{
+    char what[96];
+
+    if (task->is_preempted)
+        (void)snprintf(what, sizeof(what), " (stopped, its process still runs)");
+    else
+        (void)snprintf(what, sizeof(what), " (%s, step %llu)", run_activity_state(task),
+                       (unsigned long long)task->step);
+    waited_add(waited, task->name, what);
+}
+
+/* A member of another launcher, for whom those of this one wait. */
+static void elsewhere_find(struct waited *waited, const struct run *run)
+{
+    for (uint32_t i = 0; i < run->task_count && waited->count == 0; i++) {
+        const char *name = run_activity_waits_for(&run->tasks[i]);
+
+        if (name[0] != '\0')
+            waited_add(waited, name, "");
+    }
+}
+
+/* Most of them wait themselves, for those that have not come to the step's end; they end together with these. */
+bool run_preemption_waits(const struct run *run, char *ret_text, size_t bytes)
+{
+    struct waited waited = {.text = ret_text, .bytes = bytes};
+
+    ret_text[0] = '\0';
+    for (uint32_t i = 0; i < run->task_count; i++)
+        if (run->tasks[i].state == RUN_TASK_RUNNING && !run->tasks[i].is_preempted &&
+            strcmp(run_activity_state(&run->tasks[i]), "waiting") != 0)
+            task_add(&waited, &run->tasks[i]);
+    if (waited.count == 0)
+        elsewhere_find(&waited, run);
+    for (uint32_t i = 0; i < run->task_count && waited.count == 0; i++)
+        if (run->tasks[i].state == RUN_TASK_RUNNING)
+            task_add(&waited, &run->tasks[i]);
+    return waited_end(&waited);
+}
+
+/* --- At its end --- */
 
 bool run_preemption_tell(struct run *run)
 {

@@ -82,7 +82,7 @@ struct run {
     char log_dir[512];
     bool is_terminal_lent; /* to the only worker */
     /* the end */
-    struct muster_timer grace_timer, preemption_timer;
+    struct muster_timer grace_timer, preemption_timer, preemption_tell_timer;
     char preempt_cause[64];        /* why the job is to stop by itself; "": it is not */
     int stop_signal;               /* that told us to stop; 0: none */
     uint64_t stopped_ns;           /* when it came */

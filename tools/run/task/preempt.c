@@ -4,20 +4,87 @@
 
 #include "run/output/log.h"
 #include "run/registry/preempt.h"
+#include "run/report/preemption.h"
 #include "run/resume/table.h"
 #include "run/task/task.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+
+#define WAITED_BYTES 400u
+#define TELL_NS      (5 * MUSTER_NS_PER_S)
+
+/* --- For whom the stop waits --- */
+
+static double seconds_of(uint64_t ns)
+{
+    return (double)ns / (double)MUSTER_NS_PER_S;
+}
+
+static void waits_tell(struct run *run)
+{
+    const struct muster_timer *grace = &run->preemption_timer;
+    uint64_t now_ns = muster_loop_now_ns(run->env->loop), left_ns = 0;
+    char waited[WAITED_BYTES], left[80] = "no time limit";
+
+    if (!run_preemption_waits(run, waited, sizeof(waited)))
+        return;
+    if (muster_timer_is_started(grace)) {
+        left_ns = grace->due_ns > now_ns ? grace->due_ns - now_ns : 0;
+        (void)snprintf(left, sizeof(left), "%.0f s of %.0f s left (--preemption-grace)",
+                       seconds_of(left_ns), seconds_of(run->settings.preemption_grace_ns));
+    }
+    run_log(run, MUSTER_LOG_WARN, "preemption_waits",
+            RUN_FIELDS(MUSTER_FIELD("waits_for", (const char *)waited),
+                       MUSTER_FIELD("left_s", left_ns / MUSTER_NS_PER_S)),
+            "the members stop, and wait for %s; %s", waited, left);
+}
+
+static void waits_tell_later(struct run *run);
+
+static void on_tell_due(struct muster_timer *timer)
+{
+    struct run *run = timer->data;
+
+    if (run->state != RUN_STATE_LEAVING)
+        return;
+    waits_tell(run);
+    waits_tell_later(run);
+}
+
+/* A stop within its time mostly takes less. */
+static void waits_tell_later(struct run *run)
+{
+    uint64_t quarter_ns = run->settings.preemption_grace_ns / 4;
+
+    muster_timer_init(&run->preemption_tell_timer, on_tell_due, run);
+    muster_timer_start(&run->preemption_tell_timer, run->env->loop,
+                       muster_loop_after_ns(run->env->loop, quarter_ns > 0 && quarter_ns < TELL_NS
+                                                                ? quarter_ns
+                                                                : TELL_NS));
+}
+
+static void members_leave(struct run *run)
+{
+    run_task_leave_all(run);
+    waits_tell_later(run);
+}
+
+/* --- The stop --- */
 
 static void on_grace_over(struct muster_timer *timer)
 {
     struct run *run = timer->data;
+    char waited[WAITED_BYTES];
 
-    run_log(run, MUSTER_LOG_WARN, "preemption_late", RUN_FIELDS(MUSTER_FIELD("signal", SIGTERM)),
-            "the workers have not stopped within %.0f s (--preemption-grace): SIGTERM to those "
-            "that still run",
-            (double)run->settings.preemption_grace_ns / (double)MUSTER_NS_PER_S);
+    (void)run_preemption_waits(run, waited, sizeof(waited));
+    run_log(run, MUSTER_LOG_WARN, "preemption_late",
+            RUN_FIELDS(MUSTER_FIELD("signal", SIGTERM),
+                       MUSTER_FIELD("waits_for", (const char *)waited)),
+            "the workers have not stopped within %.0f s (--preemption-grace), since they waited "
+            "for %s: SIGTERM to those that still run",
+            seconds_of(run->settings.preemption_grace_ns), waited);
     run_task_end_all(run, SIGTERM);
 }
 
@@ -38,7 +105,7 @@ bool run_preempt_ask(struct run *run, const char *cause)
         !has_members(run))
         return false;
     run_preempt_key_open(run, cause);
-    run_task_leave_all(run);
+    members_leave(run);
     run_table_save(run); /* nobody tells a successor again */
     return true;
 }
@@ -76,7 +143,7 @@ void run_preempt_go_on(struct run *run, enum run_state state)
     }
     if (run->stop_signal == 0) {
         run_preempt_key_open(run, "SIGUSR1"); /* the launcher before may not have come to it */
-        run_task_leave_all(run);
+        members_leave(run);
     } else if (!run_preempt_begin(run, run->stop_signal))
         run_task_end_all(run, run->stop_signal);
 }
@@ -89,5 +156,5 @@ void run_preempt_on_stopped(struct run_task *task)
         return;
     run_log(run, MUSTER_LOG_WARN, "preempted", RUN_FIELDS(MUSTER_FIELD("task", task->name)),
             "the job is preempted, and its members stop: no worker is started again");
-    run_task_leave_all(run);
+    members_leave(run);
 }
