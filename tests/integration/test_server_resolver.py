@@ -2,6 +2,7 @@
 """`muster server` as a task that a resolver names: its address, its devices, its status page, and what is refused."""
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -55,6 +56,23 @@ class Server(unittest.TestCase):
         with urllib.request.urlopen(address + "/metrics", timeout=PATIENCE_S) as answer:
             self.assertIn("process_", answer.read().decode())
         self.end(child)
+
+    def test_the_commands_of_the_page(self):
+        """Word for word, but for their ports."""
+        with open(os.path.join(os.environ["MUSTER_SOURCE_DIR"], "docs", "server.md"), encoding="utf-8") as page:
+            section = page.read().split("## The command")[1].split("\n## ")[0]
+        blocks = ["".join(line for line in part if line.startswith("    ")) for part in
+                  (block.splitlines(keepends=True) for block in section.split("\n\n"))]
+        commands = [re.sub(r":\d{4}\b", ":0", block) for block in blocks if "muster server" in block]
+        self.assertEqual(len(commands), 2)
+        for rank, text in enumerate(commands):
+            before, _, last = text.strip().rpartition("\n")
+            child = subprocess.Popen(["bash", "-c", f"{before}\nexec {last.strip()}"], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                     env=dict(CLEAN, PATH=os.path.dirname(MUSTER) + ":" + os.environ["PATH"]))
+            self.addCleanup(child.communicate)
+            self.addCleanup(child.kill)
+            self.assertEqual(child.stdout.readline().split()[:1], ["listening"])
+            self.assertIn(f"task=/job:worker/replica:0/task:{rank} ", self.end(child))
 
     def refused(self, code, text, *words, **variables):
         done = subprocess.run([MUSTER, "server", *words], text=True, capture_output=True, env=dict(CLEAN, **variables), timeout=PATIENCE_S)
