@@ -10,7 +10,8 @@
 MUSTER_MUST_CHECK enum muster_rc muster_folder_sync(const char *folder);
 /** Make the folder, whose parent is there; one that is there already is no error. */
 MUSTER_MUST_CHECK enum muster_rc muster_folder_make(const char *folder);
-/** Names in it can be read, made and deleted, as far as its mode and its file system tell. Errors: those of the system. */
+/** Names in it can be read, made and deleted, as far as its mode and its file system tell. Errors: those of the
+ * system. */
 MUSTER_MUST_CHECK enum muster_rc muster_folder_check(const char *folder);
 /** Its whole path, from the directory that is current now, without slashes at the end. It need not be there. Gives.
  * Errors: RESOURCE_EXHAUSTED, those of the system. */
