@@ -413,6 +413,7 @@ class Elastic:
             yield slot
             self._slots.check_added()
         self._shared = None
+        self._slots.end_loop()
         if self._draws() != drawn:
             raise RuntimeError("a generator of extra was drawn from inside of `for slot in step.slots`, which members do differently often: draw "
                                "before the loop, or use one made of the step and the slot, numpy.random.default_rng((step.step, slot))")

@@ -49,16 +49,20 @@ class Slots:
     def begin_step(self):
         self.round = 0  # how often the step has gone through its slots
         self.current = None
-        self._left = None  # slots of this member that are not added; None: outside of a round
+        self._has_sum = True  # nothing waits for it
+        self._is_in_loop = False
 
     def begin_round(self):
         """The slots of this member: a range."""
-        if self._left is not None:
+        if not self._has_sum:
             raise RuntimeError("step.slots once more before step.average(): the step must take the mean of each loop over its slots")
         mine = self._micro.begin()
         self.round += 1
-        self._left = len(mine)
+        self._has_sum, self._is_in_loop = False, True
         return mine
+
+    def end_loop(self):
+        self._is_in_loop = False
 
     def check_current(self, name):
         if self.current is None:
@@ -77,23 +81,25 @@ class Slots:
         self._weight[:] = numpy.frombuffer(weight.to_bytes(_WEIGHT_BYTES, "little"), numpy.uint8)
         self._micro.put(self._memory)
         self.current = None
-        self._left -= 1
+
+    def check_sum(self):
+        if self._has_sum:
+            raise RuntimeError("the mean of a step with slots is that of `for slot in step.slots: …; step.add()`, which must come before it, "
+                               "also where this member has no slot")
+        if self._is_in_loop:
+            raise RuntimeError("the mean of a step with slots must come behind `for slot in step.slots`, which must go to its end")
 
     def sum(self):
         """Means and sums become those of all slots."""
-        if self._left is None:
-            raise RuntimeError("the mean of a step with slots is that of `for slot in step.slots: …; step.add()`, which must come before it, "
-                               "also where this member has no slot")
-        if self._left > 0:
-            raise RuntimeError(f"a loop over step.slots must go to its end, got {self._left} slots of this member that were not added")
+        self.check_sum()
         self._micro.sum(self._memory)
-        self._left = None
+        self._has_sum = True
         total = sum(int(each) << 8 * i for i, each in enumerate(self._weight))
         self.means /= float(max(total, 1))
 
     def check_step(self, step, is_last):
         """At its end: what the members have is the mean of all slots."""
-        if self._left is not None:
+        if not self._has_sum:
             raise RuntimeError(f"step {step} has gone through its slots and not taken their mean: call step.average() behind the loop")
         if self.round == 0 and not is_last:
             raise RuntimeError(f"step {step} has not gone through its slots: compute in `for slot in step.slots: …; step.add()`, and call "

@@ -23,7 +23,7 @@ def test_the_counter_is_the_one_of_the_examples():
 
 def test_the_weights_are_those_of_the_examples():
     """test_publication.py runs them."""
-    assert blocks(PAGE, "python")[7] == (conftest.SOURCE / "examples/python/weights.py").read_text(encoding="utf-8")
+    assert blocks(PAGE, "python")[8] == (conftest.SOURCE / "examples/python/weights.py").read_text(encoding="utf-8")
 
 
 def test_the_loop_of_the_page_trains(job):
@@ -35,7 +35,7 @@ def test_the_loop_of_the_page_trains(job):
 
 def test_the_rows_of_the_page_are_counted(server, tmp_path):
     program = tmp_path / "rows.py"
-    program.write_text(blocks(PAGE, "python")[5], encoding="utf-8")
+    program.write_text(blocks(PAGE, "python")[6], encoding="utf-8")
 
     outputs = [subprocess.run([sys.executable, program, server.address], capture_output=True, text=True, timeout=conftest.PATIENCE_S, check=False)
                for _ in range(2)]
@@ -45,7 +45,7 @@ def test_the_rows_of_the_page_are_counted(server, tmp_path):
 
 def test_the_pulls_of_the_page_go_on_beside_the_program(server, tmp_path):
     program = tmp_path / "ahead.py"
-    program.write_text(blocks(PAGE, "python")[6], encoding="utf-8")
+    program.write_text(blocks(PAGE, "python")[7], encoding="utf-8")
 
     done = subprocess.run([sys.executable, program, server.address], capture_output=True, text=True, timeout=conftest.PATIENCE_S, check=False)
 
@@ -53,11 +53,11 @@ def test_the_pulls_of_the_page_go_on_beside_the_program(server, tmp_path):
 
 
 def test_the_request_of_the_page_ends(job):
-    job(blocks(PAGE, "python")[8], 2, prelude="").end()
+    job(blocks(PAGE, "python")[9], 2, prelude="").end()
 
 
 def test_the_grid_of_the_page_averages_by_columns(job):
-    run = job(blocks(PAGE, "python")[9], 4, prelude="")
+    run = job(blocks(PAGE, "python")[10], 4, prelude="")
 
     run.end()
     assert sorted(line.split(maxsplit=1)[-1] for line in run.text().splitlines() if "row " in line) == [
@@ -65,13 +65,13 @@ def test_the_grid_of_the_page_averages_by_columns(job):
 
 
 def test_the_replicas_of_the_page_train(job):
-    run = job(blocks(PAGE, "python")[10], 2, prelude="")
+    run = job(blocks(PAGE, "python")[11], 2, prelude="")
 
     run.end()
     assert "weights [1. 2. 3. 4.]" in run.text()
 
 
-@pytest.mark.parametrize("block", [2, 11], ids=["Elastic", "Strategy"])
+@pytest.mark.parametrize("block", [2, 12], ids=["Elastic", "Strategy"])
 def test_the_slots_of_the_page_have_the_same_bits(job, block):
     lines = []
     for n in (1, 3):

@@ -52,11 +52,17 @@ def result_of(run):
     return results.pop()
 
 
+known = []
+
+
 @pytest.fixture
 def undisturbed(job):
-    run = job(program(), 1)
-    run.end()
-    return result_of(run)
+    """By one worker, once for all cases."""
+    if not known:
+        run = job(program(), 1)
+        run.end()
+        known.append(result_of(run))
+    return known[0]
 
 
 @pytest.mark.parametrize("n, wire", [(3, "auto"), (4, "tcp")])
@@ -165,7 +171,8 @@ EACH = "for slot in step.slots: "
     ("step.average()", "RuntimeError the mean of a step with slots is that of `for slot in step.slots: …; step.add()`"),
     (EACH + "pass", "RuntimeError slot 0 was not added: call step.add() at the end of each slot"),
     (EACH + "step.add(); step.add()", "RuntimeError step.add() must be inside of `for slot in step.slots`, once for each slot"),
-    (EACH + "step.add(); break\n            step.average()", "RuntimeError a loop over step.slots must go to its end, got 1 slots of this member"),
+    (EACH + "step.add(); break\n            step.average()", "RuntimeError the mean of a step with slots must come behind `for slot in step.slots`, which must go"),
+    (EACH + "step.add(); step.average()", "RuntimeError the mean of a step with slots must come behind `for slot in step.slots`, which must go"),
     (EACH + "step.add()", "RuntimeError step 1 has gone through its slots and not taken their mean: call step.average() behind the loop"),
     (EACH + "step.add()\n            list(step.slots)", "RuntimeError step.slots once more before step.average()"),
     ("pass", "RuntimeError step 1 has not gone through its slots"),

@@ -10,6 +10,7 @@ import torch
 
 import muster.elastic
 from muster.torch.optimizers import Groups, State, parameters_of
+from muster.torch.slots import Parts, bytes_of
 
 
 def __getattr__(name):
@@ -26,11 +27,6 @@ def __getattr__(name):
 
 
 _NAMES = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16"}
-
-
-def _bytes_of(tensor):
-    """The memory of a tensor as an array of bytes: NumPy lacks bf16."""
-    return tensor.detach().view(-1).view(torch.uint8).numpy()
 
 
 class Elastic(muster.elastic.Elastic):
@@ -55,6 +51,19 @@ class Elastic(muster.elastic.Elastic):
     seed: torch's generator is seeded by it, the step and the rank at each begin, so that dropout is the same when a
     step runs again.
 
+    slots: as in muster.Elastic. Each slot begins without gradients, with the buffers that the step began with, and with a
+    seed of its own; backward() may come several times in it:
+
+        for step in elastic.steps(1000):
+            with step:
+                for slot in step.slots:
+                    x, y = batch_of(step.step, slot)
+                    F.cross_entropy(model(x), y).backward()
+                    step.add(weight=len(x))
+                optimizer.step()                # the mean over all examples of all slots, then the update
+
+    Buffers of floats become the mean over the slots as well, others (counters) those of slot 0.
+
     optimizer: one, or a list of them, each for its own parameters of the model (a GAN: model =
     torch.nn.ModuleList([generator, discriminator])). A step has one update of each, in any order. All but the last one
     are copied first, since operations come behind them: a step that runs again undoes them.
@@ -64,8 +73,6 @@ class Elastic(muster.elastic.Elastic):
     """
 
     def __init__(self, model, optimizer, *, extra=None, state=None, seed=0, **options):
-        if options.get("slots", 0) != 0:
-            raise NotImplementedError("muster.torch.Elastic has steps without slots, whose sums follow from the members")
         optimizers = _check_optimizers(model, optimizer, options.get("data"))
         _check_whole(model)
         muster.elastic._check_dictionaries(state=state, extra=extra)
@@ -81,17 +88,23 @@ class Elastic(muster.elastic.Elastic):
                     raise ValueError(f"{kind.replace('.', ' ')}{name} must be contiguous (not channels_last) and on the CPU, got strides "
                                      f"{tensor.stride()} on {tensor.device}")
                 if tensor.numel() > 0:
-                    arrays[f"{kind}{name}"] = _bytes_of(tensor)
+                    arrays[f"{kind}{name}"] = bytes_of(tensor)
         ours = {"torch.groups": Groups(optimizers), "torch.state": self._state}
         super().__init__(arrays, extra={**ours, **(extra or {})}, **options)
         self._members = _members_of(self)
         self._is_reduced = self._members is not None and isinstance(model, torch.nn.parallel.DistributedDataParallel)
         if self._is_reduced and self._data is not None:
             raise ValueError("Elastic(data=...) cannot be used with DistributedDataParallel: use one of them")
+        if self._is_reduced and self._slots is not None:
+            raise ValueError("Elastic(slots=…) cannot be used with DistributedDataParallel, which sums the gradients of the members and not of "
+                             "the slots: give the Elastic the module itself")
+        trained = [each for each in model.parameters() if each.requires_grad]
         self._flat = {each: [] for each in optimizers}
-        if not self._is_reduced:
-            self._flatten_gradients()
-        self._placed = {each for flats in self._flat.values() for _, group, *_ in flats for each in group}
+        if self._slots is not None:
+            self._parts = Parts(trained, [each for each in model.buffers() if each.numel() > 0])
+        elif not self._is_reduced:
+            self._flatten_gradients(trained)
+        self._placed = set(trained) if not self._is_reduced else set()
         self._is_watched = False
         self._counts_of = {each: len(parameters_of(each)) for each in optimizers}
         buffers = [each for each in model.buffers() if each.numel() > 0]
@@ -111,10 +124,9 @@ class Elastic(muster.elastic.Elastic):
     def weight(self, value):
         self._weight = muster.elastic._weight_of(value)
 
-    def _flatten_gradients(self):
+    def _flatten_gradients(self, trained):
         """Gradients of a type and an optimizer lie one after the other: one operation reduces them where they are. Those
         of no optimizer go with the first one's."""
-        trained = [each for each in self.model.parameters() if each.requires_grad]
         taken = set()
         for optimizer in reversed(self._optimizers):
             own = set(parameters_of(optimizer))
@@ -140,10 +152,7 @@ class Elastic(muster.elastic.Elastic):
                 place = flat[at:at + each.numel()].view_as(each)
                 if each.grad is None:
                     place.zero_()
-                elif each.grad.layout is not torch.strided:
-                    raise NotImplementedError(f"parameter {self._name_of(each)} has a gradient of layout {each.grad.layout}, and only dense ones "
-                                              "are averaged: make its module without sparse=True")
-                elif each.grad.data_ptr() != place.data_ptr():
+                elif self._check_dense(each).data_ptr() != place.data_ptr():
                     place.copy_(each.grad)
                 each.grad = place
                 at += each.numel()
@@ -157,6 +166,13 @@ class Elastic(muster.elastic.Elastic):
 
     def _name_of(self, parameter):
         return next((name for name, each in self.model.named_parameters() if each is parameter), "of another module")
+
+    def _check_dense(self, parameter):
+        """Its gradient."""
+        if parameter.grad.layout is not torch.strided:
+            raise NotImplementedError(f"parameter {self._name_of(parameter)} has a gradient of layout {parameter.grad.layout}, and only dense "
+                                      "ones are averaged: make its module without sparse=True")
+        return parameter.grad
 
     def _check_placed(self, optimizer):
         """A gradient that has no place would stay this member's own."""
@@ -180,7 +196,10 @@ class Elastic(muster.elastic.Elastic):
                             "call backward() before it")
 
     def _reduce(self, optimizer):
-        """Buffers, and the gradients of the optimizer, become those of all members."""
+        """Buffers, and the gradients of the optimizer, become those of all members. With slots: of all slots."""
+        if self._slots is not None:
+            self._average_slots()
+            return
         if not self._is_reduced:
             self._check_placed(optimizer)
             self._gather_gradients(optimizer)
@@ -198,7 +217,12 @@ class Elastic(muster.elastic.Elastic):
     def average(self, arrays=None, weight=None):
         """Gradients become their mean over the members now, and not by optimizer.step(): for what looks at them between
         backward() and the update, such as clip_grad_norm_ or a GradScaler. weight: step.weight. With arrays: as in
-        muster.Elastic."""
+        muster.Elastic. With slots: the mean over all slots, without arguments."""
+        if self._slots is not None:
+            self._check_plain(arrays, weight is not None)
+            self._average_slots()
+            self._watch_gradients()
+            return
         if arrays is not None:
             super().average(arrays, 1 if weight is None else weight)
             return
@@ -217,9 +241,11 @@ class Elastic(muster.elastic.Elastic):
     def _watch_gradients(self):
         """What a further backward() adds to gradients that have been averaged is averaged again, by the update."""
         for optimizer, flats in self._flat.items() if not self._is_watched else ():
+            group = self._placed if self._slots is not None else [each for _, group, *_ in flats for each in group]
+
             def forget(_, optimizer=optimizer):
                 self._averaged.discard(optimizer)
-            self._hooks += [each.register_post_accumulate_grad_hook(forget) for _, group, *_ in flats for each in group]
+            self._hooks += [each.register_post_accumulate_grad_hook(forget) for each in group]
         self._is_watched = True
 
     def _before_update(self, optimizer, args, kwargs):
@@ -234,6 +260,63 @@ class Elastic(muster.elastic.Elastic):
 
     def _after_update(self, optimizer, args, kwargs):
         self._state.adopt(optimizer)
+
+    # --- slots ---
+
+    def _measure_slot(self):
+        means, sums, is_wide = super()._measure_slot()
+        return means + self._parts.means, sums + self._parts.sums, is_wide or self._parts.is_wide
+
+    def _enter_slots(self):
+        if len(self._updated) == len(self._optimizers):
+            raise RuntimeError("step.slots must come before the last optimizer.step() of a step, whose update cannot be undone if the step runs "
+                               "again")
+        self._averaged = set()
+        self._parts.begin()
+
+    def _enter_slot(self, slot):
+        self._parts.restore()
+        self._parts.drop_gradients()
+        self._weight = 1
+        self._seed_slot(slot)
+
+    def _leave_slots(self):
+        """Behind them all members are alike again."""
+        self._parts.restore()
+        self._seed_slot(self._slots.count)
+
+    def _seed_slot(self, slot):
+        seeds = numpy.random.SeedSequence([abs(self.seed), self.seed < 0, self.step, self._slots.round, slot])
+        torch.manual_seed(int(seeds.generate_state(1, numpy.uint64)[0]))
+
+    def _weight_of_slot(self):
+        return self._weight if self._data is None else super()._weight_of_slot()
+
+    def _fill_slot(self, weight):
+        for each in self._optimizers:
+            self._check_placed(each)
+        for each in self._placed:
+            if each.grad is not None:
+                self._check_dense(each)
+        at = super()._fill_slot(weight)
+        self._parts.fill(self._slots.means[at:], self._slots.sums, self._slots.current == 0, weight)
+        self._parts.drop_gradients()
+        return at
+
+    def _average_slots(self):
+        self._slots.check_sum()
+        if self._parts.has_gradients():
+            raise RuntimeError("a gradient was made behind `for slot in step.slots`, and would not be in the mean over the slots: call backward() "
+                               "inside of the loop, before step.add()")
+        if self._members is not None:
+            self._members.check()
+        super()._average_slots()
+        self._averaged = set(self._optimizers)
+
+    def _take_mean(self):
+        at = super()._take_mean()
+        self._parts.take(self._slots.means[at:], self._slots.sums)
+        return at
 
     def rehearse(self, function, times=2):
         """Call function() as if this process were alone; gradients and buffers are then what they were. It does what a
@@ -263,7 +346,10 @@ class Elastic(muster.elastic.Elastic):
             for each, kept in self._kept:
                 kept.copy_(each)
         self.weight = 1
-        torch.manual_seed((self.seed * 1_000_003 + self.step) * 65_536 + self.rank)
+        if self._slots is not None:
+            self._seed_slot(self._slots.count)
+        else:
+            torch.manual_seed((self.seed * 1_000_003 + self.step) * 65_536 + self.rank)
         return True
 
     def _adopt(self):
