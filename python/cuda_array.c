@@ -134,17 +134,21 @@ bool muster_py_cuda_array_open(PyObject *object, const char *dtype, bool is_writ
                                Py_buffer *buffer, struct muster_tensor *ret_tensor,
                                uintptr_t *ret_stream)
 {
-    PyObject *interface = PyObject_GetAttrString(object, INTERFACE);
+    PyObject *given = PyObject_GetAttrString(object, INTERFACE), *interface;
     struct muster_tensor tensor = {.data = NULL};
     size_t bytes = 0;
     bool is_right;
 
-    if (interface == NULL)
+    if (given == NULL)
         return false;
-    if (!PyDict_Check(interface)) {
-        Py_DECREF(interface);
+    if (!PyDict_Check(given)) {
+        Py_DECREF(given);
         return muster_py_raise(PyExc_TypeError, INTERFACE " must be a dictionary") != NULL;
     }
+    interface = PyDict_Copy(given); /* its values are borrowed, and another thread may change it */
+    Py_DECREF(given);
+    if (interface == NULL)
+        return false;
     is_right = type_read(interface, dtype, &tensor.dtype, &bytes) &&
                shape_read(interface, bytes, &tensor.count) &&
                address_read(interface, is_written, &tensor.data) && mask_check(interface) &&

@@ -413,10 +413,21 @@ static PyObject *dataset_get_position(PyObject *self, void *unused)
     return tensor;
 }
 
+/* A call of another thread may move it. In a fork, and in a handler of a signal within a call, nobody does. */
 static PyObject *dataset_get_epoch(PyObject *self, void *unused)
 {
+    struct dataset_object *ours = dataset_of(self);
+    bool is_still =
+        muster_py_calls_is_forked(&ours->calls) || muster_py_calls_is_inside(&ours->calls);
+    uint64_t epoch;
+
     (void)unused;
-    return PyLong_FromUnsignedLongLong(muster_dataset_epoch(dataset_of(self)->dataset));
+    if (!is_still && !muster_py_calls_lock(&ours->calls))
+        return NULL;
+    epoch = muster_dataset_epoch(ours->dataset);
+    if (!is_still)
+        muster_py_calls_unlock(&ours->calls);
+    return PyLong_FromUnsignedLongLong(epoch);
 }
 
 static Py_ssize_t dataset_length(PyObject *self)

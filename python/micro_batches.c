@@ -114,7 +114,7 @@ static enum muster_rc run_begin(struct muster_strategy *strategy, struct muster_
     enum muster_rc rc = muster_micro_batches_begin(self->owner->micro, &ours->shares);
 
     self->is_begun = rc == MUSTER_OK;
-    self->step = self->owner->step;
+    self->step = muster_py_step_of(self->owner);
     self->epoch = muster_strategy_epoch(strategy);
     self->left = ours->shares.count;
     return rc;
@@ -124,7 +124,7 @@ static enum muster_rc begun_check(const struct micro_object *self,
                                   const struct muster_strategy *strategy, const char *name,
                                   struct muster_error *ret_error)
 {
-    if (self->is_begun && self->step == self->owner->step &&
+    if (self->is_begun && self->step == muster_py_step_of(self->owner) &&
         self->epoch == muster_strategy_epoch(strategy))
         return MUSTER_OK;
     return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,

@@ -24,6 +24,12 @@ PyMODINIT_FUNC PyInit__muster(void)
 
     if (module == NULL)
         return NULL;
+#ifdef Py_GIL_DISABLED /* threads call in at once: each object has its own lock (call.h) */
+    if (PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED) != 0)
+        Py_CLEAR(module);
+    if (module == NULL)
+        return NULL;
+#endif
     if (!muster_py_calls_watch_forks() || !muster_py_add_errors(module) ||
         !muster_py_add_tensor(module) || !muster_py_add_strategy(module) ||
         !muster_py_add_split(module) || !muster_py_add_micro_batches(module) ||

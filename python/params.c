@@ -78,6 +78,7 @@ static enum muster_rc close_entered(struct muster_py_params *self, uint64_t time
         rc = muster_py_runtime_wait(&self->runtime, NULL, NULL);
     }
     self->params = NULL;
+    atomic_store_explicit(&self->is_closed, true, memory_order_relaxed);
     muster_py_runtime_close(&self->runtime);
     return rc;
 }
@@ -94,10 +95,11 @@ static PyObject *params_close(PyObject *self, PyObject *const *args, Py_ssize_t 
     if (!muster_py_read_arguments("close", names, 0, args, count, keywords, values) ||
         !muster_py_read_timeout(values[0], &timeout_ns))
         return NULL;
-    if (muster_py_runtime_is_gone(&ours->runtime))
+    if (!muster_py_runtime_enter_to_close(&ours->runtime)) {
+        if (PyErr_Occurred())
+            return NULL;
         Py_RETURN_NONE;
-    if (!muster_py_runtime_enter(&ours->runtime, false))
-        return NULL;
+    }
     error.rc = close_entered(ours, timeout_ns);
     muster_py_params_requests_release(ours);
     if (error.rc == MUSTER_OK)
@@ -294,7 +296,7 @@ static PyObject *params_get_by_memory(PyObject *self, void *unused)
 static PyObject *params_get_closed(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyBool_FromLong(params_of(self)->params == NULL);
+    return PyBool_FromLong(atomic_load_explicit(&params_of(self)->is_closed, memory_order_relaxed));
 }
 
 /* --- The type --- */

@@ -8,16 +8,18 @@
 
 struct muster_py_params_request;
 
+/** It belongs to whoever has the lock of its runtime's calls, but for what is said. */
 struct muster_py_params {
     /* clang-format off */
     PyObject_HEAD
         /* clang-format on */
         struct muster_py_runtime runtime;
     struct muster_params *params; /* NULL: closed */
+    atomic_bool is_closed;        /* for those who ask without the lock; relaxed */
     uint32_t clock_sources;
     uint64_t clock; /* of the last tick */
     bool is_closing;
-    struct muster_list requests;              /* that the library holds; with the GIL */
+    struct muster_list requests;              /* that the library holds; with the guard */
     struct muster_py_params_request *awaited; /* by the call that runs; NULL: none */
 };
 
@@ -41,8 +43,8 @@ struct muster_params_op *muster_py_params_request_op(struct muster_py_params_req
 void muster_py_params_request_own(struct muster_py_params_request *self,
                                   struct muster_py_params *owner);
 void muster_py_params_on_request_done(struct muster_params_op *op, enum muster_rc rc);
-/** After its start: the library holds it, too. Returns it. */
-PyObject *muster_py_params_request_hold(struct muster_py_params_request *self);
+/** Leave the call that has started it with rc: if that is OK, the library holds it, too. Returns it, or raises. */
+PyObject *muster_py_params_request_leave(struct muster_py_params_request *self, enum muster_rc rc);
 /** The method start of a client. */
 PyObject *muster_py_params_start(PyObject *self, PyObject *const *args, Py_ssize_t count,
                                  PyObject *keywords);

@@ -11,7 +11,7 @@ struct muster_py_params_request {
     PyObject_HEAD
         /* clang-format on */
         struct muster_py_params *owner; /* NULL: it was not started */
-    struct muster_list node;            /* in the owner's requests until it is let go */
+    struct muster_list node; /* in the owner's requests until it is let go; with its guard */
     struct muster_params_op op;
     struct muster_py_tensors tensors;
     bool is_cut;
@@ -43,6 +43,7 @@ struct muster_py_params_request *muster_py_params_request_new(const char *kind)
     if (self == NULL)
         return NULL;
     request_of(self)->kind = kind;
+    muster_list_init(&request_of(self)->node);
     muster_py_tensors_init(&request_of(self)->tensors);
     return request_of(self);
 }
@@ -75,40 +76,55 @@ void muster_py_params_request_own(struct muster_py_params_request *self,
     self->owner = (struct muster_py_params *)Py_NewRef((PyObject *)owner);
 }
 
-PyObject *muster_py_params_request_hold(struct muster_py_params_request *self)
+/* Within the lock, so that a close which comes next finds it. */
+PyObject *muster_py_params_request_leave(struct muster_py_params_request *self, enum muster_rc rc)
 {
-    Py_INCREF((PyObject *)self); /* the library's */
-    muster_list_append(&self->owner->requests, &self->node);
-    return (PyObject *)self;
+    struct muster_py_calls *calls = &self->owner->runtime.calls;
+
+    muster_py_runtime_pause(&self->owner->runtime);
+    if (rc == MUSTER_OK) {
+        Py_INCREF((PyObject *)self); /* the library's */
+        muster_py_calls_guard(calls);
+        muster_list_append(&self->owner->requests, &self->node);
+        muster_py_calls_unguard(calls);
+    }
+    muster_py_calls_unlock(calls);
+    return rc == MUSTER_OK ? (PyObject *)self : muster_py_params_result(&self->op, rc);
 }
 
-/* One that has ended and is in the list. Letting go of its arrays may run code of the program. */
+/* One that has left the list. Letting go of its arrays may run code of the program. */
 static void request_release(struct muster_py_params_request *self)
 {
-    muster_list_remove(&self->node);
     muster_py_tensors_close(&self->tensors);
     muster_py_tensors_init(&self->tensors);
     Py_DECREF((PyObject *)self); /* the library's */
 }
 
+/* The first that has ended, taken out of the list, or NULL. */
+static struct muster_py_params_request *take_ended(struct muster_py_params *owner)
+{
+    struct muster_py_params_request *ended = NULL;
+
+    muster_py_calls_guard(&owner->runtime.calls);
+    MUSTER_LIST_EACH (&owner->requests, each, struct muster_py_params_request, node) {
+        if (request_has_ended(each)) {
+            ended = each;
+            break;
+        }
+    }
+    if (ended != NULL)
+        muster_list_remove(&ended->node);
+    muster_py_calls_unguard(&owner->runtime.calls);
+    return ended;
+}
+
 /* Code of the program starts others: the list is looked at anew each time. */
 void muster_py_params_requests_release(struct muster_py_params *owner)
 {
-    bool is_found = true;
+    struct muster_py_params_request *ended;
 
-    while (is_found) {
-        struct muster_py_params_request *ended = NULL;
-
-        MUSTER_LIST_EACH (&owner->requests, each, struct muster_py_params_request, node) {
-            if (request_has_ended(each)) {
-                ended = each;
-                break;
-            }
-        }
-        is_found = ended != NULL;
-        if (ended != NULL)
-            request_release(ended);
-    }
+    while ((ended = take_ended(owner)) != NULL)
+        request_release(ended);
 }
 
 static void request_dealloc(PyObject *self)
@@ -179,17 +195,10 @@ static enum muster_rc start_entered(struct muster_py_params_request *self,
 static PyObject *request_start(struct muster_py_params_request *self,
                                const struct client_call *call)
 {
-    struct muster_py_params *owner = self->owner;
-    enum muster_rc rc;
-
     self->is_cut = call->is_cut;
-    if (!muster_py_runtime_enter(&owner->runtime, true))
+    if (!muster_py_runtime_enter(&self->owner->runtime, true))
         return NULL;
-    rc = start_entered(self, call);
-    muster_py_runtime_leave(&owner->runtime);
-    if (rc != MUSTER_OK)
-        return muster_py_params_result(&self->op, rc);
-    return muster_py_params_request_hold(self);
+    return muster_py_params_request_leave(self, start_entered(self, call));
 }
 
 PyObject *muster_py_params_start(PyObject *client, PyObject *const *args, Py_ssize_t count,
@@ -279,10 +288,16 @@ static PyObject *request_cancel(PyObject *self, PyObject *unused)
 static PyObject *request_get_done(PyObject *self, void *unused)
 {
     struct muster_py_params_request *ours = request_of(self);
-    bool has_ended = request_has_ended(ours);
+    bool has_ended = request_has_ended(ours), is_held = false;
 
     (void)unused;
-    if (has_ended && !muster_list_is_empty(&ours->node))
+    if (has_ended) {
+        muster_py_calls_guard(&ours->owner->runtime.calls);
+        is_held = !muster_list_is_empty(&ours->node);
+        muster_list_remove(&ours->node);
+        muster_py_calls_unguard(&ours->owner->runtime.calls);
+    }
+    if (is_held)
         request_release(ours);
     return PyBool_FromLong(has_ended);
 }

@@ -352,15 +352,12 @@ static PyObject *request_start(struct muster_py_params *client, struct table_cal
 {
     struct muster_params_op *op = muster_py_params_request_op(request);
     size_t bytes = muster_py_params_request_tensors(request)->bytes;
-    enum muster_rc rc;
 
     if (!muster_py_runtime_enter(&client->runtime, bytes <= SHORT_BYTES_MAX))
         return NULL;
-    rc = call->start(op, call, muster_py_runtime_deadline(&client->runtime, call->timeout_ns));
-    muster_py_runtime_leave(&client->runtime);
-    if (rc != MUSTER_OK)
-        return muster_py_params_result(op, rc);
-    return muster_py_params_request_hold(request);
+    return muster_py_params_request_leave(
+        request,
+        call->start(op, call, muster_py_runtime_deadline(&client->runtime, call->timeout_ns)));
 }
 
 static PyObject *table_start(PyObject *self, PyObject *const *args, Py_ssize_t count,

@@ -7,6 +7,7 @@ struct publisher_object {
         /* clang-format on */
         struct muster_py_runtime runtime;
     struct muster_publication *publication; /* NULL: closed */
+    atomic_bool is_closed;                  /* for those who ask without the lock; relaxed */
     bool is_closing;
 };
 
@@ -57,6 +58,7 @@ static void close_entered(struct publisher_object *self)
         (void)muster_py_runtime_wait(&self->runtime, NULL, NULL);
     }
     self->publication = NULL;
+    atomic_store_explicit(&self->is_closed, true, memory_order_relaxed);
     muster_py_runtime_close(&self->runtime);
 }
 
@@ -65,11 +67,10 @@ static PyObject *publisher_close(PyObject *self, PyObject *unused)
     struct publisher_object *ours = publisher_of(self);
 
     (void)unused;
-    if (muster_py_runtime_is_gone(&ours->runtime))
-        Py_RETURN_NONE;
-    if (!muster_py_runtime_enter(&ours->runtime, false))
+    if (muster_py_runtime_enter_to_close(&ours->runtime))
+        close_entered(ours);
+    else if (PyErr_Occurred())
         return NULL;
-    close_entered(ours);
     Py_RETURN_NONE;
 }
 
@@ -194,8 +195,9 @@ static PyObject *publisher_new(PyTypeObject *type, PyObject *args, PyObject *key
 
 /* --- Put --- */
 
-/* The tensors of a version: their names, borrowed from the list, and their buffers. */
+/* The tensors of a version: their names, borrowed from the items, and their buffers. */
 struct put_call {
+    PyObject *items; /* a tuple: another thread may change the program's list */
     struct muster_py_tensors tensors;
     struct muster_named_tensor *named;
 };
@@ -227,22 +229,27 @@ static void put_close(struct put_call *call)
 {
     muster_py_tensors_close(&call->tensors);
     PyMem_Free(call->named);
+    Py_XDECREF(call->items);
 }
 
 static bool put_open(struct put_call *call, PyObject *list)
 {
-    Py_ssize_t count = PyList_Check(list) ? PyList_Size(list) : -1;
+    Py_ssize_t count;
     bool is_right;
 
     muster_py_tensors_init(&call->tensors);
     call->named = NULL;
-    if (count < 0)
+    if (!PyList_Check(list))
         return muster_py_raise(PyExc_TypeError, "tensors must be a list") != NULL;
+    call->items = PyList_AsTuple(list);
+    if (call->items == NULL)
+        return false;
+    count = PyTuple_Size(call->items);
     call->named = PyMem_Calloc((size_t)count + 1, sizeof(*call->named));
     is_right = call->named != NULL ? muster_py_tensors_reserve(&call->tensors, (size_t)count)
                                    : PyErr_NoMemory() != NULL;
     for (Py_ssize_t i = 0; is_right && i < count; i++)
-        is_right = add_item(call, PyList_GetItem(list, i));
+        is_right = add_item(call, PyTuple_GetItem(call->items, i));
     if (!is_right)
         put_close(call);
     return is_right;
@@ -339,7 +346,8 @@ static PyObject *publisher_stats(PyObject *self, PyObject *unused)
 static PyObject *publisher_get_closed(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyBool_FromLong(publisher_of(self)->publication == NULL);
+    return PyBool_FromLong(
+        atomic_load_explicit(&publisher_of(self)->is_closed, memory_order_relaxed));
 }
 
 /* --- The type --- */

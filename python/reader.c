@@ -11,6 +11,7 @@ struct unused_version {
     struct unused_version *next;
 };
 
+/* It belongs to whoever has the lock of its runtime's calls, but for what is atomic. */
 struct reader_object {
     /* clang-format off */
     PyObject_HEAD
@@ -18,7 +19,7 @@ struct reader_object {
         struct muster_py_runtime runtime;
     struct muster_reader *reader; /* NULL: closed, and all versions are given back */
     uint32_t taken_count;         /* versions that have objects */
-    bool is_closed;               /* close was called */
+    atomic_bool is_closed;        /* close was called; relaxed */
     /* Whoever loses the last reference pushes; the call that has the lock takes all. Push releases the node's
      * contents, take acquires them. */
     _Atomic(struct unused_version *) unused;
@@ -29,12 +30,18 @@ static struct reader_object *reader_of(PyObject *self)
     return (struct reader_object *)self;
 }
 
+static bool reader_is_closed(const struct reader_object *self)
+{
+    return atomic_load_explicit(&self->is_closed, memory_order_relaxed);
+}
+
 /* --- Calls --- */
 
 /* Within the lock. */
 static void give_back(struct reader_object *self)
 {
-    struct unused_version *unused = atomic_exchange(&self->unused, NULL);
+    struct unused_version *unused =
+        atomic_load(&self->unused) != NULL ? atomic_exchange(&self->unused, NULL) : NULL;
 
     while (unused != NULL) {
         struct unused_version *next = unused->next;
@@ -51,50 +58,77 @@ static void give_back(struct reader_object *self)
 /* A call that waits for a newer version may wait for an older one's end. */
 static void on_look(struct muster_py_runtime *runtime)
 {
+    muster_py_calls_run_put_off(&runtime->calls);
     give_back(MUSTER_CONTAINER_OF(runtime, struct reader_object, runtime));
 }
 
-/* Within a call, which it leaves. The memory of versions lives as long as its last user. */
-static void reader_leave(struct reader_object *self)
+/* Within the lock, out of the seat: the last version that is given back behind close ends the reader. True: it has
+ * ended, and the lock is free. */
+static bool reader_end(struct reader_object *self)
 {
     struct muster_error error;
     enum muster_rc rc;
 
-    muster_py_runtime_pause(&self->runtime);
-    give_back(self); /* with the GIL: what comes later finds the lock free */
-    if (!self->is_closed || self->taken_count > 0) {
-        muster_py_calls_unlock(&self->runtime.calls);
-        return;
-    }
+    if (self->runtime.runtime == NULL || !reader_is_closed(self) || self->taken_count > 0)
+        return false;
     muster_py_runtime_resume(&self->runtime);
-    rc = muster_reader_disconnect(self->reader, &error);
-    MUSTER_ASSERT(rc == MUSTER_OK); /* as above */
+    if (self->reader != NULL) {
+        rc = muster_reader_disconnect(self->reader, &error);
+        MUSTER_ASSERT(rc == MUSTER_OK); /* as above */
+    }
     self->reader = NULL;
     muster_py_runtime_close(&self->runtime);
+    return true;
 }
 
+/* A version that loses its last user beside the unlock is given back by this thread, or by the one that has the lock
+ * next. The memory of versions lives as long as its last user. */
+static void reader_unlock(struct reader_object *self)
+{
+    do {
+        give_back(self);
+        if (reader_end(self))
+            return;
+        muster_py_calls_unlock(&self->runtime.calls);
+    } while (atomic_load(&self->unused) != NULL && muster_py_calls_try_lock(&self->runtime.calls));
+}
+
+/* Within a call, which it leaves. */
+static void reader_leave(struct reader_object *self)
+{
+    muster_py_runtime_pause(&self->runtime);
+    reader_unlock(self);
+}
+
+static bool raise_closed(void)
+{
+    return muster_py_raise(muster_py_error_classes[MUSTER_FAILED_PRECONDITION],
+                           "the reader is closed") != NULL;
+}
+
+/* Another thread may close it while this one waits for the lock. */
 static bool reader_enter(struct reader_object *self, bool is_short)
 {
-    if (self->is_closed && !muster_py_calls_is_forked(&self->runtime.calls))
-        return muster_py_raise(muster_py_error_classes[MUSTER_FAILED_PRECONDITION],
-                               "the reader is closed") != NULL;
-    return muster_py_runtime_enter(&self->runtime, is_short);
+    if (reader_is_closed(self) && !muster_py_calls_is_forked(&self->runtime.calls))
+        return raise_closed();
+    if (!muster_py_runtime_enter(&self->runtime, is_short))
+        return false;
+    if (!reader_is_closed(self))
+        return true;
+    reader_leave(self);
+    return raise_closed();
 }
 
-/* In a fork it stays, as it is the parent's. */
+/* By any thread, also within a call. In a fork it stays, as it is the parent's. */
 static void on_unused(struct reader_object *self, struct unused_version *unused)
 {
-    PyObject *class, *value, *trace;
-
     unused->next = atomic_load(&self->unused);
     while (!atomic_compare_exchange_weak(&self->unused, &unused->next, unused))
         continue;
-    if (muster_py_runtime_is_gone(&self->runtime) || self->runtime.calls.owner != 0)
+    if (muster_py_calls_is_forked(&self->runtime.calls) ||
+        !muster_py_calls_try_lock(&self->runtime.calls))
         return; /* the call that runs gives it back */
-    PyErr_Fetch(&class, &value, &trace);
-    if (muster_py_runtime_enter(&self->runtime, true))
-        reader_leave(self);
-    PyErr_Restore(class, value, trace);
+    reader_unlock(self);
 }
 
 /* --- Versions --- */
@@ -256,17 +290,24 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     return muster_py_raise_error(&error, NULL);
 }
 
+/* Within a call, which it leaves. */
+static void reader_close_entered(struct reader_object *self)
+{
+    atomic_store_explicit(&self->is_closed, true, memory_order_relaxed);
+    reader_leave(self);
+}
+
 static PyObject *reader_close(PyObject *self, PyObject *unused)
 {
     struct reader_object *ours = reader_of(self);
 
     (void)unused;
-    if (ours->is_closed || muster_py_runtime_is_gone(&ours->runtime))
+    if (reader_is_closed(ours))
         Py_RETURN_NONE;
-    if (!muster_py_runtime_enter(&ours->runtime, false))
+    if (muster_py_runtime_enter_to_close(&ours->runtime))
+        reader_close_entered(ours);
+    else if (PyErr_Occurred())
         return NULL;
-    ours->is_closed = true;
-    reader_leave(ours);
     Py_RETURN_NONE;
 }
 
@@ -277,11 +318,8 @@ static void reader_dealloc(PyObject *self)
     PyObject *class, *value, *trace;
 
     PyErr_Fetch(&class, &value, &trace);
-    if (!muster_py_runtime_is_gone(&ours->runtime) &&
-        muster_py_runtime_enter(&ours->runtime, true)) {
-        ours->is_closed = true; /* versions would have kept it */
-        reader_leave(ours);
-    }
+    if (!muster_py_runtime_is_gone(&ours->runtime) && muster_py_runtime_enter(&ours->runtime, true))
+        reader_close_entered(ours); /* versions would have kept it */
     muster_py_calls_fini(&ours->runtime.calls);
     PyErr_Restore(class, value, trace);
     ((freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free))(self);
@@ -416,7 +454,7 @@ static PyObject *reader_stats(PyObject *self, PyObject *unused)
 static PyObject *reader_get_closed(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyBool_FromLong(reader_of(self)->is_closed);
+    return PyBool_FromLong(reader_is_closed(reader_of(self)));
 }
 
 /* --- The types --- */

@@ -4,14 +4,19 @@
 
 #include <muster/strategy_request.h>
 
+#include <stdatomic.h>
 #include <string.h>
 
 struct request_object {
     /* clang-format off */
     PyObject_HEAD
         /* clang-format on */
-        struct muster_py_strategy *owner; /* NULL: it was not started */
-    struct muster_list node;              /* in the owner's requests while it is open */
+        struct muster_py_strategy *owner;
+    struct muster_list node; /* in the owner's requests while it is open */
+    bool is_held;            /* it was started: the library has a reference */
+    /* It is the program's again, with its result. Written once, with release, within the owner's lock; read with
+     * acquire. Until then `request` belongs to whoever has the lock. */
+    atomic_bool is_completed;
     struct muster_request request;
     struct muster_py_tensors tensors;
     struct muster_py_counts counts;
@@ -25,16 +30,33 @@ static struct request_object *request_of(PyObject *self)
     return (struct request_object *)self;
 }
 
-/* Completed requests belong to the program again. Needs the GIL and the strategy's lock. */
-void muster_py_requests_release(struct muster_py_strategy *owner)
+void muster_py_requests_take(struct muster_py_strategy *owner, struct muster_list *ret_completed)
 {
+    muster_list_init(ret_completed);
     MUSTER_LIST_EACH_SAFE (&owner->requests, ours, struct request_object, node) {
         if (ours->request.impl != NULL)
             continue;
         muster_list_remove(&ours->node);
+        muster_list_append(ret_completed, &ours->node);
+        atomic_store_explicit(&ours->is_completed, true, memory_order_release);
+    }
+}
+
+void muster_py_requests_release(struct muster_list *completed)
+{
+    struct muster_list *node;
+
+    while ((node = muster_list_pop(completed)) != NULL) {
+        struct request_object *ours = MUSTER_CONTAINER_OF(node, struct request_object, node);
+
         muster_py_tensors_close(&ours->tensors);
         Py_DECREF((PyObject *)ours); /* the library's */
     }
+}
+
+static bool request_is_completed(const struct request_object *self)
+{
+    return atomic_load_explicit(&self->is_completed, memory_order_acquire);
 }
 
 static void request_dealloc(PyObject *self)
@@ -138,7 +160,18 @@ static bool read_start(struct request_object *ours, PyObject *const *args, Py_ss
 
 static enum muster_rc run_start(struct muster_strategy *strategy, struct muster_py_call *call)
 {
-    return muster_request_start(call->data, strategy);
+    struct request_object *ours = call->data;
+
+    return muster_request_start(&ours->request, strategy);
+}
+
+static void hold_request(struct muster_py_strategy *owner, struct muster_py_call *call)
+{
+    struct request_object *ours = call->data;
+
+    Py_INCREF((PyObject *)ours); /* the library's */
+    ours->is_held = true;
+    muster_list_append(&owner->requests, &ours->node);
 }
 
 PyObject *muster_py_strategy_start(PyObject *self, PyObject *const *args, Py_ssize_t count,
@@ -146,28 +179,27 @@ PyObject *muster_py_strategy_start(PyObject *self, PyObject *const *args, Py_ssi
 {
     PyObject *object = PyType_GenericAlloc(request_type, 0), *result;
     struct request_object *ours = object != NULL ? request_of(object) : NULL;
-    struct muster_py_call call = {.run = run_start, .is_short = true};
+    struct muster_py_call call = {.run = run_start, .settle = hold_request, .is_short = true};
     struct muster_py_strategy *owner = muster_py_members_of(self, &call);
 
     if (ours == NULL)
         return NULL;
+    ours->owner = (struct muster_py_strategy *)Py_NewRef((PyObject *)owner);
     ours->request.split = call.split;
     if (!read_start(ours, args, count, keywords)) {
         Py_DECREF(object);
         return NULL;
     }
-    call.data = &ours->request;
+    call.data = ours;
     call.opened = &ours->tensors;
     result = muster_py_call_run(owner, &call);
     if (result == NULL) {
-        muster_py_tensors_close(&ours->tensors);
+        if (!ours->is_held) /* otherwise a handler of a signal has raised when it was started */
+            muster_py_tensors_close(&ours->tensors);
         Py_DECREF(object);
         return NULL;
     }
     Py_DECREF(result);
-    ours->owner = (struct muster_py_strategy *)Py_NewRef((PyObject *)owner);
-    Py_INCREF(object); /* the library's */
-    muster_list_append(&ours->owner->requests, &ours->node);
     return object;
 }
 
@@ -176,6 +208,7 @@ PyObject *muster_py_strategy_start(PyObject *self, PyObject *const *args, Py_ssi
 /** One wait, or a poll: the request, or how many are open. */
 struct completing {
     struct muster_request *request;
+    bool is_run;
     size_t count;
     enum muster_rc rc;
     struct muster_error error;
@@ -185,6 +218,7 @@ static enum muster_rc run_wait(struct muster_strategy *strategy, struct muster_p
 {
     struct completing *completing = call->data;
 
+    completing->is_run = true;
     completing->rc = muster_request_wait(completing->request);
     if (completing->rc != MUSTER_OK)
         completing->error = completing->rc == completing->request->error.rc
@@ -208,24 +242,39 @@ static PyObject *raise_completion(const struct completing *completing)
     Py_RETURN_NONE;
 }
 
+/* Runs the call unless another thread completes the request, or closes the strategy, before this one has the lock.
+ * False: an exception is set. */
+static bool run_unless_completed(struct request_object *self, struct muster_py_call *call)
+{
+    struct muster_py_strategy *owner = self->owner;
+    bool is_right = true;
+
+    if (!muster_py_calls_check_fork(&owner->calls) || !muster_py_calls_lock(&owner->calls))
+        return false;
+    if (!request_is_completed(self))
+        is_right = owner->strategy != NULL ? muster_py_call_run_entered(owner, call)
+                                           : muster_py_raise_closed() != NULL;
+    muster_py_strategy_leave(owner);
+    return is_right;
+}
+
 static PyObject *request_wait(PyObject *self, PyObject *unused)
 {
     struct request_object *ours = request_of(self);
-    struct completing completing = {.request = &ours->request};
+    struct completing completing = {.request = NULL};
     struct muster_py_call call = {.run = run_wait, .data = &completing};
-    PyObject *result;
 
     (void)unused;
-    if (ours->request.impl == NULL) { /* completed: by this, or by another call */
+    if (!request_is_completed(ours)) {
+        completing.request = &ours->request;
+        call.is_short = muster_request_has_ended(&ours->request);
+        if (!run_unless_completed(ours, &call))
+            return NULL;
+    }
+    if (!completing.is_run) { /* by another call */
         completing.rc = ours->request.error.rc;
         completing.error = ours->request.error;
-        return raise_completion(&completing);
     }
-    call.is_short = muster_request_has_ended(&ours->request);
-    result = muster_py_call_run(ours->owner, &call);
-    if (result == NULL)
-        return NULL;
-    Py_DECREF(result);
     return raise_completion(&completing);
 }
 
@@ -255,9 +304,9 @@ static PyObject *request_cancel(PyObject *self, PyObject *unused)
     struct muster_py_call call = {.run = run_cancel, .is_short = true, .data = &ours->request};
 
     (void)unused;
-    if (ours->request.impl == NULL)
-        Py_RETURN_NONE;
-    return muster_py_call_run(ours->owner, &call);
+    if (!request_is_completed(ours) && !run_unless_completed(ours, &call))
+        return NULL;
+    Py_RETURN_NONE;
 }
 
 static PyObject *request_get_done(PyObject *self, void *unused)
@@ -274,8 +323,11 @@ static PyObject *request_get_kind(PyObject *self, void *unused)
 
 static PyObject *request_get_contributors(PyObject *self, void *unused)
 {
+    const struct request_object *ours = request_of(self);
+
     (void)unused;
-    return PyLong_FromUnsignedLong(request_of(self)->request.result.contributor_count);
+    return PyLong_FromUnsignedLong(
+        request_is_completed(ours) ? ours->request.result.contributor_count : 0);
 }
 
 /* --- The type --- */

@@ -6,8 +6,10 @@
 
 bool muster_py_add_request(PyObject *module);
 
-/** Let go of those that have been completed. With the GIL, in the lock of the strategy. */
-void muster_py_requests_release(struct muster_py_strategy *owner);
+/** Take those that have been completed out of the strategy's, within its lock. */
+void muster_py_requests_take(struct muster_py_strategy *owner, struct muster_list *ret_completed);
+/** Let go of them, and of their arrays, which may run code of the program: outside of the lock. */
+void muster_py_requests_release(struct muster_list *completed);
 
 /* --- Arguments: exchange.c --- */
 

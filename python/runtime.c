@@ -153,23 +153,38 @@ enum muster_rc muster_py_runtime_secure(struct muster_py_runtime *self,
 
 /* --- Calls --- */
 
-bool muster_py_runtime_enter(struct muster_py_runtime *self, bool is_short)
+/* Within the lock, which is given back after a failure. */
+static bool enter_locked(struct muster_py_runtime *self, bool is_short)
 {
     struct muster_error error;
 
-    if (!muster_py_calls_check_fork(&self->calls) || !muster_py_calls_lock(&self->calls))
-        return false;
-    if (self->runtime == NULL) {
-        muster_py_calls_unlock(&self->calls);
-        return muster_py_raise(muster_py_error_classes[MUSTER_FAILED_PRECONDITION],
-                               "this object is closed") != NULL;
-    }
     muster_py_calls_enter(&self->calls, is_short);
     if (muster_runtime_enter_as(self->runtime, "a call of Python", &error) == MUSTER_OK)
         return true;
     muster_py_calls_leave(&self->calls);
     muster_py_calls_unlock(&self->calls);
     return muster_py_raise_error(&error, NULL) != NULL;
+}
+
+bool muster_py_runtime_enter(struct muster_py_runtime *self, bool is_short)
+{
+    if (!muster_py_calls_check_fork(&self->calls) || !muster_py_calls_lock(&self->calls))
+        return false;
+    if (self->runtime != NULL)
+        return enter_locked(self, is_short);
+    muster_py_calls_unlock(&self->calls);
+    return muster_py_raise(muster_py_error_classes[MUSTER_FAILED_PRECONDITION],
+                           "this object is closed") != NULL;
+}
+
+bool muster_py_runtime_enter_to_close(struct muster_py_runtime *self)
+{
+    if (muster_py_calls_is_forked(&self->calls) || !muster_py_calls_lock(&self->calls))
+        return false;
+    if (self->runtime != NULL)
+        return enter_locked(self, false);
+    muster_py_calls_unlock(&self->calls);
+    return false;
 }
 
 void muster_py_runtime_pause(struct muster_py_runtime *self)

@@ -46,6 +46,8 @@ enum muster_rc muster_py_runtime_secure(struct muster_py_runtime *self,
 
 /** A call: the lock, the GIL unless it is short, the seat. Raises. */
 bool muster_py_runtime_enter(struct muster_py_runtime *self, bool is_short);
+/** The same for close. False without an exception: it is closed, or of the process that this one is a fork of. */
+bool muster_py_runtime_enter_to_close(struct muster_py_runtime *self);
 void muster_py_runtime_leave(struct muster_py_runtime *self);
 /** Leave but for the lock: the GIL is held, the seat is free. */
 void muster_py_runtime_pause(struct muster_py_runtime *self);
@@ -67,7 +69,7 @@ enum muster_rc muster_py_runtime_wait(struct muster_py_runtime *self, muster_py_
                                       void *data);
 /** Within the last call, after the close of what runs on it: leaves the call as well. */
 void muster_py_runtime_close(struct muster_py_runtime *self);
-/** Whether it is closed, or of the process that this one is a fork of. */
+/** Whether it is closed, or of the process that this one is a fork of. For deallocation: no other thread has it. */
 bool muster_py_runtime_is_gone(const struct muster_py_runtime *self);
 
 #endif

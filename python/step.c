@@ -11,14 +11,27 @@ static enum muster_rc run_register(struct muster_strategy *strategy, struct must
     return muster_strategy_register(strategy, call->text, call->tensors);
 }
 
+/* The array stays where it is until close: its buffer is held, without memory for the list for ever. */
+static void hold_view(struct muster_py_strategy *self, struct muster_py_call *call)
+{
+    PyObject *view = call->data;
+
+    if (PyList_Append(self->held, view) != 0) {
+        PyErr_Clear();
+        Py_INCREF(view);
+    }
+}
+
 /* The library writes to the buffer until close: it is kept from being resized or freed by a memoryview. */
 PyObject *muster_py_strategy_register(PyObject *self, PyObject *const *args, Py_ssize_t count,
                                       PyObject *keywords)
 {
     static const char *const names[] = {"name", "tensor", "dtype", NULL};
     PyObject *values[3], *view = NULL, *result = NULL;
-    struct muster_py_call call = {
-        .run = run_register, .is_short = true, .invalid_argument = muster_py_state_mismatch};
+    struct muster_py_call call = {.run = run_register,
+                                  .settle = hold_view,
+                                  .is_short = true,
+                                  .invalid_argument = muster_py_state_mismatch};
     struct muster_py_tensors tensors;
     const char *dtype;
 
@@ -33,13 +46,9 @@ PyObject *muster_py_strategy_register(PyObject *self, PyObject *const *args, Py_
         view = Py_NewRef(values[1]);
     else if (muster_py_check_array(values[1]))
         view = PyMemoryView_FromObject(values[1]);
+    call.data = view;
     if (view != NULL && muster_py_tensors_add(&tensors, view, dtype, true))
         result = muster_py_call_run_tensors(muster_py_strategy_of(self), &call, &tensors);
-    /* The array stays where it is until close: its buffer is held, without memory for the list for ever. */
-    if (result != NULL && PyList_Append(muster_py_strategy_of(self)->held, view) != 0) {
-        PyErr_Clear();
-        Py_INCREF(view);
-    }
     Py_XDECREF(view);
     return result;
 }
@@ -70,6 +79,7 @@ PyObject *muster_py_strategy_set_stream(PyObject *self, PyObject *const *args, P
 struct blob {
     const void *bytes;
     size_t size;
+    PyObject *copy; /* of what the library has until the next commit */
 };
 
 static enum muster_rc run_register_blob(struct muster_strategy *strategy,
@@ -90,6 +100,15 @@ static enum muster_rc run_blob(struct muster_strategy *strategy, struct muster_p
     struct blob *blob = call->data;
 
     return muster_strategy_blob(strategy, call->text, &blob->bytes, &blob->size);
+}
+
+static void copy_blob(struct muster_py_strategy *self, struct muster_py_call *call)
+{
+    struct blob *blob = call->data;
+
+    (void)self;
+    blob->copy =
+        PyBytes_FromStringAndSize(blob->size > 0 ? blob->bytes : "", (Py_ssize_t)blob->size);
 }
 
 static bool read_name(PyObject *value, struct muster_py_call *call)
@@ -131,23 +150,25 @@ PyObject *muster_py_strategy_set_blob(PyObject *self, PyObject *const *args, Py_
     return result;
 }
 
-/* The GIL is held from the call to the copy: nobody commits in between. */
 PyObject *muster_py_strategy_blob(PyObject *self, PyObject *const *args, Py_ssize_t count,
                                   PyObject *keywords)
 {
     static const char *const names[] = {"name", NULL};
     PyObject *values[1], *result;
     struct blob blob = {.bytes = NULL};
-    struct muster_py_call call = {.run = run_blob, .is_short = true, .data = &blob};
+    struct muster_py_call call = {
+        .run = run_blob, .settle = copy_blob, .is_short = true, .data = &blob};
 
     if (!muster_py_read_arguments("blob", names, 1, args, count, keywords, values) ||
         !read_name(values[0], &call))
         return NULL;
     result = muster_py_call_run(muster_py_strategy_of(self), &call);
-    if (result == NULL)
+    if (result == NULL) {
+        Py_XDECREF(blob.copy);
         return NULL;
+    }
     Py_DECREF(result);
-    return PyBytes_FromStringAndSize(blob.size > 0 ? blob.bytes : "", (Py_ssize_t)blob.size);
+    return blob.copy;
 }
 
 /* --- The step --- */
@@ -155,7 +176,7 @@ PyObject *muster_py_strategy_blob(PyObject *self, PyObject *const *args, Py_ssiz
 /* A begin, and its answer. */
 struct begin {
     struct muster_py_strategy *self;
-    uint64_t last_step;
+    uint64_t last_step, step;
     bool is_done; /* all steps up to it are committed, and this member has the state */
 };
 
@@ -163,9 +184,14 @@ static enum muster_rc run_begin(struct muster_strategy *strategy, struct muster_
 {
     struct begin *begin = call->data;
     struct muster_py_strategy *self = begin->self;
+    bool is_restored = false;
     enum muster_rc rc =
-        muster_strategy_begin_until(strategy, begin->last_step, &self->step, &self->is_restored);
+        muster_strategy_begin_until(strategy, begin->last_step, &begin->step, &is_restored);
 
+    if (rc == MUSTER_OK) {
+        atomic_store_explicit(&self->step, begin->step, memory_order_relaxed);
+        atomic_store_explicit(&self->is_restored, is_restored, memory_order_relaxed);
+    }
     begin->is_done =
         rc == MUSTER_OUT_OF_RANGE && muster_strategy_rank(strategy) != MUSTER_RANK_NOBODY;
     return begin->is_done ? MUSTER_OK : rc;
@@ -177,11 +203,12 @@ PyObject *muster_py_strategy_begin(PyObject *self, PyObject *const *args, Py_ssi
     static const char *const names[] = {"until", NULL};
     struct begin begin = {.self = muster_py_strategy_of(self), .last_step = UINT64_MAX};
     /* States are compared before the first step; later it is an operation that was skipped. */
-    struct muster_py_call call = {
-        .run = run_begin,
-        .is_short = true,
-        .data = &begin,
-        .invalid_argument = begin.self->step == 0 ? muster_py_state_mismatch : muster_py_mismatch};
+    struct muster_py_call call = {.run = run_begin,
+                                  .is_short = true,
+                                  .data = &begin,
+                                  .invalid_argument = muster_py_step_of(begin.self) == 0
+                                                          ? muster_py_state_mismatch
+                                                          : muster_py_mismatch};
     PyObject *values[1], *result;
 
     if (!muster_py_read_arguments("begin", names, 0, args, count, keywords, values) ||
@@ -191,7 +218,7 @@ PyObject *muster_py_strategy_begin(PyObject *self, PyObject *const *args, Py_ssi
     if (result == NULL || begin.is_done)
         return result;
     Py_DECREF(result);
-    return PyLong_FromUnsignedLongLong(begin.self->step);
+    return PyLong_FromUnsignedLongLong(begin.step);
 }
 
 static enum muster_rc run_commit(struct muster_strategy *strategy, struct muster_py_call *call)

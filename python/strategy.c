@@ -29,13 +29,17 @@ bool muster_py_strategy_enter(struct muster_py_strategy *self)
     return muster_py_raise_closed() != NULL;
 }
 
+/* Memory that loses its last user beside the unlock is freed by this thread, or by the one that has the lock next. */
 void muster_py_strategy_leave(struct muster_py_strategy *self)
 {
-    if (!muster_list_is_empty(&self->requests))
-        muster_py_requests_release(self);
-    if (!muster_list_is_empty(&self->unused))
+    struct muster_list completed;
+
+    do {
+        muster_py_requests_take(self, &completed);
         muster_py_strategy_free_unused(self);
-    muster_py_calls_unlock(&self->calls);
+        muster_py_calls_unlock(&self->calls);
+        muster_py_requests_release(&completed);
+    } while (atomic_load(&self->unused) != NULL && muster_py_calls_try_lock(&self->calls));
 }
 
 /* The interface of CUDA arrays gives legacy's stream the number 1, and the driver NULL. */
@@ -52,7 +56,7 @@ static enum muster_rc wait_streams(struct muster_strategy *strategy,
     return rc;
 }
 
-static bool run_entered(struct muster_py_strategy *self, struct muster_py_call *call)
+bool muster_py_call_run_entered(struct muster_py_strategy *self, struct muster_py_call *call)
 {
     struct muster_error error;
     enum muster_rc rc = MUSTER_OK;
@@ -72,6 +76,8 @@ static bool run_entered(struct muster_py_strategy *self, struct muster_py_call *
     if (rc != MUSTER_OK)
         muster_py_raise_error(&error, call->invalid_argument != NULL ? call->invalid_argument
                                                                      : muster_py_mismatch);
+    else if (call->settle != NULL)
+        call->settle(self, call);
     return rc == MUSTER_OK && PyErr_Occurred() == NULL; /* a handler may have raised meanwhile */
 }
 
@@ -81,7 +87,7 @@ PyObject *muster_py_call_run(struct muster_py_strategy *self, struct muster_py_c
 
     if (!muster_py_strategy_enter(self))
         return NULL;
-    is_right = run_entered(self, call);
+    is_right = muster_py_call_run_entered(self, call);
     muster_py_strategy_leave(self);
     if (!is_right)
         return NULL;
@@ -116,15 +122,31 @@ static PyObject *strategy_abandon(PyObject *self, PyObject *const *args, Py_ssiz
     static const char *const names[] = {"text", NULL};
     PyObject *values[1];
     struct muster_py_call call = {.run = run_abandon};
+    struct muster_py_strategy *ours = muster_py_strategy_of(self);
+    bool is_right;
 
-    if (muster_py_calls_is_forked(
-            &muster_py_strategy_of(self)->calls)) /* all of it is the parent's */
+    if (muster_py_calls_is_forked(&ours->calls)) /* all of it is the parent's */
         Py_RETURN_NONE;
     if (!muster_py_read_arguments("abandon", names, 0, args, count, keywords, values) ||
-        !muster_py_read_text(values[0], &call.text))
+        !muster_py_read_text(values[0], &call.text) || !muster_py_calls_lock_ending(&ours->calls))
         return NULL;
-    muster_py_calls_end_other(&muster_py_strategy_of(self)->calls);
-    return muster_py_call_run(muster_py_strategy_of(self), &call);
+    is_right = ours->strategy != NULL ? muster_py_call_run_entered(ours, &call)
+                                      : muster_py_raise_closed() != NULL;
+    muster_py_strategy_leave(ours);
+    if (!is_right)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* Within the lock. Threads that ask without it find it closed before its memory goes. */
+static struct muster_strategy *take_strategy(struct muster_py_strategy *self)
+{
+    struct muster_strategy *strategy = self->strategy;
+
+    muster_py_calls_guard(&self->calls);
+    self->strategy = NULL;
+    muster_py_calls_unguard(&self->calls);
+    return strategy;
 }
 
 static PyObject *strategy_close(PyObject *self, PyObject *unused)
@@ -133,25 +155,29 @@ static PyObject *strategy_close(PyObject *self, PyObject *unused)
     struct muster_strategy *strategy;
     struct muster_error error = {.rc = MUSTER_OK};
     enum muster_rc rc = MUSTER_OK;
+    PyObject *held = NULL;
 
     (void)unused;
     if (muster_py_calls_is_forked(&ours->calls)) /* all of it is the parent's */
         Py_RETURN_NONE;
     if (!muster_py_calls_lock(&ours->calls))
         return NULL;
-    strategy = ours->strategy;
-    if (strategy != NULL) {
+    if (ours->strategy != NULL) {
         muster_micro_batches_close(ours->micro);
         ours->micro = NULL;
         muster_py_strategy_free_unused(ours);
         muster_py_strategy_keep_tensors(ours);
-        ours->strategy = NULL;
+        held = ours->held;
+        ours->held = NULL;
+    }
+    strategy = take_strategy(ours);
+    if (strategy != NULL) {
         Py_BEGIN_ALLOW_THREADS;
         rc = muster_strategy_close_checked(strategy, &error);
         Py_END_ALLOW_THREADS;
-        Py_CLEAR(ours->held);
     }
     muster_py_strategy_leave(ours);
+    Py_XDECREF(held); /* runs code of the program */
     if (strategy != NULL)
         Py_DECREF(self); /* the module's */
     if (rc != MUSTER_OK) /* it is closed nevertheless */
@@ -218,7 +244,6 @@ static PyObject *strategy_new(PyTypeObject *type, PyObject *args, PyObject *keyw
     if (self == NULL)
         return NULL;
     muster_list_init(&self->tensors);
-    muster_list_init(&self->unused);
     muster_list_init(&self->requests);
     self->held = PyList_New(0);
     if (self->held == NULL || !muster_py_calls_init(&self->calls)) {
@@ -339,35 +364,52 @@ static PyObject *strategy_get_digest(PyObject *self, void *unused)
     return PyUnicode_FromString(text);
 }
 
-/* Without the lock: the library writes it for all threads. Close takes the strategy away before it lets others run. */
+/* Two answers that need no lock, which a call of another thread may have for long. */
+struct look {
+    bool is_closed, is_preempted;
+};
+
+/* The library writes it for all threads. Close takes the strategy away before its memory goes. */
+static struct look look_at(struct muster_py_strategy *self)
+{
+    struct look look;
+
+    muster_py_calls_guard(&self->calls);
+    look.is_closed = self->strategy == NULL;
+    look.is_preempted = !look.is_closed && muster_strategy_is_preempted(self->strategy);
+    muster_py_calls_unguard(&self->calls);
+    return look;
+}
+
 static PyObject *strategy_get_preempted(PyObject *self, void *unused)
 {
     struct muster_py_strategy *ours = muster_py_strategy_of(self);
+    struct look look;
 
     (void)unused;
     if (!muster_py_calls_check_fork(&ours->calls))
         return NULL;
-    if (ours->strategy == NULL)
-        return muster_py_raise_closed();
-    return PyBool_FromLong(muster_strategy_is_preempted(ours->strategy));
+    look = look_at(ours);
+    return look.is_closed ? muster_py_raise_closed() : PyBool_FromLong(look.is_preempted);
 }
 
 static PyObject *strategy_get_step(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyLong_FromUnsignedLongLong(muster_py_strategy_of(self)->step);
+    return PyLong_FromUnsignedLongLong(muster_py_step_of(muster_py_strategy_of(self)));
 }
 
 static PyObject *strategy_get_restored(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyBool_FromLong(muster_py_strategy_of(self)->is_restored);
+    return PyBool_FromLong(
+        atomic_load_explicit(&muster_py_strategy_of(self)->is_restored, memory_order_relaxed));
 }
 
 static PyObject *strategy_get_closed(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyBool_FromLong(muster_py_strategy_of(self)->strategy == NULL);
+    return PyBool_FromLong(look_at(muster_py_strategy_of(self)).is_closed);
 }
 
 /* --- The type --- */

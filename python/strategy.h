@@ -8,24 +8,33 @@
 
 struct muster_micro_batches;
 
+/** It belongs to whoever has the lock of its calls, but for what is atomic. */
 struct muster_py_strategy {
     /* clang-format off */
     PyObject_HEAD
         /* clang-format on */
-        struct muster_strategy *strategy; /* NULL: closed */
+        struct muster_strategy *strategy; /* NULL: closed; written with the guard, too */
     PyObject *held;                       /* a list of what the library borrows until close */
     struct muster_py_calls calls;
-    uint64_t step;
-    bool is_restored;
+    _Atomic uint64_t step;              /* written by begin; relaxed */
+    atomic_bool is_restored;            /* likewise */
     struct muster_list tensors;         /* that exist: struct muster_py_memory */
-    struct muster_list unused;          /* that nobody has any more, freed by the next call */
     struct muster_list requests;        /* that the library holds: struct request_object */
     struct muster_micro_batches *micro; /* NULL: its steps are not divided */
+    /* Memory that nobody has any more. Whoever loses the last reference pushes; whoever has the lock takes all and
+     * frees it. Push releases the contents, take acquires them. */
+    _Atomic(struct muster_py_memory *) unused;
 };
 
 static inline struct muster_py_strategy *muster_py_strategy_of(PyObject *self)
 {
     return (struct muster_py_strategy *)self;
+}
+
+/** The step that was begun last. */
+static inline uint64_t muster_py_step_of(const struct muster_py_strategy *self)
+{
+    return atomic_load_explicit(&self->step, memory_order_relaxed);
 }
 
 bool muster_py_strategy_is(PyObject *object);
@@ -37,12 +46,14 @@ bool muster_py_add_strategy(PyObject *module);
 PyObject *muster_py_raise_closed(void);
 /** Raises, if it is closed or this is a fork of its process. */
 bool muster_py_strategy_enter(struct muster_py_strategy *self);
-/** Also after muster_py_calls_lock alone. */
+/** Also after muster_py_calls_lock alone. May run code of the program, without the lock. */
 void muster_py_strategy_leave(struct muster_py_strategy *self);
 
 /** One call of the library: its arguments, and its function. */
 struct muster_py_call {
     enum muster_rc (*run)(struct muster_strategy *strategy, struct muster_py_call *call);
+    /** After run has returned OK, with the GIL and the lock. It may raise. NULL: there is nothing to do. */
+    void (*settle)(struct muster_py_strategy *self, struct muster_py_call *call);
     const struct muster_py_tensors *opened; /* whose streams come first; NULL: none */
     struct muster_strategy_split *split;    /* NULL: among all members */
     struct muster_tensor *tensors;
@@ -66,6 +77,8 @@ struct muster_py_call {
 /** self is a strategy, or a split of one, which is put into the call: the strategy. split.c */
 struct muster_py_strategy *muster_py_members_of(PyObject *self, struct muster_py_call *call);
 
+/** Between enter and leave. False: an exception is set. */
+bool muster_py_call_run_entered(struct muster_py_strategy *self, struct muster_py_call *call);
 /** None. */
 PyObject *muster_py_call_run(struct muster_py_strategy *self, struct muster_py_call *call);
 /** The same with buffers, which it closes. */

@@ -6,6 +6,8 @@
 #include "python/strategy.h"
 #include "python/xla_ffi.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #define API_MAJOR      0
@@ -16,8 +18,10 @@ enum xla_kind { XLA_ALL_REDUCE, XLA_WEIGHTED, XLA_BROADCAST };
 
 /* A number, and not an address, is in the program: a program may come out of a cache. Each keeps a reference. */
 static PyObject *strategies[STRATEGIES_MAX];
-static int strategy_count;
-static PyObject *last_error; /* of a call, until it is taken */
+/* Written with the lock, by release behind the strategy; read with acquire. */
+static atomic_int strategy_count;
+static pthread_mutex_t strategies_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic(PyObject *) last_error; /* of a call, until it is taken */
 
 struct xla_call {
     int32_t kind, op, root, strategy;
@@ -112,7 +116,8 @@ static bool run_operation(const struct muster_xla_frame *frame, const struct xla
     struct muster_py_tensors tensors;
     PyObject *strategy, *result;
 
-    if (xla->strategy < 0 || xla->strategy >= strategy_count)
+    if (xla->strategy < 0 ||
+        xla->strategy >= atomic_load_explicit(&strategy_count, memory_order_acquire))
         return muster_py_raise(muster_py_error_classes[MUSTER_FAILED_PRECONDITION],
                                "the program is compiled for a strategy that this process lacks") !=
                NULL;
@@ -147,8 +152,7 @@ static struct muster_xla_error *give_error(const struct muster_xla_api *api)
     if (arguments.code < MUSTER_CANCELLED || arguments.code > MUSTER_UNAUTHENTICATED)
         arguments.code = MUSTER_UNKNOWN;
     error = api->error_new(&arguments);
-    Py_XDECREF(last_error);
-    last_error = value;
+    Py_XDECREF(atomic_exchange(&last_error, value));
     Py_XDECREF(code);
     Py_XDECREF(text);
     Py_XDECREF(type);
@@ -201,29 +205,43 @@ static PyObject *xla_target(PyObject *module, PyObject *unused)
     return PyCapsule_New((void *)(uintptr_t)handle_call, NULL, NULL);
 }
 
+/* STRATEGIES_MAX: there are too many. */
+static int number_of(PyObject *strategy)
+{
+    int number = 0, count;
+
+    (void)pthread_mutex_lock(&strategies_lock);
+    count = atomic_load_explicit(&strategy_count, memory_order_relaxed);
+    while (number < count && strategies[number] != strategy)
+        number++;
+    if (number == count && count < STRATEGIES_MAX) {
+        strategies[number] = Py_NewRef(strategy);
+        atomic_store_explicit(&strategy_count, count + 1, memory_order_release);
+    }
+    (void)pthread_mutex_unlock(&strategies_lock);
+    return number;
+}
+
 static PyObject *xla_number(PyObject *module, PyObject *strategy)
 {
+    int number;
+
     (void)module;
-    for (int i = 0; i < strategy_count; i++)
-        if (strategies[i] == strategy)
-            return PyLong_FromLong(i);
     if (!muster_py_strategy_is(strategy))
         return muster_py_raise(PyExc_TypeError, "strategy must be a muster.Strategy");
-    if (strategy_count == STRATEGIES_MAX)
+    number = number_of(strategy);
+    if (number == STRATEGIES_MAX)
         return muster_py_raise(PyExc_RuntimeError,
                                "a process has at most 64 strategies that muster.jax uses");
-    Py_INCREF(strategy);
-    strategies[strategy_count] = strategy;
-    return PyLong_FromLong(strategy_count++);
+    return PyLong_FromLong(number);
 }
 
 static PyObject *xla_take_error(PyObject *module, PyObject *unused)
 {
-    PyObject *error = last_error;
+    PyObject *error = atomic_exchange(&last_error, NULL);
 
     (void)module;
     (void)unused;
-    last_error = NULL;
     if (error == NULL)
         Py_RETURN_NONE;
     return error;

@@ -61,11 +61,11 @@ def side_by_side(function, arguments):
 class Job:
     """`muster run` on a program that is text."""
 
-    def __init__(self, folder, program, n, options=(), env=None, prelude=PRELUDE, preload="", server=None):
+    def __init__(self, folder, program, n, options=(), env=None, prelude=PRELUDE, preload="", server=None, python=sys.executable):
         self.folder = folder
         (folder / "program.py").write_text(prelude + program, encoding="utf-8")
         preloads = ["--preload", preload] if preload else []
-        command = [MUSTER, "run", "-n", str(n), "--json", folder / "summary.json", *preloads, *options, "--", sys.executable, "program.py"]
+        command = [MUSTER, "run", "-n", str(n), "--json", folder / "summary.json", *preloads, *options, "--", python, "program.py"]
         clean = {k: v for k, v in os.environ.items() if not re.match(r"MUSTER_(?!BINARY_DIR|SOURCE_DIR)|TF_CONFIG|RANK$|WORLD_SIZE", k)}
         self.output = open(folder / "output", "w+", encoding="utf-8", errors="replace")
         whole = dict(clean, **(env or {}))
