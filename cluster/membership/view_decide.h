@@ -37,8 +37,9 @@ struct muster_decide_input {
  * that any voter has begun. A joiner whose task is held by a voter is left out (the voter is alive),
  * and nobody joins where all leave. The view remembers that a leaver's work was done (is_done,
  * done_step). Where no member that stays has the training state nobody joins either: the view is
- * empty when the last holder leaves with its work done (the job is over), else it is marked
- * is_state_lost. Nobody joins a job that stops (is_stopping, stop_step), which is said from view to view.
+ * empty when the last holder leaves with its work done, or no further than the done_step before (the
+ * job is over), else it is marked is_state_lost. Nobody joins a job that stops (is_stopping,
+ * stop_step), which is said from view to view.
  * Verdicts: one for every operation that is open at a voter, and the ABORTED ones of E that a voter
  * has not met yet.
  *

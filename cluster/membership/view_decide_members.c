@@ -78,16 +78,25 @@ static bool has_holder(const struct decision *decision)
     return false;
 }
 
-/* Only joiners that have not caught up would stay. When the last holder of the state leaves with its work done, the
+/* A holder that leaves with its work done, or without a step beyond the work that others have done before: it came back
+ * behind the last step, and its program had nothing left to do. */
+static bool is_over_without(const struct decision *decision, const struct muster_vote *vote)
+{
+    const struct muster_view *view = decision->input->view;
+
+    if (vote->progress->lacks_state || !vote->is_leaving)
+        return false;
+    return vote->is_done || (view->is_done && vote->done_step <= view->done_step);
+}
+
+/* Only joiners that have not caught up would stay. When the last holder of the state leaves and the work is done, the
  * job is over for all; else the state is lost, and every member that stays is told so. */
 static void look_for_state(struct decision *decision)
 {
     if (decision->stayer_count == 0 || has_holder(decision))
         return;
     for (size_t i = 0; i < decision->input->vote_count; i++) {
-        const struct muster_vote *vote = &decision->input->votes[i];
-
-        if (vote->progress->lacks_state || !vote->is_leaving || !vote->is_done)
+        if (!is_over_without(decision, &decision->input->votes[i]))
             continue;
         decision->stayer_count = 0;
         decision->fields.member_count = 0;

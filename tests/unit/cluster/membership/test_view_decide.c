@@ -74,6 +74,8 @@ static void open_fixture(uint64_t late_from_step, const struct muster_view *extr
     if (extra != NULL) {
         fields.verdicts = extra->verdicts;
         fields.verdict_count = extra->verdict_count;
+        fields.is_done = extra->is_done;
+        fields.done_step = extra->done_step;
     }
     assert_int_equal(muster_view_new(&f.mem.mem, &fields, &f.view), MUSTER_OK);
 }
@@ -469,9 +471,9 @@ static void who_leaves_with_its_work_done_is_remembered(void **state)
 }
 
 /* Task 3 has joined for step 7 and has not caught up. */
-static void open_with_joiner(void)
+static void open_with_joiner(const struct muster_view *extra)
 {
-    open_fixture(7, NULL);
+    open_fixture(7, extra);
     f.vectors[3].lacks_state = true;
     add_vote(3, UNISSUED, MUSTER_OP_ALL_REDUCE);
     f.joiners[0] = make_member(2, 1);
@@ -481,7 +483,7 @@ static void open_with_joiner(void)
 static void where_nobody_has_the_state_all_are_told_and_nobody_joins(void **state)
 {
     (void)state;
-    open_with_joiner();
+    open_with_joiner(NULL);
 
     decide_view();
 
@@ -492,7 +494,7 @@ static void where_nobody_has_the_state_all_are_told_and_nobody_joins(void **stat
 static void who_has_the_state_keeps_it_for_the_others(void **state)
 {
     (void)state;
-    open_with_joiner();
+    open_with_joiner(NULL);
     add_vote(1, UNISSUED, MUSTER_OP_ALL_REDUCE);
 
     decide_view();
@@ -504,7 +506,7 @@ static void who_has_the_state_keeps_it_for_the_others(void **state)
 static void with_the_last_that_has_the_state_the_job_ends(void **state)
 {
     (void)state;
-    open_with_joiner();
+    open_with_joiner(NULL);
     add_vote(1, LEAVES, MUSTER_OP_ALL_REDUCE);
     f.votes[1].is_done = true;
 
@@ -518,6 +520,33 @@ static void with_the_last_that_has_the_state_the_job_ends(void **state)
 
     assert_true(f.next->is_state_lost);
     assert_int_equal(f.next->member_count, 1);
+}
+
+/* It came back when the others had done the last step, and left in the one behind it. */
+static void who_leaves_behind_the_work_of_the_others_ends_the_job(void **state)
+{
+    static const struct {
+        bool is_done;
+        uint64_t done_step;
+        bool is_lost;
+    } befores[] = {{true, 6, false}, {true, 5, true} /* it has gone further */, {false, 0, true}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(befores) / sizeof(befores[0]); i++) {
+        const struct muster_view before = {.is_done = befores[i].is_done,
+                                           .done_step = befores[i].done_step};
+
+        open_with_joiner(&before);
+        add_vote(1, LEAVES, MUSTER_OP_ALL_REDUCE);
+        f.votes[1].done_step = 6;
+
+        decide_view();
+
+        assert_int_equal(f.next->is_state_lost, befores[i].is_lost);
+        assert_int_equal(f.next->member_count, befores[i].is_lost ? 1 : 0);
+        close_fixture();
+    }
+    open_fixture(7, NULL); /* for the end of the case */
 }
 
 /* Votes say which step each member has begun; all of them finish the highest. */
@@ -791,6 +820,7 @@ int main(void)
         CASE(where_nobody_has_the_state_all_are_told_and_nobody_joins),
         CASE(who_has_the_state_keeps_it_for_the_others),
         CASE(with_the_last_that_has_the_state_the_job_ends),
+        CASE(who_leaves_behind_the_work_of_the_others_ends_the_job),
         CASE(a_preempted_job_stops_behind_the_highest_step_and_nobody_joins),
         CASE(a_job_that_stops_goes_on_doing_so_behind_the_same_step),
         CASE(below_min_members_only_what_is_delivered_is_adopted),
