@@ -311,7 +311,7 @@ static void explain_segment(enum muster_rc rc, size_t memory_bytes, struct muste
     (void)muster_error_set(ret_error, rc,
                            rc == MUSTER_RESOURCE_EXHAUSTED
                                ? "no %zu MiB of memory for a board: raise the limit (ulimit -v, "
-                                 "or memory.max of the cgroup)"
+                                 "ulimit -f, or memory.max of the cgroup)"
                                : "no sealed memory of %zu MiB for a board",
                            segment_bytes(memory_bytes) >> 20);
 }

@@ -14,6 +14,7 @@ import guard
 guard.enter()
 
 MUSTER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "muster")
+STEPPER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "tests", "programs", "stepper")
 PATIENCE_S = 120
 CLEAN = {k: v for k, v in os.environ.items() if k not in ("TF_CONFIG", "MUSTER_RESOLVER", "RANK", "WORLD_SIZE")}
 
@@ -131,6 +132,12 @@ class FileLimit(unittest.TestCase):
             done = self.limited(f"{MUSTER} run --max-restarts 0 -- sh -c 'exec head -c 9999 /dev/zero > {where}/file'")
             self.assertEqual(done.returncode, 128 + signal.SIGXFSZ, done.stderr)
             self.assertIn("killed by SIGXFSZ (file size limit: ulimit -f)", done.stderr)
+
+    def test_members_whose_shared_memory_is_beyond_it_go_on_without_and_say_why(self):
+        done = self.limited(f"{MUSTER} run -n 2 -- {STEPPER} 3 1000")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("no 64 MiB of memory for a board: raise the limit (ulimit -v, ulimit -f, or memory.max of the cgroup)"), 2,
+                         done.stderr)
 
 
 if __name__ == "__main__":
