@@ -198,12 +198,21 @@ class Elastic(muster.elastic.Elastic):
     state: parameters, the optimizer's state, whatever the next step depends on. It is kept in memory of this object at
     each commit, whence a joiner is given it; when a step runs again, `state` is what it was at its begin, also if it
     was donated. Types and shapes of the arrays stay the same.
+
+    slots: as in muster.Elastic. means: a pytree like what each slot gives, with arrays, or their types as jax.eval_shape
+    gives them, of floating numbers. Compiled functions that the slots call have no operations of muster.jax:
+
+        elastic = muster.jax.Elastic({"weights": weights}, slots=8, means=(0.0, weights))
+        for step in elastic.steps(1000):
+            with step:
+                for slot in step.slots:
+                    step.add(loss_and_gradient(step.state, batch_of(step.step, slot)), weight=32)
+                loss, gradient = step.average()         # over all examples of all slots
+                step.state = update(step.state, gradient)
     """
 
-    def __init__(self, state, **options):
-        if options.get("slots", 0) != 0:
-            raise NotImplementedError("muster.jax.Elastic has steps without slots, whose sums follow from the members: use muster.Elastic(slots=…) "
-                                      "and give the gradients of compiled functions to its buffers()")
+    def __init__(self, state, *, means=None, **options):
+        self._mean = self._read_means(means, options.get("slots", 0))
         leaves, self._shape = jax.tree_util.tree_flatten_with_path(state)
         self._kept = {}
         for path, leaf in leaves:
@@ -212,6 +221,20 @@ class Elastic(muster.elastic.Elastic):
             self._kept[f"state{jax.tree_util.keystr(path)}"] = numpy.array(jax.numpy.asarray(leaf))
         super().__init__({name: _bytes_of(array) for name, array in self._kept.items() if array.size > 0}, **options)
         self._load_state()
+
+    def _read_means(self, means, slots):
+        """By name the array of each leaf."""
+        if (means is None) != (slots == 0):
+            raise ValueError("Elastic(…) must have slots and means together: means is a pytree like what a slot gives to step.add(), such as (0.0, "
+                             "weights)")
+        leaves, self._mean_shape = jax.tree_util.tree_flatten_with_path(means)
+        read = {}
+        for path, leaf in leaves:
+            kind = leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.numpy.asarray(leaf)
+            if not jax.numpy.issubdtype(kind.dtype, jax.numpy.floating):
+                raise TypeError(f"means: {_name(path)} must be of floating numbers, got {kind.dtype}")
+            read[_name(path)] = numpy.zeros(kind.shape, kind.dtype)
+        return read
 
     @property
     def token(self):
@@ -255,6 +278,50 @@ class Elastic(muster.elastic.Elastic):
         if super().__exit__(type(own), own, traceback):
             return True
         raise own from None
+
+    # --- slots ---
+
+    def add(self, tree, weight=None):
+        """The current slot is done: the tree, like means, is its mean over `weight` examples. Without a weight: with data the
+        number of the slot's records, else 1."""
+        self._check_slots("step.add()")
+        leaves, shape = jax.tree_util.tree_flatten(tree)
+        if shape != self._mean_shape:
+            raise ValueError(f"step.add() must be given a {self._mean_shape}, as means has it, got {shape}")
+        with errors():
+            arrays = [numpy.asarray(jax.numpy.asarray(leaf)) for leaf in leaves]  # waits
+        for (name, kept), array in zip(self._mean.items(), arrays):
+            if array.shape != kept.shape or array.dtype != kept.dtype:
+                raise ValueError(f"step.add(): {name} must be {kept.dtype} of shape {kept.shape}, got {array.dtype} of shape {array.shape}")
+            numpy.copyto(kept, array)
+        super().add(weight)
+
+    def average(self, arrays=None, weight=1):
+        """With slots: the mean over all slots, a tree like means. Without: as in muster.Elastic."""
+        super().average(arrays, weight)
+        if self._slots is None:
+            return None
+        return jax.tree_util.tree_unflatten(self._mean_shape, [jax.numpy.array(each) for each in self._mean.values()])
+
+    def _measure_slot(self):
+        means, sums, is_wide = super()._measure_slot()
+        return means + sum(each.size for each in self._mean.values()), sums, is_wide or any(each.itemsize > 4 for each in self._mean.values())
+
+    def _fill_slot(self, weight):
+        at = super()._fill_slot(weight)
+        for each in self._mean.values():
+            self._slots.means[at:at + each.size] = each.reshape(-1)
+            at += each.size
+        return at
+
+    def _take_mean(self):
+        at = super()._take_mean()
+        for each in self._mean.values():
+            each[...] = self._slots.means[at:at + each.size].reshape(each.shape)
+            at += each.size
+        return at
+
+    # --- the state ---
 
     def _load_state(self):
         self.state = jax.tree_util.tree_unflatten(self._shape, [jax.numpy.array(array.copy()) for array in self._kept.values()])
