@@ -26,16 +26,16 @@ class Model(nn.Module):
         self.layers = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 2))
         self.unused, self.rare = nn.Parameter(torch.ones(3)), nn.Parameter(torch.zeros(2))
         self.register_buffer("mask", torch.full((2, 2), -torch.inf).triu(1))
-        self.register_buffer("third", torch.tensor([1 / 3, 0.1]))
+        self.register_buffer("constant", torch.arange(1, 101) / 7)
         self.register_buffer("seen", torch.zeros(3, dtype=torch.uint8))
     def forward(self, x, slot):
         self.seen[1] += 1
-        return self.layers(x) + (self.rare if slot == 1 else 0) + self.mask[0, 0] + 0 * self.third
+        return self.layers(x) + (self.rare if slot == 1 else 0) + self.mask[0, 0] + 0 * self.constant[0]
 model = Model()
 optimizer = torch.optim.AdamW(model.parameters(), 0.01)
 schedule = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.9)
 elastic = muster.torch.Elastic(model, optimizer, extra={"schedule": schedule}, OPTIONS)
-loss, = elastic.buffers([numpy.zeros(1)])
+loss, = elastic.buffers([numpy.zeros(1, "f4")])
 say("opened")
 for step in elastic.steps(STEPS):
     with step:
@@ -57,7 +57,7 @@ for step in elastic.steps(STEPS):
     if elastic.step == HOLD and is_first:
         wait_for("go")
 assert torch.equal(model.unused, torch.ones(3)) and model.unused not in optimizer.state and model.rare[0] != 0
-assert model.seen[1] == elastic.step == model.layers[1].num_batches_tracked and torch.equal(model.third, torch.tensor([1 / 3, 0.1]))
+assert model.seen[1] == elastic.step == model.layers[1].num_batches_tracked and torch.equal(model.constant, torch.arange(1, 101) / 7)
 say("end", elastic.step, digest(model, optimizer), schedule.get_last_lr()[0], loss.tobytes().hex())
 elastic.close()
 """
