@@ -159,9 +159,9 @@ class Elastic:
         is_second = bool(os.environ.get("MUSTER_CHECKPOINT_DIR"))  # the library writes to one folder by itself: the launcher's
         if checkpoint is not None and not is_second:
             options |= {"checkpoint_dir": os.path.abspath(checkpoint), "checkpoint_every": str(every), "checkpoint_keep": keep}
+        self.strategy = muster.Strategy(**options)
         count = count_of(slots)
         self._slots = Slots(count) if count > 0 else None
-        self.strategy = muster.Strategy(**options)
         self._extra = dict(extra or {})
         self._checkpoint, self._every, self._keep = checkpoint if is_second else None, every, keep
         self._committed = 0

@@ -10,13 +10,13 @@ _WEIGHT_BYTES = 8  # each is summed by itself: float32 holds 65,536 times 255, a
 
 
 def count_of(asked):
-    """How many slots a step has: 0 if it has none. None stands for what the launcher says."""
+    """How many slots a step has: 0 if it has none. None stands for what the launcher says, which the strategy has checked."""
     constant = os.environ.get("MUSTER_CONSTANT_BATCH")
     if asked is None:
         if not constant:
             raise ValueError("slots=None takes the number of `muster run --constant-batch SLOTS`, and this job has none: start it with that "
                              "option, or give a number")
-        return int(constant) if constant.isdecimal() else 1  # what is not a number is refused by the strategy
+        return int(constant)
     try:
         count = operator.index(asked)
     except TypeError:
@@ -24,7 +24,7 @@ def count_of(asked):
     if isinstance(asked, bool) or not 0 <= count <= _SLOTS_MAX:
         raise ValueError(f"slots must be a whole number from 1 to {_SLOTS_MAX}, None for that of `muster run --constant-batch`, or 0 for "
                          f"steps without slots, got {asked!r}")
-    if count > 0 and constant and str(count) != constant:
+    if count > 0 and constant and count != int(constant):
         raise ValueError(f"slots must be {constant}, as `muster run --constant-batch` says, got {count}: give None to take it from there, or "
                          "start the job without that option")
     return count

@@ -220,6 +220,33 @@ print("equal")
     assert done.stdout == "equal\n", done.stderr
 
 
+def test_a_scaler_sees_the_mean_and_skips_what_is_infinite(alone):
+    done = alone("""
+import torch, muster.torch
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+elastic = muster.torch.Elastic(model, optimizer, extra={"scaler": scaler}, slots=2)
+for step in elastic.steps(3):
+    with step:
+        before = model.weight.detach().clone()
+        for slot in step.slots:
+            factor = torch.inf if step.step == 2 and slot == 1 else slot + 1.0
+            scaler.scale(model(torch.ones(1, 2)).sum() * factor).backward()
+            step.add()
+        step.average()
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        print((before - model.weight)[0, 0].item(), scaler.get_scale())
+elastic.close()
+""")
+
+    moved = [[float(word) for word in line.split()] for line in done.stdout.splitlines()]
+    assert [scale for _, scale in moved] == [1024, 512, 512], done.stderr
+    assert [move for move, _ in moved] == pytest.approx([0.15, 0, 0.15], rel=1e-5)
+
+
 USE = """
 import torch, muster.torch
 model = torch.nn.Linear(2, 1)
