@@ -107,10 +107,13 @@ void run_keeper(const struct run_task *task, int failure_fd, void (*become_worke
     end_fd = end_prepare(end_path);
     if (end_fd < 0)
         goto fail;
+    /* It takes the room of both numbers: the worker may fill the disk before the second. */
+    if (dprintf(lock_fd, "%d ", (int)getpid()) < 0)
+        goto fail;
     worker = fork();
     if (worker == 0)
         become_worker(data);
-    if (worker < 0 || dprintf(lock_fd, "%d %d\n", (int)getpid(), (int)worker) < 0)
+    if (worker < 0 || dprintf(lock_fd, "%d\n", (int)worker) < 0)
         goto fail;
     let_go(lock_fd, end_fd);
     keeper_wait(worker, end_path);
@@ -136,7 +139,7 @@ int run_keeper_find(const struct run_task *task, int *ret_worker_pid)
         return 0;
     is_alive = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     for (int i = 0; i < WRITING_ROUNDS; i++) { /* it has the lock, and is about to write */
-        if (pread(fd, text, sizeof(text) - 1, 0) > 0 || !is_alive)
+        if ((pread(fd, text, sizeof(text) - 1, 0) > 0 && strchr(text, '\n') != NULL) || !is_alive)
             break;
         usleep(1000);
     }
