@@ -391,8 +391,8 @@ static void who_has_no_slots_in_a_job_of_slots_begins_no_step(void **state)
 {
     static const char text[] =
         "MUSTER_CONSTANT_BATCH is 8, and this program has not opened micro-batches; call "
-        "muster_micro_batches_open (in Python strategy.micro_batches) before the first begin, or "
-        "run without --constant-batch";
+        "muster_micro_batches_open (in Python strategy.micro_batches, or Elastic(slots=None)) "
+        "before the first begin, or run without --constant-batch";
     uint64_t step = 99;
 
     for (unsigned i = 0; i < 2; i++) { /* it has failed for good */
