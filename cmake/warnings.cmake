@@ -47,7 +47,7 @@ if(MUSTER_SANITIZE)
   # GCC keeps a table for each place that is checked for undefined behaviour, and AddressSanitizer registers each of them as a
   # variable: nine tenths of all that a program registers at its start and looks through for leaks at its end. A trap has no table;
   # AddressSanitizer's report of the signal names the line. MUSTER_SANITIZE_TEXTS tells the values, too.
-  if(MUSTER_SANITIZE MATCHES "address.*undefined" AND CMAKE_C_COMPILER_ID STREQUAL GNU AND NOT MUSTER_SANITIZE_TEXTS)
+  if(MUSTER_SANITIZE MATCHES address AND MUSTER_SANITIZE MATCHES undefined AND CMAKE_C_COMPILER_ID STREQUAL GNU AND NOT MUSTER_SANITIZE_TEXTS)
     add_compile_options(-fsanitize-undefined-trap-on-error)
     add_link_options(-fsanitize-undefined-trap-on-error)
     add_library(muster_sanitizer_options OBJECT tests/lib/sanitizer_options.c)
