@@ -182,11 +182,14 @@ enum muster_rc muster_training_read_variables(struct muster_env *env,
                                               struct muster_node_options *node,
                                               struct muster_error *ret_error)
 {
-    uint64_t min_members = 0, timeout_s = 0, rejoin = 0, stripes = 0, node_rank = 0, replicas = 0;
+    uint64_t min_members = 0, min_start = 0, timeout_s = 0, rejoin = 0, stripes = 0, node_rank = 0,
+             replicas = 0;
     enum muster_rc rc = read_incarnation(env, &node->incarnation, ret_error);
 
     if (rc == MUSTER_OK)
         rc = read_number(env, "MUSTER_MIN_MEMBERS", UINT32_MAX, &min_members, ret_error);
+    if (rc == MUSTER_OK)
+        rc = read_number(env, "MUSTER_MIN_MEMBERS_START", UINT32_MAX, &min_start, ret_error);
     if (rc == MUSTER_OK)
         rc = read_number(env, "MUSTER_MIN_MEMBERS_TIMEOUT_S", SECONDS_MAX, &timeout_s, ret_error);
     if (rc == MUSTER_OK)
@@ -211,6 +214,7 @@ enum muster_rc muster_training_read_variables(struct muster_env *env,
     node->stripe_count = (uint32_t)stripes;
     node->replica_count = (uint32_t)replicas;
     node->min_members = (uint32_t)min_members;
+    node->min_members_start = (uint32_t)min_start;
     node->min_members_timeout_ns = timeout_s * MUSTER_NS_PER_S;
     return rc;
 }

@@ -158,7 +158,8 @@ static bool is_informed(const struct muster_membership *machine)
            (machine->view == NULL || machine->shown_epoch >= machine->view->epoch);
 }
 
-/* After the timeout min_members are enough: a task that never starts must not stop the job. */
+/* After the timeout min_members are enough: a task that never starts must not stop the job. But a job that needs
+ * several machines does not begin on one. */
 static bool has_enough(struct muster_membership *machine)
 {
     uint32_t count = muster_membership_candidate_count(machine);
@@ -167,7 +168,7 @@ static bool has_enough(struct muster_membership *machine)
         return true;
     return muster_membership_is_due(machine, machine->forming_since_ns +
                                                  machine->options.min_members_timeout_ns) &&
-           count >= machine->options.min_members;
+           count >= machine->options.min_members && count >= machine->options.min_members_start;
 }
 
 /* Registry entries outlive a process by up to one lease. Candidates on this host are watched through the kernel

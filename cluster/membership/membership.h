@@ -32,6 +32,7 @@ struct muster_membership_options {
     struct muster_member self;
     uint32_t expected_count;         /* tasks of the first view; 0: 1 */
     uint32_t min_members;            /* 0: 1 */
+    uint32_t min_members_start;      /* of the first view, however long it waits; 0: min_members */
     uint64_t min_members_timeout_ns; /* 0: 60 s */
     uint64_t heartbeat_interval_ns;  /* 0: 100 ms */
     bool is_force_new; /* start anew although the last members are not confirmed dead */

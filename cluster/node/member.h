@@ -61,6 +61,7 @@ struct muster_node_options {
     uint32_t task_index;
     uint32_t expected_count;         /* tasks of epoch 1 */
     uint32_t min_members;            /* 0: 1 */
+    uint32_t min_members_start;      /* of a first view, however long it waits; 0: min_members */
     uint64_t min_members_timeout_ns; /* 0: 60 s */
     uint32_t machine;                /* node rank of the launcher + 1; 0: it has none */
     uint32_t replica_count;          /* of the model, in this process; 0: 1 */

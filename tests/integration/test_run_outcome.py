@@ -357,6 +357,11 @@ class ManyLaunchers(unittest.TestCase):
         self.assertEqual(len(set(results[0]["digests"] + results[1]["digests"])), 1)
         self.assertEqual(max(result["machines_identical"] for result in results), 2, texts)  # the last to end has compared
 
+    def test_workers_learn_with_how_many_of_them_a_job_of_several_machines_begins(self):
+        for nodes, least in (("2", "3"), ("1:2", ""), ("2:3", "3")):  # two workers on each: more than one machine has
+            out, err = (child := self.launcher(0, "--nnodes", nodes, script="echo =$MUSTER_MIN_MEMBERS_START=")).communicate(timeout=PATIENCE_S)
+            self.assertEqual((child.returncode, out.count(f"={least}=")), (0, 2), out + err)
+
     def test_a_job_that_one_machine_has_finished_is_over_for_the_other(self):
         first = self.launcher(0, script="$STEPPER 100 && echo has left")
         second = self.launcher(1, script="[ $MUSTER_RESTART_COUNT = 0 ] && export STEPPER_HOLD=/nowhere; echo pid $$; exec $STEPPER 100")

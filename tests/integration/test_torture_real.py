@@ -362,7 +362,7 @@ def two_launchers(world):
     registry, address = serve(world, world.folder / "registry.db", has_faults="registry" in fails)
     if address is None:
         return
-    launchers = [world.start(f"launcher{rank}", MUSTER, "run", "--nnodes", "2", "--node-rank", rank, "-n", "2", "--job", "two", "--registry", address,
+    launchers = [world.start(f"launcher{rank}", MUSTER, "run", "--nnodes", "1:2", "--node-rank", rank, "-n", "2", "--job", "two", "--registry", address,
                              "--min-members-timeout", "5", "--", STEPPER, STEPS, has_faults=rank in fails) for rank in range(2)]
     for launcher in launchers:
         launcher.end()

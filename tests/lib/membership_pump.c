@@ -362,6 +362,7 @@ static void make_machine(struct pump_node *node)
         .self = node->member,
         .expected_count = pump->expected_count,
         .min_members = pump->min_members,
+        .min_members_start = pump->min_members_start,
         .min_members_timeout_ns = PUMP_S(8),
         .heartbeat_interval_ns = PUMP_MS(250),
         .is_force_new = pump->is_force_new,

@@ -121,7 +121,7 @@ struct pump {
     bool is_unready;                           /* no program asks to join what is there */
     char failure[256];                         /* the first rule that was broken; empty: none */
     /* options of new nodes */
-    uint32_t expected_count, min_members;
+    uint32_t expected_count, min_members, min_members_start;
     bool is_force_new, is_return;
     struct muster_mem
         *hungry_mem; /* of the machines of that task, which die when it lacks; NULL: none */

@@ -39,6 +39,7 @@ static enum muster_rc read_one(const char *name, const char *value,
         return node->member;                                                                       \
     }
 FIELD(min_members, min_members)
+FIELD(min_members_start, min_members_start)
 FIELD(min_members_timeout_ns, min_members_timeout_ns)
 FIELD(is_return, is_return)
 FIELD(stripe_count, stripe_count)
@@ -70,6 +71,9 @@ static const struct row rows[] = {
     {"MUSTER_MIN_MEMBERS", "two", min_members, REFUSED},
     {"MUSTER_MIN_MEMBERS", "0", min_members, 0},
     {"MUSTER_MIN_MEMBERS", "9", min_members, 9},
+    {"MUSTER_MIN_MEMBERS_START", NULL, min_members_start, 0},
+    {"MUSTER_MIN_MEMBERS_START", "5", min_members_start, 5},
+    {"MUSTER_MIN_MEMBERS_START", "4294967296", min_members_start, REFUSED},
     {"MUSTER_MIN_MEMBERS_TIMEOUT_S", NULL, min_members_timeout_ns, 0},
     {"MUSTER_MIN_MEMBERS_TIMEOUT_S", "7", min_members_timeout_ns, 7 * S},
     {"MUSTER_MIN_MEMBERS_TIMEOUT_S", "1000000000", min_members_timeout_ns, 1000000000 * S},

@@ -109,6 +109,9 @@ static bool read_nodes(struct run_settings *settings, int *ret_exit)
                              RUN_WORKERS_MAX, (unsigned long long)max, settings->worker_count);
     settings->nodes_min = (uint32_t)min;
     settings->nodes_max = (uint32_t)max;
+    /* A resolver's cluster has a machine for each of its tasks, and no word on how many may be missing. */
+    if (min > 1 && settings->resolver == NULL)
+        settings->members_min_start = (uint32_t)(min - 1) * settings->worker_count + 1;
     settings->rank_first = (uint32_t)settings->node_rank * settings->worker_count;
     settings->world_size = (uint32_t)max * settings->worker_count;
     return true;

@@ -169,7 +169,8 @@ static const struct muster_option rows[] = {
      .unit = "machines",
      .help = "Machines of the job; 1 by default. More than one needs --node-rank, --job and "
              "--registry. The job starts when all machines are there, or with MIN of them after "
-             "--min-members-timeout; machines that come later join."},
+             "--min-members-timeout, never with fewer; machines that come later join. A machine "
+             "that is lost then does not stop it."},
     {.name = "resolver",
      ROW(resolver),
      .kind = MUSTER_OPTION_TEXT,

@@ -78,6 +78,8 @@ struct run_settings {
     struct run_python python;
     uint32_t worker_count; /* on this machine */
     uint32_t nodes_min, nodes_max;
+    uint32_t
+        members_min_start; /* fewer may be on fewer machines than --nnodes asks for; 0: not told */
     uint32_t rank_first;
     uint32_t world_size;
     bool is_gang;

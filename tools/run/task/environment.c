@@ -191,6 +191,8 @@ static void add_muster(struct builder *builder, const struct run_task *task)
         add_variable(builder, "MUSTER_LOG_LEVEL", "%s", settings->log_level);
     add_variable(builder, "MUSTER_LOG_FORMAT", "%s", settings->log_format);
     add_variable(builder, "MUSTER_MIN_MEMBERS", "%llu", (unsigned long long)settings->members_min);
+    if (settings->members_min_start > 0)
+        add_variable(builder, "MUSTER_MIN_MEMBERS_START", "%u", settings->members_min_start);
     if (settings->checkpoint_dir != NULL) {
         add_path(builder, "MUSTER_CHECKPOINT_DIR", settings->checkpoint_dir);
         add_variable(builder, "MUSTER_CHECKPOINT_EVERY", "%s",

@@ -38,6 +38,24 @@ static void first_view_goes_on_with_min_members_after_the_timeout(void **state)
     assert_int_equal(world.pump.key_view->member_count, 2);
 }
 
+static void a_job_of_two_machines_does_not_begin_on_one(void **state)
+{
+    (void)state;
+    membership_world_open(2, 4);
+    world.pump.min_members_start = 2;
+    pump_start(&world.pump, 0, 0);
+    pump_run(&world.pump, PUMP_S(60));
+    assert_int_equal(pump_epoch(&world.pump), 0);
+
+    pump_start(&world.pump, 3, 0);
+    membership_world_assert_settles();
+    assert_int_equal(world.pump.key_view->member_count, 2);
+
+    pump_kill(&world.pump, 3);
+    membership_world_assert_settles();
+    assert_int_equal(world.pump.key_view->member_count, 1); /* it goes on with one */
+}
+
 static void a_killed_member_is_left_out_at_once(void **state)
 {
     uint64_t before;
@@ -652,6 +670,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         MEMBERSHIP_CASE(first_view_waits_for_every_task),
         MEMBERSHIP_CASE(first_view_goes_on_with_min_members_after_the_timeout),
+        MEMBERSHIP_CASE(a_job_of_two_machines_does_not_begin_on_one),
         MEMBERSHIP_CASE(a_killed_member_is_left_out_at_once),
         MEMBERSHIP_CASE(several_deaths_end_in_one_view_of_the_living),
         MEMBERSHIP_CASE(the_next_rank_leads_when_the_leader_dies_before_its_swap),
