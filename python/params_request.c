@@ -246,17 +246,30 @@ static void end_wait(struct muster_py_params_request *self)
     owner->awaited = NULL;
 }
 
+/* False: it has ended, perhaps by the client's close in another thread; or an exception is set. */
+static bool enter_unless_ended(struct muster_py_params_request *self)
+{
+    if (request_has_ended(self))
+        return false;
+    if (muster_py_runtime_enter(&self->owner->runtime, true))
+        return true;
+    if (request_has_ended(self) &&
+        PyErr_ExceptionMatches(muster_py_error_classes[MUSTER_FAILED_PRECONDITION]))
+        PyErr_Clear();
+    return false;
+}
+
 static PyObject *request_wait(PyObject *self, PyObject *unused)
 {
     struct muster_py_params_request *ours = request_of(self);
     PyObject *result;
 
     (void)unused;
-    if (!request_has_ended(ours)) {
-        if (!muster_py_runtime_enter(&ours->owner->runtime, true))
-            return NULL;
+    if (enter_unless_ended(ours)) {
         end_wait(ours);
         muster_py_runtime_leave(&ours->owner->runtime);
+    } else if (PyErr_Occurred()) {
+        return NULL;
     }
     Py_INCREF(self);
     muster_py_params_requests_release(ours->owner);
@@ -274,12 +287,12 @@ static PyObject *request_cancel(PyObject *self, PyObject *unused)
     struct muster_py_params_request *ours = request_of(self);
 
     (void)unused;
-    if (!request_has_ended(ours)) {
-        if (!muster_py_runtime_enter(&ours->owner->runtime, true))
-            return NULL;
+    if (enter_unless_ended(ours)) {
         if (!request_has_ended(ours))
             cancel_request(ours);
         muster_py_runtime_leave(&ours->owner->runtime);
+    } else if (PyErr_Occurred()) {
+        return NULL;
     }
     Py_RETURN_NONE;
 }

@@ -37,7 +37,7 @@ def interpreter(request):
     if python is None:
         print("skipped: " + needs.stranger_is_missing(FREE))
         pytest.skip(needs.stranger_is_missing(FREE))
-    return Interpreter(python, False, {"THREADS_ROUNDS": "60", "LD_PRELOAD": "", "PYTHONPATH": ""})
+    return Interpreter(python, False, {"THREADS_ROUNDS": "25", "LD_PRELOAD": "", "PYTHONPATH": ""})
 
 
 @pytest.mark.parametrize("case", ALONE)
