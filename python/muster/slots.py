@@ -82,6 +82,11 @@ class Slots:
         self._micro.put(self._memory)
         self.current = None
 
+    @property
+    def has_mean(self):
+        """Whether the step's last loop over its slots has had its mean."""
+        return self._has_sum and self.round > 0
+
     def check_sum(self):
         if self._has_sum:
             raise RuntimeError("the mean of a step with slots is that of `for slot in step.slots: …; step.add()`, which must come before it, "

@@ -268,7 +268,7 @@ EACH = "for slot in step.slots: loss().backward(); step.add()"
     ("loss().backward(); optimizer.step()", "RuntimeError the mean of a step with slots is that of `for slot in step.slots: …; step.add()`"),
     (f"{EACH}; optimizer.step()", "RuntimeError the mean of a step with slots must come behind `for slot in step.slots`"),
     (f"{EACH}\n            loss().backward(); optimizer.step()", "RuntimeError a gradient was made behind `for slot in step.slots`"),
-    (f"{EACH}\n            step.average(); loss().backward(); optimizer.step()", "RuntimeError the mean of a step with slots is that of"),
+    (f"{EACH}\n            step.average(); loss().backward(); optimizer.step()", "RuntimeError a gradient was made behind the mean over the slots"),
     (f"{EACH}\n            optimizer.step(); list(step.slots)", "RuntimeError step.slots must come before the last optimizer.step() of a step"),
     (f"{EACH}\n            step.average(weight=3)", "ValueError with slots average() takes no arrays and no weight"),
     (EACH, "RuntimeError step 1 has gone through its slots and not taken their mean"),
@@ -278,6 +278,32 @@ def test_a_step_that_uses_its_slots_wrongly_is_told(alone, call, text):
     done = alone(USE.replace("CALL", call))
 
     assert done.stdout.startswith(text), (done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("average", ["pass", "step.average()"])
+def test_a_gradient_behind_the_mean_that_one_of_two_optimizers_took_is_told(alone, average):
+    done = alone("""
+import torch, muster.torch
+model = torch.nn.ModuleList([torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)])
+first, second = [torch.optim.SGD(each.parameters(), 0.1) for each in model]
+elastic = muster.torch.Elastic(model, [first, second], slots=2)
+try:
+    for step in elastic.steps(2):
+        with step:
+            for slot in step.slots:
+                sum(each(torch.ones(1, 2)).sum() for each in model).backward()
+                step.add()
+            AVERAGE
+            first.step()
+            if step.step == 2:
+                model[1](torch.ones(1, 2)).sum().backward()
+            second.step()
+        print("step", step.step)
+except RuntimeError as error:
+    print(error)
+""".replace("AVERAGE", average))
+
+    assert done.stdout.startswith("step 1\na gradient was made behind the mean over the slots"), (done.stdout, done.stderr)
 
 
 def test_distributed_data_parallel_is_refused(alone):

@@ -221,7 +221,6 @@ class Elastic(muster.elastic.Elastic):
         if self._slots is not None:
             self._check_plain(arrays, weight is not None)
             self._average_slots()
-            self._watch_gradients()
             return
         if arrays is not None:
             super().average(arrays, 1 if weight is None else weight)
@@ -239,7 +238,8 @@ class Elastic(muster.elastic.Elastic):
         self._watch_gradients()
 
     def _watch_gradients(self):
-        """What a further backward() adds to gradients that have been averaged is averaged again, by the update."""
+        """What a further backward() adds to gradients that have been averaged is averaged again, by the update; with slots
+        it is refused."""
         for optimizer, flats in self._flat.items() if not self._is_watched else ():
             group = self._placed if self._slots is not None else [each for _, group, *_ in flats for each in group]
 
@@ -304,6 +304,9 @@ class Elastic(muster.elastic.Elastic):
         return at
 
     def _average_slots(self):
+        if self._slots.has_mean and not self._averaged.issuperset(set(self._optimizers) - set(self._updated)):
+            raise RuntimeError("a gradient was made behind the mean over the slots, and would not be in it: call backward() inside of `for slot in "
+                               "step.slots`, and go through the slots once more for gradients that need an update before them")
         self._slots.check_sum()
         if self._parts.has_gradients():
             raise RuntimeError("a gradient was made behind `for slot in step.slots`, and would not be in the mean over the slots: call backward() "
@@ -312,6 +315,7 @@ class Elastic(muster.elastic.Elastic):
             self._members.check()
         super()._average_slots()
         self._averaged = set(self._optimizers)
+        self._watch_gradients()
 
     def _take_mean(self):
         at = super()._take_mean()
