@@ -220,6 +220,35 @@ print("equal")
     assert done.stdout == "equal\n", done.stderr
 
 
+def test_what_the_program_makes_of_buffers_behind_the_loop_stays(alone):
+    """Before the mean, of buffers that no slot has changed. What slots change is that of the slots."""
+    done = alone("""
+import torch, muster.torch
+class Model(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(2, 1)
+        self.register_buffer("count", torch.zeros(3, dtype=torch.int64))
+        self.register_buffer("level", torch.zeros(3))
+        self.register_buffer("calls", torch.zeros(3, dtype=torch.int32))
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+elastic = muster.torch.Elastic(model, optimizer, slots=2)
+for step in elastic.steps(3):
+    with step:
+        for slot in step.slots:
+            model(torch.ones(1, 2)).sum().backward()
+            model.calls += 1
+            step.add()
+        model.count += 1
+        model.level += 0.5
+        optimizer.step()
+print([each.unique().tolist() for each in model.buffers()])
+elastic.close()
+""")
+
+    assert done.stdout == "[[3], [1.5], [3]]\n", (done.stdout, done.stderr)
+
+
 def test_a_scaler_sees_the_mean_and_skips_what_is_infinite(alone):
     done = alone("""
 import torch, muster.torch

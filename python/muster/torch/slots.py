@@ -13,7 +13,8 @@ def bytes_of(tensor):
 
 class Parts:
     """Means over the slots: gradients, buffers of floats. Sums: which gradients there are, and which buffers have changed;
-    the values of other buffers, in pieces of 16 bits, which slot 0 alone gives."""
+    the values of other buffers, in pieces of 16 bits, which slot 0 alone gives. Buffers that no slot has changed keep what
+    the program makes of them behind the loop."""
 
     def __init__(self, parameters, buffers):
         self._parameters = parameters
@@ -58,7 +59,8 @@ class Parts:
             self._fill_others(sums[len(given):])
 
     def _fill_others(self, sums):
-        sums[:len(self._others)] = 1
+        kept = self._kept[len(self._floats):]
+        sums[:len(self._others)] = [not numpy.array_equal(bytes_of(each), bytes_of(old)) for each, old in zip(self._others, kept)]
         at = len(self._others)
         for each in self._others:
             words = _words_of(each)
@@ -66,10 +68,9 @@ class Parts:
             at += words.size
 
     def take(self, means, sums):
-        """What all slots have. Gradients that no slot has stay None, and buffers that none has changed are what they were."""
+        """What all slots have. Gradients that no slot has stay None, and buffers that none has changed are left alone."""
         flat, at = torch.from_numpy(means), 0
         given, changed, others = numpy.split(sums, [len(self._parameters), len(self._parameters) + len(self._floats)])
-        self.restore()
         for each, is_given in zip(self._parameters, given):
             each.grad = flat[at:at + each.numel()].view(each.shape).to(each.dtype) if is_given else None
             at += each.numel()
