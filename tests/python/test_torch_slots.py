@@ -335,17 +335,22 @@ except RuntimeError as error:
     assert done.stdout.startswith("step 1\na gradient was made behind the mean over the slots"), (done.stdout, done.stderr)
 
 
-def test_distributed_data_parallel_is_refused(alone):
-    done = alone("""
-import torch, torch.distributed as dist
+@pytest.mark.parametrize("group, model", [
+    ("muster.torch.backend.init_process_group(elastic=True)", "muster.torch.DistributedDataParallel(layer)"),
+    ('dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)', "torch.nn.ModuleList([parallel.DistributedDataParallel(layer)])"),
+])
+def test_distributed_data_parallel_is_refused(alone, group, model):
+    """In a group that is not elastic, too: members would sum differently often."""
+    done = alone(f"""
+import torch, torch.distributed as dist, torch.nn.parallel as parallel
 import muster.torch
-import muster.torch.backend as backend
-backend.init_process_group(elastic=True)
-model = muster.torch.DistributedDataParallel(torch.nn.Linear(2, 1))
+{group}
+layer = torch.nn.Linear(2, 1)
+model = {model}
 try:
     muster.torch.Elastic(model, torch.optim.SGD(model.parameters(), 0.1), slots=2)
 except ValueError as error:
     print(error)
 """)
 
-    assert done.stdout.startswith("Elastic(slots=…) cannot be used with DistributedDataParallel"), done.stderr
+    assert done.stdout.startswith("Elastic(slots=…) cannot be used with DistributedDataParallel"), (done.stdout, done.stderr)

@@ -95,7 +95,7 @@ class Elastic(muster.elastic.Elastic):
         self._is_reduced = self._members is not None and isinstance(model, torch.nn.parallel.DistributedDataParallel)
         if self._is_reduced and self._data is not None:
             raise ValueError("Elastic(data=...) cannot be used with DistributedDataParallel: use one of them")
-        if self._is_reduced and self._slots is not None:
+        if self._slots is not None and any(isinstance(each, torch.nn.parallel.DistributedDataParallel) for each in model.modules()):
             raise ValueError("Elastic(slots=…) cannot be used with DistributedDataParallel, which sums the gradients of the members and not of "
                              "the slots: give the Elastic the module itself")
         trained = [each for each in model.parameters() if each.requires_grad]
