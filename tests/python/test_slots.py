@@ -222,18 +222,18 @@ for step in elastic.steps(2):
 
 
 def test_weights_that_are_large_are_summed_exactly(alone):
-    """float32 holds no odd number above 2^24."""
+    """float32 holds no odd number above 2^24: there the sum of these would be 2^24."""
     done = alone("""
-values, out = [1.0, -1.0, 0.0], numpy.zeros(1, "f4")
-elastic = muster.Elastic({"out": out}, slots=3)
+values, weights, out = [0.0, 1.0, 1.0, numpy.nan], [2**24, 1, 1, 0], numpy.zeros(1, "f4")
+elastic = muster.Elastic({"out": out}, slots=4)
 mean, = elastic.buffers([out])
 for step in elastic.steps(1):
     with step:
         for slot in step.slots:
-            mean[:] = values[slot] if slot < 2 else numpy.nan
-            step.add(weight=[2**40 + 2**20, 2**40, 0][slot])
+            mean[:] = values[slot]
+            step.add(weight=weights[slot])
         step.average()
-        print(mean[0] == numpy.float32(2**20 / (2**41 + 2**20)))
+        print(mean[0] == numpy.float32(2 / (2**24 + 2)))
 elastic.close()
 """)
 
