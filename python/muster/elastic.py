@@ -376,6 +376,7 @@ class Elastic:
         call an operation that the others do not call. With data: the mean of all buffers over the records of all. With
         slots: that over all slots, without arguments."""
         if self._slots is not None:
+            self._check_slots("step.average()")
             self._check_plain(arrays, weight != 1)
             self._average_slots()
             return
@@ -471,8 +472,6 @@ class Elastic:
         return at
 
     def _average_slots(self):
-        if not self._is_begun:
-            raise RuntimeError("step.average() must be inside of `with step`")
         self._slots.sum()
         self._take_mean()
 

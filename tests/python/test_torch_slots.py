@@ -309,6 +309,12 @@ def test_a_step_that_uses_its_slots_wrongly_is_told(alone, call, text):
     assert done.stdout.startswith(text), (done.stdout, done.stderr)
 
 
+def test_a_mean_outside_of_a_step_is_told(alone):
+    done = alone(USE.replace("CALL", f"{EACH}\n            step.average(); optimizer.step()\n        step.average()"))
+
+    assert done.stdout.startswith("RuntimeError step.average() must be inside of `with step`"), (done.stdout, done.stderr)
+
+
 @pytest.mark.parametrize("average", ["pass", "step.average()"])
 def test_a_gradient_behind_the_mean_that_one_of_two_optimizers_took_is_told(alone, average):
     done = alone("""

@@ -219,6 +219,7 @@ class Elastic(muster.elastic.Elastic):
         backward() and the update, such as clip_grad_norm_ or a GradScaler. weight: step.weight. With arrays: as in
         muster.Elastic. With slots: the mean over all slots, without arguments."""
         if self._slots is not None:
+            self._check_slots("step.average()")
             self._check_plain(arrays, weight is not None)
             self._average_slots()
             return
