@@ -77,7 +77,8 @@ class Slots:
         if weight == 0:
             self.means[:] = 0  # the mean of nothing may be NaN
         elif weight > 1:
-            self.means *= float(weight)
+            with numpy.errstate(over="ignore"):  # of gradients the program sees it; a constant buffer is not taken from here
+                self.means *= float(weight)
         self._weight[:] = numpy.frombuffer(weight.to_bytes(_WEIGHT_BYTES, "little"), numpy.uint8)
         self._micro.put(self._memory)
         self.current = None

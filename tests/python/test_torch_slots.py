@@ -249,6 +249,29 @@ elastic.close()
     assert done.stdout == "[[3], [1.5], [3]]\n", (done.stdout, done.stderr)
 
 
+def test_a_mask_of_the_lowest_number_stays_without_a_warning(alone):
+    done = alone("""
+import torch, muster.torch, warnings
+warnings.simplefilter("error")
+model = torch.nn.Linear(2, 1)
+model.register_buffer("mask", torch.full((2, 2), torch.finfo(torch.float32).min).triu(1))
+mask = model.mask.clone()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+elastic = muster.torch.Elastic(model, optimizer, slots=2)
+for step in elastic.steps(2):
+    with step:
+        for slot in step.slots:
+            model(torch.ones(1, 2)).sum().backward()
+            step.add(weight=3)
+        optimizer.step()
+assert torch.equal(model.mask, mask)
+elastic.close()
+print("equal")
+""")
+
+    assert done.stdout == "equal\n", done.stderr
+
+
 def test_a_scaler_sees_the_mean_and_skips_what_is_infinite(alone):
     done = alone("""
 import torch, muster.torch
