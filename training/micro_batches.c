@@ -40,7 +40,7 @@ static enum muster_rc slots_choose(uint32_t constant, uint32_t asked, uint32_t *
                                 "the micro-batches of a step must be %" PRIu32
                                 ", as MUSTER_CONSTANT_BATCH (muster run --constant-batch) says, "
                                 "got %" PRIu32 " from this program; give both the same number, or "
-                                "the program none",
+                                "the program none (0 in C, None in Python)",
                                 constant, asked);
     *ret_count = asked != 0 ? asked : constant;
     return MUSTER_OK;
@@ -89,14 +89,21 @@ static enum muster_rc slots_register(struct muster_strategy *strategy,
     return MUSTER_OK;
 }
 
+/* The launcher's word on this worker, which it does not start again while it is refused. "" takes that back. */
+static void refusal_tell(struct muster_strategy *strategy, const char *why)
+{
+    if (muster_strategy_enter(strategy, "micro_batches_open") != MUSTER_OK)
+        return;
+    muster_report_refused(strategy->report, why);
+    strategy->is_micro_refused = why[0] != '\0';
+    muster_strategy_leave(strategy);
+}
+
 /* Another life of this worker would be of the same program. */
 static enum muster_rc options_refuse(struct muster_strategy *strategy,
                                      const struct muster_error *why, struct muster_error *ret_error)
 {
-    if (muster_strategy_enter(strategy, "micro_batches_open") == MUSTER_OK) {
-        muster_report_refused(strategy->report, why->text);
-        muster_strategy_leave(strategy);
-    }
+    refusal_tell(strategy, why->text);
     return muster_error_set(ret_error, why->rc, "%s", why->text);
 }
 
@@ -123,6 +130,8 @@ enum muster_rc muster_micro_batches_open(struct muster_strategy *strategy,
         muster_mem_free(strategy->env->mem, micro);
         return rc;
     }
+    if (strategy->is_micro_refused) /* the program has asked again, with other options */
+        refusal_tell(strategy, "");
     micro->strategy = strategy;
     micro->options = chosen;
     micro->values = (struct muster_micro_values){.slot_count = chosen.slot_count,

@@ -235,6 +235,7 @@ struct muster_strategy {
     uint32_t constant_batch; /* slots of a step, as the launcher says; 0: it says nothing */
     uint8_t *
         micro_slots; /* state: a byte for each slot of a step (micro_batches.c); NULL: not in micro-batches */
+    bool is_micro_refused; /* the launcher has been told that options of micro-batches cannot be */
 
     struct muster_strategy_preemption preemption;
 

@@ -53,10 +53,11 @@ struct muster_micro_batches_options {
  * members. The options are part of the state: a tensor is registered whose name and size tell them (8 slots of 5
  * floats: "micro_batches_5_x_f32" of 8 bytes). So begin, and a restore, refuse a member that has other options. Where
  * MUSTER_CONSTANT_BATCH is set the first begin of a strategy without micro-batches ends with FAILED_PRECONDITION.
- * Options that cannot be are told to the launcher, which does not start this worker again.
+ * Options that cannot be are told to the launcher, which does not start this worker again, unless a later open with
+ * others goes well.
  *
  * Owns:    gives; muster_micro_batches_close before muster_strategy_close. Options are borrowed during the call.
- * Errors:  INVALID_ARGUMENT (the text names the option), RESOURCE_EXHAUSTED, as muster_strategy_register.
+ * Errors:  INVALID_ARGUMENT (the text says which option must be what), RESOURCE_EXHAUSTED, as muster_strategy_register.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_micro_batches_open(
     struct muster_strategy *strategy, const struct muster_micro_batches_options *options,

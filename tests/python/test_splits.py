@@ -222,6 +222,25 @@ def test_the_launcher_says_how_many_slots_there_are(job):
     assert {words[1] for _, _, words in run.said() if words[0] == "weights"} == curve(job, 1)
 
 
+def test_a_refusal_that_the_program_mends_costs_no_restart(job):
+    run = job("""
+with muster.Strategy() as strategy:
+    try:
+        strategy.micro_batches(4, 4)
+    except ValueError as error:
+        say("refused", error)
+    micro = strategy.micro_batches(None, 4)
+    strategy.begin()
+    if is_first:
+        os.kill(os.getpid(), 9)
+    strategy.commit()
+""", 1, "--constant-batch", "8")
+
+    summary = run.end()
+
+    assert summary["restarts"] == 1 and {words[0] for _, _, words in run.said()} == {"refused"}, run.text()
+
+
 def test_a_number_that_nobody_has_said_or_another_one_is_refused(strategy, monkeypatch):
     with pytest.raises(muster.InvalidArgument, match="MUSTER_CONSTANT_BATCH is not set; .* --constant-batch"):
         strategy.micro_batches(None, 4)

@@ -367,9 +367,25 @@ static void another_number_of_slots_than_the_launchers_is_refused(void **state)
     assert_string_equal(error.text,
                         "the micro-batches of a step must be 8, as MUSTER_CONSTANT_BATCH (muster "
                         "run --constant-batch) says, got 16 from this program; give both the same "
-                        "number, or the program none");
+                        "number, or the program none (0 in C, None in Python)");
     assert_int_equal(played_count_told("refused"), 1);
     assert_null(micro);
+}
+
+/* Else its next death would be its last: the launcher starts nobody again who is refused. */
+static void a_refusal_is_taken_back_when_the_program_asks_for_another_number(void **state)
+{
+    const struct muster_micro_batches_options options = {16, MUSTER_F32, 1};
+    struct muster_error error;
+
+    assert_int_equal(muster_micro_batches_open(*state, &options, &micro, &error),
+                     MUSTER_INVALID_ARGUMENT);
+    micro_open(*state, 8);
+
+    assert_int_equal(played_count_told("refused"), 2);
+    assert_non_null(strstr(played_told(), "{\"report\":\"refused\",\"why\":\"\"}"));
+    played_begin_unnoted(*state);
+    assert_int_equal(played_count_told("refused"), 2);
 }
 
 static void a_number_of_the_launcher_that_cannot_be_is_refused_by_open(void **state)
@@ -502,6 +518,7 @@ int main(void)
         CASE(options_that_cannot_be_are_refused),
         CASE_CONSTANT(the_launcher_says_how_many_slots_there_are),
         CASE_CONSTANT(another_number_of_slots_than_the_launchers_is_refused),
+        CASE_CONSTANT(a_refusal_is_taken_back_when_the_program_asks_for_another_number),
         cmocka_unit_test_teardown(a_number_of_the_launcher_that_cannot_be_is_refused_by_open,
                                   played_tear_down),
         CASE_CONSTANT(who_has_no_slots_in_a_job_of_slots_begins_no_step),

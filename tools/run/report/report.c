@@ -170,12 +170,12 @@ static void on_over(struct run_task *task)
 }
 
 /* The others cannot work with this worker, for example because its plan differs: no other life
- * would change that. */
+ * would change that. An empty reason takes it back: the program has asked for something else. */
 static void on_refused(struct run_task *task, const struct muster_json *report)
 {
     const char *why = muster_json_text(muster_json_member(report, "why"));
 
-    task->is_refused = true;
+    task->is_refused = why == NULL || why[0] != '\0';
     snprintf(task->refusal, sizeof(task->refusal), "%s", why != NULL ? why : "");
 }
 
