@@ -109,7 +109,7 @@ static bool tensor_find(const struct muster_strategy *strategy, const char *name
 
 /* --- Micro-batches --- */
 
-/* Slots of a step of this job; 0: it has no micro-batches. */
+/* The slots of a step of this job; 0: it has no micro-batches. */
 static uint32_t slots_own(const struct muster_strategy *strategy)
 {
     for (size_t i = 0; i < strategy->tensor_count && strategy->micro_slots != NULL; i++)
@@ -118,7 +118,7 @@ static uint32_t slots_own(const struct muster_strategy *strategy)
     return 0;
 }
 
-/* Those of the job that has saved. A program may have a tensor of such a name for itself. */
+/* The slots of the job that has saved. A program may have a tensor of such a name for itself. */
 static uint32_t slots_saved(const struct muster_strategy *strategy,
                             const struct muster_checkpoint *checkpoint)
 {
@@ -136,25 +136,27 @@ static uint32_t slots_saved(const struct muster_strategy *strategy,
     return 0;
 }
 
-/* As what the user has given, and not as the tensor that carries it. */
+/* The text tells numbers of micro-batches, and not the tensor that carries them. Either side may have its number from
+ * --constant-batch or from the program. */
 static enum muster_rc slots_match(struct restoring *restoring,
                                   const struct muster_checkpoint *checkpoint,
                                   struct muster_error *ret_error)
 {
     uint32_t own = slots_own(restoring->strategy);
     uint32_t saved = slots_saved(restoring->strategy, checkpoint);
-    char theirs[16] = "", ours[16] = "none";
+    char ours[16] = "none";
 
     if (own == saved)
         return MUSTER_OK;
-    if (saved > 0)
-        (void)snprintf(theirs, sizeof(theirs), " %u", saved);
     if (own > 0)
         (void)snprintf(ours, sizeof(ours), "%u", own);
-    restoring->remedy = saved > 0 ? "give the same number" : "run without it";
+    restoring->remedy = saved > 0 ? "give the same number (--constant-batch, slots=)"
+                                  : "leave them out (--constant-batch, slots=)";
+    if (saved == 0)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "it has no micro-batches, this program %s a step", ours);
     return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                            "it was made %s --constant-batch%s (micro-batches of a step), got %s",
-                            saved > 0 ? "with" : "without", theirs, ours);
+                            "it has %u micro-batches a step, this program %s", saved, ours);
 }
 
 /* --- Tensors --- */

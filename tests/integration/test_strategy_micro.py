@@ -132,15 +132,16 @@ class Digits(Case):
             made = {micro: os.path.join(folder, str(micro)) for micro in (8, 0)}
             for micro, path in made.items():
                 self.summary_of("--checkpoint-dir", path, "--checkpoint-every", "5", workers=1, program=digits(10, micro=micro))
-            rows = ((8, ("--constant-batch", "4"), None, r"with --constant-batch 8 \(micro-batches of a step\), got 4; give the same number"),
-                    (8, (), 16, r"with --constant-batch 8 \(micro-batches of a step\), got 16; give the same number"),
-                    (8, (), 0, r"with --constant-batch 8 \(micro-batches of a step\), got none; give the same number"),
-                    (0, ("--constant-batch", "4"), None, r"without --constant-batch \(micro-batches of a step\), got 4; run without it"))
+            rows = ((8, ("--constant-batch", "4"), None, "8 micro-batches a step, this program 4; give the same number"),
+                    (8, (), 16, "8 micro-batches a step, this program 16; give the same number"),
+                    (8, (), 0, "8 micro-batches a step, this program none; give the same number"),
+                    (0, ("--constant-batch", "4"), None, "no micro-batches, this program 4 a step; leave them out"))
             for saved, options, micro, text in rows:
                 done = subprocess.run([MUSTER, "run", "-n", "2", "--checkpoint-dir", made[saved], *options, "--", *digits(20, micro=micro)], env=CLEAN,
                                       text=True, capture_output=True, timeout=PATIENCE_S, check=False)
                 self.assertEqual(done.returncode, 1, done.stderr)
-                self.assertRegex(done.stderr, f"the checkpoint of step 10 in {made[saved]} does not fit: it was made {text}, or name an empty folder")
+                self.assertRegex(done.stderr, f"the checkpoint of step 10 in {made[saved]} does not fit: it has {text} "
+                                 r"\(--constant-batch, slots=\), or name an empty folder")
                 self.assertNotIn("restart 1 of", done.stderr)
 
     def preempt(self, folder, steps):

@@ -286,14 +286,14 @@ static void a_program_with_other_slots_is_told_their_number(void **state)
         const char *text;
     } rows[] = {
         {8, 16,
-         "does not fit: it was made with --constant-batch 8 (micro-batches of a step), got 16; "
-         "give the same number, or name an empty folder"},
+         "does not fit: it has 8 micro-batches a step, this program 16; give the same number "
+         "(--constant-batch, slots=), or name an empty folder"},
         {65536, 0,
-         "does not fit: it was made with --constant-batch 65536 (micro-batches of a step), got "
-         "none; give the same number, or name an empty folder"},
+         "does not fit: it has 65536 micro-batches a step, this program none; give the same number "
+         "(--constant-batch, slots=), or name an empty folder"},
         {0, 8,
-         "does not fit: it was made without --constant-batch (micro-batches of a step), got 8; run "
-         "without it, or name an empty folder"},
+         "does not fit: it has no micro-batches, this program 8 a step; leave them out "
+         "(--constant-batch, slots=), or name an empty folder"},
     };
 
     (void)state;
