@@ -1,6 +1,7 @@
 /* The members of a job take its folders of checkpoints together. */
 #include "training/strategy_folder.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/system/folder_system.h"
@@ -179,15 +180,6 @@ static struct claim claim_make(struct muster_strategy *strategy, const struct pl
 
 /* --- All agree --- */
 
-/* Those that have it already, when another attempt was cut short. */
-static enum muster_rc life_find(struct muster_strategy *strategy, uint64_t *ret_life)
-{
-    struct muster_tensor tensor = {.data = ret_life, .count = 1, .dtype = MUSTER_U64};
-
-    *ret_life = strategy->owner.life;
-    return muster_strategy_all_reduce_in_seat(strategy, TAKE, &tensor, MUSTER_MAX);
-}
-
 static enum muster_rc claim_refuse(struct muster_strategy *strategy, const struct place *place,
                                    const struct claim *claim)
 {
@@ -238,22 +230,95 @@ static enum muster_rc sight_compare(struct muster_strategy *strategy, const stru
     return muster_strategy_all_reduce_in_seat(strategy, TAKE, &tensor, MUSTER_MAX);
 }
 
-/* As a launcher does: a folder that cannot be used would be told at the first checkpoint, perhaps hours later. */
-static enum muster_rc folder_check(struct muster_strategy *strategy, const char *folder)
+/* --- All can use it --- */
+
+/* The largest of all members'. */
+struct look {
+    uint64_t life;         /* when another attempt was cut short; 0: nobody has the folder yet */
+    uint64_t able, unable; /* number + 1 of a member; 0: there is none */
+};
+
+#define LOOK_WORDS (sizeof(struct look) / sizeof(uint64_t))
+
+/* Told to all by a member that cannot use the folder. */
+struct obstacle {
+    uint64_t rc;
+    char text[160];
+};
+
+#define OBSTACLE_WORDS (sizeof(struct obstacle) / sizeof(uint64_t))
+
+/* The first checkpoint would tell of a folder that cannot be used, perhaps hours later. */
+static struct obstacle obstacle_find(const char *folder)
 {
-    struct muster_error why;
+    struct obstacle obstacle = {.rc = MUSTER_OK};
+    struct muster_error why = {.text = ""};
     enum muster_rc rc = muster_checkpoint_make_folder(folder, &why);
 
     if (rc == MUSTER_OK) {
         rc = muster_folder_check(folder);
-        (void)muster_error_set(&why, rc, "cannot write to %.110s: %s", folder, muster_rc_text(rc));
+        (void)muster_error_set(&why, rc, "cannot write to the folder (%s): %s", muster_rc_text(rc),
+                               folder);
     }
-    return rc == MUSTER_OK ? rc
-                           : muster_error_set(
-                                 &strategy->error, MUSTER_INVALID_ARGUMENT,
-                                 "no checkpoint could be saved: %.150s; mend that, or name another "
-                                 "directory (MUSTER_CHECKPOINT_DIR)",
-                                 why.text);
+    obstacle.rc = rc;
+    (void)snprintf(obstacle.text, sizeof(obstacle.text), "%.159s", why.text);
+    return obstacle;
+}
+
+/* A disk that fails or is full may be mended when the worker starts again. */
+static enum muster_rc obstacle_code(const struct obstacle *obstacle)
+{
+    enum muster_rc rc = (enum muster_rc)obstacle->rc;
+
+    return rc == MUSTER_NOT_FOUND || rc == MUSTER_ALREADY_EXISTS || rc == MUSTER_PERMISSION_DENIED
+               ? MUSTER_INVALID_ARGUMENT
+               : rc;
+}
+
+static enum muster_rc obstacle_refuse(struct muster_strategy *strategy,
+                                      const struct muster_member *unable, bool are_others_able,
+                                      const struct obstacle *obstacle)
+{
+    char address[MUSTER_ADDRESS_TEXT_BYTES];
+
+    if (!are_others_able)
+        return muster_error_set(&strategy->error, obstacle_code(obstacle),
+                                "%.16s:%u cannot save checkpoints; mend that, or name another "
+                                "directory (MUSTER_CHECKPOINT_DIR): %s",
+                                unable->task_type, unable->task_index, obstacle->text);
+    return muster_error_set(
+        &strategy->error, obstacle_code(obstacle),
+        "%.16s:%u (%.40s, host key %.36s) cannot save checkpoints; mount the same one on all "
+        "hosts: %s",
+        unable->task_type, unable->task_index, muster_address_format(&unable->address, address),
+        unable->host_key, obstacle->text);
+}
+
+/* One that cannot use the folder would else leave alone, and the others would train on without it. *ret_life: as in
+ * the look. */
+static enum muster_rc folder_compare(struct muster_strategy *strategy, const char *folder,
+                                     const struct muster_strategy_sharers *sharers,
+                                     uint64_t *ret_life)
+{
+    struct obstacle obstacle = obstacle_find(folder);
+    uint64_t self = sharers->self + 1u;
+    struct look look = {.life = strategy->owner.life,
+                        .able = obstacle.rc == MUSTER_OK ? self : 0,
+                        .unable = obstacle.rc != MUSTER_OK ? self : 0};
+    struct muster_tensor tensor = {.data = &look, .count = LOOK_WORDS, .dtype = MUSTER_U64};
+    struct muster_tensor told = {.data = &obstacle, .count = OBSTACLE_WORDS, .dtype = MUSTER_U64};
+    const struct muster_member *unable;
+    struct muster_root root = {.epoch = sharers->view->epoch};
+    enum muster_rc rc = muster_strategy_all_reduce_in_seat(strategy, TAKE, &tensor, MUSTER_MAX);
+
+    *ret_life = look.life;
+    if (rc != MUSTER_OK || look.unable == 0 || look.unable > sharers->count)
+        return rc;
+    unable = muster_strategy_sharer_at(sharers, (uint32_t)look.unable - 1);
+    root.incarnation = unable->incarnation;
+    rc = muster_strategy_broadcast_in_seat(strategy, TAKE, &told, 1, &root);
+    obstacle.text[sizeof(obstacle.text) - 1] = '\0';
+    return rc == MUSTER_OK ? obstacle_refuse(strategy, unable, look.able != 0, &obstacle) : rc;
 }
 
 enum muster_rc muster_strategy_folder_take(struct muster_strategy *strategy,
@@ -266,10 +331,7 @@ enum muster_rc muster_strategy_folder_take(struct muster_strategy *strategy,
 
     if (place.path == NULL)
         return MUSTER_OK;
-    rc = folder_check(strategy, place.path);
-    if (rc != MUSTER_OK)
-        return rc;
-    rc = life_find(strategy, &claim.life);
+    rc = folder_compare(strategy, place.path, sharers, &claim.life);
     if (rc == MUSTER_OK && claim.life == 0)
         rc = claim_share(strategy, &place, muster_strategy_sharer_at(sharers, sharers->giver),
                          sharers->view, &claim);

@@ -306,7 +306,7 @@ class Faults(Preemption):
 
         self.assertIsNone(summary["preempted"])
         self.assertEqual([task["exit_code"] for task in summary["tasks"]], [1, 1])
-        self.assertIn(f"{self.checkpoints} is not a folder", run.said())
+        self.assertIn(f"not a folder, name another one or move that file away: {self.checkpoints}", run.said())
 
     def test_a_disk_that_is_full_does_not_end_with_42(self):
         limit = f"ulimit -f 1; trap '' XFSZ; exec {STEPPER} {STEPS} 3000000"  # files of 1 KB at most

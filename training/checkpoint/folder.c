@@ -145,9 +145,9 @@ enum muster_rc muster_checkpoint_make_folder(const char *folder, struct muster_e
         return MUSTER_OK;
     if (rc == MUSTER_ALREADY_EXISTS)
         return muster_error_set(
-            ret_error, rc, "%s is not a folder: name another one, or move that file away", folder);
-    return muster_error_set(ret_error, rc, "cannot make the folder %s: %s", folder,
-                            muster_rc_text(rc));
+            ret_error, rc, "not a folder, name another one or move that file away: %s", folder);
+    return muster_error_set(ret_error, rc, "cannot make the folder (%s%s): %s", muster_rc_text(rc),
+                            rc == MUSTER_NOT_FOUND ? ", its parent must be there" : "", folder);
 }
 
 enum muster_rc muster_checkpoint_find_missing(const struct muster_checkpoint *checkpoint,

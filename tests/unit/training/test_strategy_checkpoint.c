@@ -381,7 +381,7 @@ static void a_folder_that_cannot_be_made_is_named(void **state)
 
     assert_int_equal(trainee_save(&one, "/proc/nothing"), MUSTER_NOT_FOUND);
 
-    trainee_text_check(&one, "cannot make the folder /proc/nothing");
+    trainee_text_check(&one, "there): /proc/nothing");
     trainee_close(&one);
     job_stage_close(&stage);
 }
@@ -660,6 +660,61 @@ static void a_member_that_sees_another_folder_is_named_at_once(void **state)
     job_stage_close(&stage);
 }
 
+struct bad_folder {
+    const char *path[2]; /* by rank */
+    enum muster_rc rc;
+    const char *text;
+};
+
+static void use_bad_folder(unsigned rank, void *data)
+{
+    const struct bad_folder *row = data;
+    struct trainee one;
+
+    setenv("MUSTER_CHECKPOINT_DIR", row->path[rank], 1);
+    trainee_open(&one, 3, NULL);
+    JOB_RC(one.strategy, muster_strategy_begin(one.strategy, &one.step, &one.is_restored), row->rc,
+           row->text);
+    trainee_close(&one);
+    unsetenv("MUSTER_CHECKPOINT_DIR");
+}
+
+/* Nobody trains on without it. Root, too, cannot write to a folder below /proc/sys. */
+static void a_member_that_cannot_use_the_folder_is_named_to_all(void **state)
+{
+#define ALL_UNABLE                                                                                 \
+    "worker:1 cannot save checkpoints; mend that, or name another directory "                      \
+    "(MUSTER_CHECKPOINT_DIR): "
+#define ONE_UNABLE " cannot save checkpoints; mount the same one on all hosts: "
+#define NO_PARENT  "cannot make the folder (not found, its parent must be there): /proc/nothing"
+    static char loop[80];
+    struct bad_folder rows[] = {
+        {{trainee_folder, "/proc/nothing"}, MUSTER_INVALID_ARGUMENT, ONE_UNABLE NO_PARENT},
+        {{trainee_folder, "/proc/nothing"}, MUSTER_INVALID_ARGUMENT, "worker:1 ("},
+        {{"/proc/nothing", trainee_folder}, MUSTER_INVALID_ARGUMENT, "worker:0 ("},
+        {{"/proc/nothing", "/proc/nothing"}, MUSTER_INVALID_ARGUMENT, ALL_UNABLE NO_PARENT},
+        {{"/proc/version", "/proc/version"},
+         MUSTER_INVALID_ARGUMENT,
+         ALL_UNABLE "not a folder, name another one or move that file away: /proc/version"},
+        {{"/proc/sys", "/proc/sys"},
+         MUSTER_INVALID_ARGUMENT,
+         ALL_UNABLE "cannot write to the folder (permission denied): /proc/sys"},
+        {{trainee_folder, loop}, MUSTER_INTERNAL, ONE_UNABLE "cannot make the folder (internal"},
+    };
+
+    (void)state;
+    (void)snprintf(loop, sizeof(loop), "%s/loop", trainee_other);
+    assert_int_equal(symlink(loop, loop), 0);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        job_stage_open(&stage, 0, 2);
+        job_stage_start(&stage, 1, use_bad_folder, &rows[i]);
+        use_bad_folder(0, &rows[i]);
+        job_stage_join(&stage);
+        job_stage_close(&stage);
+    }
+    assert_int_equal(unlink(loop), 0);
+}
+
 /* Where the others train already. */
 static void a_later_member_that_sees_another_folder_is_named(void **state)
 {
@@ -917,6 +972,7 @@ int main(void)
         CASE(any_number_of_members_goes_on_from_what_another_number_has_saved),
         CASE(a_time_that_has_passed_by_rank_0_saves_on_all),
         CASE(a_member_that_sees_another_folder_is_named_at_once),
+        CASE(a_member_that_cannot_use_the_folder_is_named_to_all),
         CASE(a_later_member_that_sees_another_folder_is_named),
         CASE(a_folder_that_a_living_job_has_is_refused_and_later_taken),
         CASE(a_named_folder_that_a_living_job_has_is_refused_and_later_taken),

@@ -377,7 +377,7 @@ static void be_unable(unsigned rank, void *data)
     } else if (rank == 2) {
         folder_forge(one.strategy, "/proc/nothing");
         JOB_CHECK(trainee_save(&one, "/proc/nothing") == MUSTER_NOT_FOUND);
-        trainee_text_check(&one, "cannot make the folder /proc/nothing");
+        trainee_text_check(&one, "there): /proc/nothing");
     } else {
         JOB_CHECK(trainee_save(&one, trainee_folder) == MUSTER_OK);
         JOB_CHECK(muster_strategy_checkpoint_wait(one.strategy) == MUSTER_ABORTED);

@@ -388,8 +388,11 @@ static void a_file_in_the_place_of_the_folder_is_named(void **state)
 
     assert_int_equal(muster_checkpoint_make_folder(path, &error), MUSTER_ALREADY_EXISTS);
 
-    assert_non_null(strstr(error.text, " is not a folder: name another one, or move that file"));
+    assert_non_null(strstr(error.text, "not a folder, name another one or move that file away: /"));
     assert_int_equal(muster_checkpoint_make_folder(stand.folder, &error), MUSTER_OK);
+    assert_int_equal(muster_checkpoint_make_folder("/nonexistent/x", &error), MUSTER_NOT_FOUND);
+    assert_string_equal(error.text, "cannot make the folder (not found, its parent must be there): "
+                                    "/nonexistent/x");
     checkpoint_stand_close(&stand);
 }
 
