@@ -2,7 +2,6 @@
  * it ends in an error (docs/trace.md). */
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "runtime/system/recorder_system.h"
 #include "training/strategy_call.h"
@@ -62,11 +61,13 @@ enum muster_rc muster_strategy_open_recorder(struct muster_strategy *strategy,
 static void trace_write(struct muster_strategy *strategy, const char *error)
 {
     enum muster_rc rc = muster_recorder_dump(strategy->recorder, error);
+    struct muster_error why;
 
-    if (rc != MUSTER_OK)
+    if (rc != MUSTER_OK) {
+        (void)muster_error_set_sys(&why, rc, errno, "cannot write");
         MUSTER_LOG(strategy->env, WARN, "trace_not_written", "file",
-                   muster_recorder_path(strategy->recorder), "reason", strerror(errno));
-    else if (error != NULL)
+                   muster_recorder_path(strategy->recorder), "reason", (const char *)why.text);
+    } else if (error != NULL)
         MUSTER_LOG(strategy->env, WARN, "trace_written", "file",
                    muster_recorder_path(strategy->recorder));
 }

@@ -87,6 +87,14 @@ static bool thread_start(struct muster_aside *aside)
     return is_started;
 }
 
+static void work_do_here(struct muster_aside *aside)
+{
+    bool was_blocked = muster_file_limit_block();
+
+    work_do(aside);
+    muster_file_limit_unblock(was_blocked);
+}
+
 void muster_aside_start(struct muster_aside *aside, muster_aside_fn *work,
                         muster_aside_done_fn *done, void *data)
 {
@@ -96,7 +104,7 @@ void muster_aside_start(struct muster_aside *aside, muster_aside_fn *work,
     aside->data = data;
     aside->has_thread = thread_start(aside);
     if (!aside->has_thread)
-        work_do(aside);
+        work_do_here(aside);
 }
 
 void muster_aside_close(struct muster_aside *aside)

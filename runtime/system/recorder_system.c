@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/system/file_limit_system.h"
 #include "runtime/system/process_system.h"
 #include "runtime/report/trace_text.h"
 #include "runtime/value/assert.h"
@@ -134,7 +135,7 @@ static bool make_folder(const struct muster_recorder *recorder)
 
 /* Returns 0, or the errno. The file is not synced: a process that dies would wait for the disk, and
  * the file is read on a machine that still runs. */
-static int write_file(struct muster_recorder *recorder)
+static int write_file_within_limit(struct muster_recorder *recorder)
 {
     size_t count = muster_trace_count(recorder->trace);
     int fd, failure = 0;
@@ -153,6 +154,16 @@ static int write_file(struct muster_recorder *recorder)
         failure = errno;
     if (failure != 0)
         unlink(recorder->part);
+    return failure;
+}
+
+/* A file beyond a limit of sizes is lost, and the program goes on, or ends by the signal that it has got. */
+static int write_file(struct muster_recorder *recorder)
+{
+    bool was_blocked = muster_file_limit_block();
+    int failure = write_file_within_limit(recorder);
+
+    muster_file_limit_unblock(was_blocked);
     return failure;
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Output that does not arrive is no success: exit code 1, and the file and the reason on standard error."""
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -138,6 +139,12 @@ class FileLimit(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stderr.count("no 64 MiB of memory for a board: raise the limit (ulimit -v, ulimit -f, or memory.max of the cgroup)"), 2,
                          done.stderr)
+
+    def test_a_worker_goes_on_without_its_flight_recorder(self):
+        with tempfile.TemporaryDirectory() as where:
+            done = self.limited(f"{MUSTER} run -n 2 --trace {where} -- {STEPPER} 5 16")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex(done.stderr, rf'trace_not_written file={where}/.* reason="cannot write: {re.escape(self.CAUSE)}"')
 
 
 if __name__ == "__main__":

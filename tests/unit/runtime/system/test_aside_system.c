@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -15,10 +16,20 @@ struct work {
     atomic_bool is_begun;
     pid_t thread;
     int niceness;
+    bool has_limit_blocked;
     enum muster_rc answer, told;
     unsigned done_count;
     bool is_done;
 };
+
+/* A file beyond its limit is an error then. */
+static bool is_limit_blocked(void)
+{
+    sigset_t signals;
+
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, NULL, &signals), 0);
+    return sigismember(&signals, SIGXFSZ) == 1;
+}
 
 static enum muster_rc work_do(void *data)
 {
@@ -26,6 +37,7 @@ static enum muster_rc work_do(void *data)
 
     work->thread = gettid();
     work->niceness = getpriority(PRIO_PROCESS, 0);
+    work->has_limit_blocked = is_limit_blocked();
     atomic_store(&work->is_begun, true);
     while (!atomic_load(&work->may_end))
         (void)sched_yield();
@@ -126,6 +138,7 @@ static void its_thread_lets_the_program_go_first_unless_it_is_waited_for(void **
         if (work.niceness != expected)
             fail_msg("row %zu: the thread has %d", i, work.niceness);
         assert_int_equal(getpriority(PRIO_PROCESS, 0), program);
+        assert_true(work.has_limit_blocked);
         muster_aside_close(aside);
         test_env_close(&test);
     }
@@ -147,6 +160,8 @@ static void without_a_thread_the_work_is_done_at_once(void **state)
     assert_int_equal(work.thread, gettid());
     assert_int_equal(work.done_count, 0);
     assert_int_equal(getpriority(PRIO_PROCESS, 0), work.niceness);
+    assert_true(work.has_limit_blocked);
+    assert_false(is_limit_blocked());
     work_finish(&test, &work);
     assert_int_equal(work.told, MUSTER_ABORTED);
     muster_aside_close(aside);

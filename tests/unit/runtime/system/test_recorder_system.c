@@ -1,10 +1,13 @@
 /* The flight recorder's file: what it says, and where it may lie. */
 #include "test_env.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -233,6 +236,36 @@ static void a_launcher_that_does_not_read_is_not_waited_for(void **state)
     close(ends[1]);
 }
 
+static volatile sig_atomic_t limit_signals;
+
+static void on_limit_signal(int number)
+{
+    (void)number;
+    limit_signals++;
+}
+
+static void a_file_beyond_the_limit_of_sizes_is_lost_and_the_program_goes_on(void **state)
+{
+    struct stand *stand = *state;
+    struct muster_recorder *recorder = recorder_of(stand, "job", stand->folder);
+    struct rlimit before, limit;
+
+    assert_true(signal(SIGXFSZ, on_limit_signal) != SIG_ERR);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = before;
+    limit.rlim_cur = 16;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+
+    assert_int_equal(muster_recorder_dump(recorder, "e"), MUSTER_RESOURCE_EXHAUSTED);
+
+    assert_int_equal(errno, EFBIG);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(limit_signals, 0);
+    assert_int_equal(access(muster_recorder_path(recorder), F_OK), -1);
+    muster_recorder_close(recorder);
+    (void)signal(SIGXFSZ, SIG_DFL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +277,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_launcher_is_told_where_the_file_lies, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_launcher_that_does_not_read_is_not_waited_for, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(
+            a_file_beyond_the_limit_of_sizes_is_lost_and_the_program_goes_on, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_folder_that_others_may_write_is_refused, set_up,
                                         tear_down),
     };
