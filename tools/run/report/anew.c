@@ -3,6 +3,7 @@
 #include "run/report/anew.h"
 
 #include "run/output/log.h"
+#include "run/report/checkpoints.h"
 #include "run/state/outcome.h"
 
 #include <stdio.h>
@@ -15,7 +16,8 @@ static const char *plural_of(uint64_t count)
 /* Tasks that run have reported from the new beginning already, or will do so. */
 static void forget_steps(struct run *run)
 {
-    run->progress.step = run->checkpoint_step = run->checkpoint_failed_step = 0;
+    run->progress.step = 0;
+    run_checkpoints_forget(run);
     for (uint32_t i = 0; i < run->task_count; i++)
         run->tasks[i].skipped_step = run->tasks[i].left_out_step = 0;
     for (uint32_t i = 0; i < run->task_count; i++)

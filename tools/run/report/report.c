@@ -9,6 +9,7 @@
 #include "run/registry/roll.h"
 #include "run/report/activity.h"
 #include "run/report/anew.h"
+#include "run/report/checkpoints.h"
 #include "run/report/events.h"
 #include "run/report/progress.h"
 #include "run/report/recovery.h"
@@ -188,37 +189,6 @@ static void on_preempted(struct run_task *task, const struct muster_json *report
     task->run->control->on_preempted(task);
 }
 
-static void checkpoint_fail(struct run *run, uint64_t step, const char *why)
-{
-    if (step <= run->checkpoint_failed_step)
-        return;
-    run->checkpoints_failed++;
-    run->checkpoints_failed_since++;
-    run->checkpoint_failed_step = step;
-    snprintf(run->checkpoint_failure, sizeof(run->checkpoint_failure), "%s",
-             why != NULL ? why : "");
-}
-
-/* Each member tells of its end, perhaps after others have told of the next one: the first word on a step counts. */
-static void on_checkpoint(struct run_task *task, const struct muster_json *report)
-{
-    struct run *run = task->run;
-    uint64_t step = number_of(report, "step");
-
-    if (!muster_json_is_true(muster_json_member(report, "saved"))) {
-        checkpoint_fail(run, step, muster_json_text(muster_json_member(report, "why")));
-        return;
-    }
-    if (step <= run->checkpoint_step)
-        return;
-    run->checkpoints_saved++;
-    if (step > run->checkpoint_failed_step)
-        run->checkpoints_failed_since = 0;
-    run->checkpoint_step = step;
-    run->checkpoint_wall_ns = muster_host_wall_ns(run->env->host);
-    run->checkpoint_duration_ns = number_of(report, "duration_ns");
-}
-
 /* The work is done, and lost unless another member saves it: the end tells. */
 static void on_unsaved(struct run_task *task, const struct muster_json *report)
 {
@@ -270,7 +240,7 @@ static void on_report(struct run_task *task, const struct muster_json *report)
     else if (strcmp(kind, "preempted") == 0)
         on_preempted(task, report);
     else if (strcmp(kind, "checkpoint") == 0)
-        on_checkpoint(task, report);
+        run_checkpoints_on_report(task->run, report);
     else if (strcmp(kind, "unsaved") == 0)
         on_unsaved(task, report);
     else if (strcmp(kind, "refused") == 0)
