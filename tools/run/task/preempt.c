@@ -13,7 +13,8 @@
 #include <string.h>
 
 #define WAITED_BYTES 400u
-#define TELL_NS      (5 * MUSTER_NS_PER_S)
+#define TELL_MIN_NS  MUSTER_NS_PER_S
+#define TELL_MAX_NS  (5 * MUSTER_NS_PER_S)
 
 /* --- For whom the stop waits --- */
 
@@ -53,16 +54,22 @@ static void on_tell_due(struct muster_timer *timer)
     waits_tell_later(run);
 }
 
-/* A stop within its time mostly takes less. */
-static void waits_tell_later(struct run *run)
+/* Most stops take less than a quarter of their time. */
+static uint64_t tell_interval_ns(const struct run *run)
 {
     uint64_t quarter_ns = run->settings.preemption_grace_ns / 4;
 
+    if (!muster_timer_is_started(&run->preemption_timer) || quarter_ns > TELL_MAX_NS)
+        return TELL_MAX_NS;
+    return quarter_ns < TELL_MIN_NS ? TELL_MIN_NS : quarter_ns;
+}
+
+static void waits_tell_later(struct run *run)
+{
+    muster_timer_stop(&run->preemption_tell_timer);
     muster_timer_init(&run->preemption_tell_timer, on_tell_due, run);
     muster_timer_start(&run->preemption_tell_timer, run->env->loop,
-                       muster_loop_after_ns(run->env->loop, quarter_ns > 0 && quarter_ns < TELL_NS
-                                                                ? quarter_ns
-                                                                : TELL_NS));
+                       muster_loop_after_ns(run->env->loop, tell_interval_ns(run)));
 }
 
 static void members_leave(struct run *run)
@@ -131,6 +138,7 @@ bool run_preempt_begin(struct run *run, int signal)
     muster_timer_init(&run->preemption_timer, on_grace_over, run);
     muster_timer_start(&run->preemption_timer, run->env->loop,
                        muster_loop_after_ns(run->env->loop, run->settings.preemption_grace_ns));
+    waits_tell_later(run); /* sooner than without a limit */
     return true;
 }
 
