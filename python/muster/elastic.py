@@ -157,6 +157,8 @@ class Elastic:
         if data is not None and not isinstance(data, muster.data.Dataset):
             raise TypeError(f"data must be a dataset of muster.data, such as muster.data.numbers(len(records), batch=32), got {type(data).__name__}")
         is_second = bool(os.environ.get("MUSTER_CHECKPOINT_DIR"))  # the library writes to one folder by itself: the launcher's
+        if checkpoint is not None and not os.fspath(checkpoint):
+            raise ValueError("checkpoint must be a folder, or None for no checkpoints, got ''")
         if checkpoint is not None and not is_second:
             options |= {"checkpoint_dir": os.path.abspath(checkpoint), "checkpoint_every": str(every), "checkpoint_keep": keep}
         self.strategy = muster.Strategy(**options)
@@ -359,6 +361,9 @@ class Elastic:
         if self._slots is not None and self._was_begun:
             raise RuntimeError("buffers() must be before the first step of an Elastic with slots")
         arrays = [numpy.asarray(each) for each in like]
+        for each in arrays:
+            if each.dtype.name not in _NAMES:
+                raise ValueError(f"buffers() must be like arrays of {', '.join(_NAMES)}, which have means, got {each.dtype.name}")
         made = [None] * len(arrays)
         for dtype in dict.fromkeys(array.dtype for array in arrays):
             places = [i for i, array in enumerate(arrays) if array.dtype == dtype]
@@ -385,6 +390,8 @@ class Elastic:
                 raise ValueError("with data, buffers() must be called once, for float32")
             self._average_claimed(self._buffers[0])
             return
+        if arrays is None and not self._buffers:
+            raise ValueError(f"step.average() without arrays is the mean of buffers, and this Elastic has none: {_BUFFERS_REMEDY}, or give arrays")
         self.strategy.all_reduce_weighted(self._buffers if arrays is None else arrays, _weight_of(weight))
 
     # --- slots ---
@@ -425,6 +432,8 @@ class Elastic:
         the slot's records, else 1."""
         self._check_slots("step.add()")
         self._slots.check_current("step.add()")
+        if self._slots.means.size == 0:
+            raise ValueError(f"step.add() gives what is in buffers, and this Elastic has none: {_BUFFERS_REMEDY}")
         if weight is None:
             weight = self._weight_of_slot()
         weight = _weight_of(weight)
@@ -537,4 +546,5 @@ class Elastic:
             _set_state(self._extra[name], value)
 
 
+_BUFFERS_REMEDY = "call gradient, = elastic.buffers([weights]) before the first step, and compute into these arrays"
 _NAMES = {"float32": "f32", "float64": "f64", "float16": "f16"}

@@ -371,6 +371,12 @@ elastic.close()
     ("next(elastic.steps('9'))", "until must be the number of the last step, math.inf for no end, got '9'"),
     ("elastic.begin(); elastic.average([numpy.ones(1)], weight=2.5)", "a weight must be a whole number of examples, from 0 on, got 2.5"),
     ("elastic.begin(); elastic.average([numpy.ones(1)], weight=-1)", "a weight must be a whole number of examples, from 0 on, got -1"),
+    ("elastic.begin(); elastic.average()", "step.average() without arrays is the mean of buffers, and this Elastic has none: call gradient, = "
+     "elastic.buffers([weights]) before the first step, and compute into these arrays, or give arrays"),
+    ("elastic.buffers([numpy.ones(2, 'i4')])", "buffers() must be like arrays of float32, float64, float16, which have means, got int32"),
+    ("muster.Elastic({'total': total}, checkpoint='')", "checkpoint must be a folder, or None for no checkpoints, got ''"),
+    ("other = muster.Elastic({'total': total}, slots=1); other.begin(); [other.add() for slot in other.slots]", "step.add() gives what is in buffers, "
+     "and this Elastic has none: call gradient, = elastic.buffers([weights]) before the first step, and compute into these arrays"),
     ("muster.Elastic([total])", "state must be a dictionary, whose keys name its parts, got list"),
     ("muster.Elastic({'total': total}, extra=[total])", "extra must be a dictionary, whose keys name its parts, got list"),
     ("muster.Elastic({'total': total}, data=[1, 2])", "data must be a dataset of muster.data, such as muster.data.numbers(len(records), batch=32), got list"),
