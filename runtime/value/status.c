@@ -119,6 +119,7 @@ enum muster_rc muster_rc_from_errno(int sys)
         return MUSTER_ALREADY_EXISTS;
     case EACCES:
     case EPERM:
+    case EROFS:
         return MUSTER_PERMISSION_DENIED;
     case ENOMEM:
     case EMFILE:

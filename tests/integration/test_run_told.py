@@ -64,15 +64,19 @@ def members_speak_late(worker):
     worker.end()
 
 
-def one_is_excluded(worker):
+def one_is_excluded(worker, cause="silent"):
     if worker.life == 0:
         worker.begin()
     if worker.rank != 2:
-        worker.report(**LOST, reason="worker:2 lost (silent)")
+        worker.report(**LOST, reason=f"worker:2 lost ({cause})")
     worker.wait_for("go")
     if worker.rank == 2 and worker.life == 0:
         worker.die()
     worker.end()
+
+
+def one_is_seen_to_end(worker):
+    one_is_excluded(worker, "process ended")
 
 
 def all_die(worker):
@@ -181,6 +185,9 @@ class Told(unittest.TestCase):
     def test_a_living_worker_that_the_view_leaves_out_is_excluded_and_its_death_is_told_when_it_comes(self):
         lines, _ = self.play("one_is_excluded", [("worker:2 left out although its process lives (the others did not hear from it) at step 150", "go")])
         self.assertEqual(sum("worker:2 killed by SIGKILL" in line for line in lines), 1, lines)
+
+    def test_a_death_that_the_members_see_before_the_launcher_is_not_told_as_a_life(self):
+        self.play("one_is_seen_to_end", [("worker:2 left out (its process has ended) at step 150", "go")])
 
     def test_a_job_without_a_member_begins_anew(self):
         lines, summary = self.play("all_die", ())
