@@ -233,7 +233,7 @@ class Signals(Preemption):
         summary = run.end(128 + signal.SIGTERM)
 
         self.assertIsNone(summary["preempted"])
-        self.assertRegex(run.said(), r"have not stopped within 0 s \(--preemption-grace\), since they waited for worker:0 \(\S+, step 1\), worker:1 \(")
+        self.assertRegex(run.said(), r"have not stopped within 0.3 s \(--preemption-grace\); not stopped: worker:0 \(\S+, after step 1\), worker:1 \(")
         self.assertEqual([task["exit_code"] for task in summary["tasks"]], [128 + signal.SIGTERM] * 2)
 
     def test_who_is_waited_for_is_told_with_the_time_that_is_left(self):
@@ -245,7 +245,7 @@ class Signals(Preemption):
         run.wait_for(lambda: "the members stop, and wait for" in run.said(), "the wait")
         os.kill(held, signal.SIGCONT)
         self.stopped(run)
-        self.assertRegex(run.said(), r"the members stop, and wait for worker:1 \([^)]+\); \d+ s of 60 s left \(--preemption-grace\)")
+        self.assertRegex(run.said(), r"the members stop, and wait for worker:1 \([^)]+\); [\d.]+ s of 60 s left \(--preemption-grace\)")
 
     def test_a_second_sigterm_ends_the_workers_at_once(self):
         run = self.start_stuck("--preemption-grace", "900")

@@ -17,7 +17,7 @@ static enum muster_rc health_refuse(struct muster_error *ret_error, const char *
 
 static enum muster_rc health_refuse_stop(const struct run *run, struct muster_error *ret_error)
 {
-    char waited[160];
+    char waited[184]; /* as much as the text has room for */
 
     if (!run_preemption_waits(run, waited, sizeof(waited)))
         return health_refuse(ret_error, "the job is preempted: its members stop");

@@ -57,7 +57,7 @@ static void task_add(struct waited *waited, const struct run_task *task)
     if (task->is_preempted)
         (void)snprintf(what, sizeof(what), " (stopped, its process still runs)");
     else
-        (void)snprintf(what, sizeof(what), " (%s, step %llu)", run_activity_state(task),
+        (void)snprintf(what, sizeof(what), " (%s, after step %llu)", run_activity_state(task),
                        (unsigned long long)task->step);
     waited_add(waited, task->name, what);
 }

@@ -9,7 +9,7 @@
 /** The worker of this launcher that stopped because the job was preempted, and tells the most; NULL: none has. The same
  * command goes on from there. */
 const struct run_task *run_preemption_find(const struct run *run);
-/** For whom a run waits whose members stop: "worker:1 (computing, step 57) and 2 more". False: for nobody. */
+/** For whom a run waits whose members stop: "worker:1 (computing, after step 57) and 2 more". False: for nobody. */
 bool run_preemption_waits(const struct run *run, char *ret_text, size_t bytes);
 /** False: the run was not preempted, and nothing is told. */
 bool run_preemption_tell(struct run *run);

@@ -18,28 +18,29 @@
 
 /* --- For whom the stop waits --- */
 
+/* In tenths, which tell a short grace from none. */
 static double seconds_of(uint64_t ns)
 {
-    return (double)ns / (double)MUSTER_NS_PER_S;
+    return (double)((ns + MUSTER_NS_PER_S / 20) / (MUSTER_NS_PER_S / 10)) / 10;
 }
 
 static void waits_tell(struct run *run)
 {
     const struct muster_timer *grace = &run->preemption_timer;
-    uint64_t now_ns = muster_loop_now_ns(run->env->loop), left_ns = 0;
+    bool is_limited = muster_timer_is_started(grace);
+    uint64_t now_ns = muster_loop_now_ns(run->env->loop);
+    uint64_t left_ns = is_limited && grace->due_ns > now_ns ? grace->due_ns - now_ns : 0;
     char waited[WAITED_BYTES], left[80] = "no time limit";
 
     if (!run_preemption_waits(run, waited, sizeof(waited)))
         return;
-    if (muster_timer_is_started(grace)) {
-        left_ns = grace->due_ns > now_ns ? grace->due_ns - now_ns : 0;
-        (void)snprintf(left, sizeof(left), "%.0f s of %.0f s left (--preemption-grace)",
+    if (is_limited)
+        (void)snprintf(left, sizeof(left), "%g s of %g s left (--preemption-grace)",
                        seconds_of(left_ns), seconds_of(run->settings.preemption_grace_ns));
-    }
     run_log(run, MUSTER_LOG_WARN, "preemption_waits",
-            RUN_FIELDS(MUSTER_FIELD("waits_for", (const char *)waited),
-                       MUSTER_FIELD("left_s", left_ns / MUSTER_NS_PER_S)),
-            "the members stop, and wait for %s; %s", waited, left);
+            (const struct muster_field[]){MUSTER_FIELD("waits_for", (const char *)waited),
+                                          MUSTER_FIELD("left_s", seconds_of(left_ns))},
+            is_limited ? 2 : 1, "the members stop, and wait for %s; %s", waited, left);
 }
 
 static void waits_tell_later(struct run *run);
@@ -84,14 +85,15 @@ static void on_grace_over(struct muster_timer *timer)
 {
     struct run *run = timer->data;
     char waited[WAITED_BYTES];
+    bool is_known = run_preemption_waits(run, waited, sizeof(waited));
 
-    (void)run_preemption_waits(run, waited, sizeof(waited));
     run_log(run, MUSTER_LOG_WARN, "preemption_late",
             RUN_FIELDS(MUSTER_FIELD("signal", SIGTERM),
                        MUSTER_FIELD("waits_for", (const char *)waited)),
-            "the workers have not stopped within %.0f s (--preemption-grace), since they waited "
-            "for %s: SIGTERM to those that still run",
-            seconds_of(run->settings.preemption_grace_ns), waited);
+            "the workers have not stopped within %g s (--preemption-grace)%s%s: SIGTERM to those "
+            "that still run",
+            seconds_of(run->settings.preemption_grace_ns), is_known ? "; not stopped: " : "",
+            waited);
     run_task_end_all(run, SIGTERM);
 }
 
@@ -131,10 +133,9 @@ bool run_preempt_begin(struct run *run, int signal)
     if (!run_preempt_ask(run, cause))
         return false;
     run_log(run, MUSTER_LOG_WARN, "preempted", RUN_FIELDS(MUSTER_FIELD("signal", signal)),
-            "%s: the members stop after the same step and save it, within %.0f s; a second one "
-            "ends them "
-            "at once",
-            cause, (double)run->settings.preemption_grace_ns / (double)MUSTER_NS_PER_S);
+            "%s: the members stop after the same step and save it, within %g s; a second one ends "
+            "them at once",
+            cause, seconds_of(run->settings.preemption_grace_ns));
     muster_timer_init(&run->preemption_timer, on_grace_over, run);
     muster_timer_start(&run->preemption_timer, run->env->loop,
                        muster_loop_after_ns(run->env->loop, run->settings.preemption_grace_ns));

@@ -21,7 +21,7 @@ uint32_t run_task_count(const struct run *run, enum run_task_state state)
 bool run_preemption_waits(const struct run *run, char *ret_text, size_t bytes)
 {
     (void)run;
-    snprintf(ret_text, bytes, "worker:1 (computing, step 57)");
+    snprintf(ret_text, bytes, "worker:1 (computing, after step 57)");
     return true;
 }
 
@@ -33,7 +33,7 @@ static void a_job_that_stops_names_who_is_waited_for(void **state)
     (void)state;
     assert_int_equal(run_health_check(&run, &error), MUSTER_UNAVAILABLE);
     assert_string_equal(error.text, "the job is preempted: its members stop, and wait for worker:1 "
-                                    "(computing, step 57)");
+                                    "(computing, after step 57)");
 }
 
 static void checkpoints_that_go_on_failing_are_told_more_and_more_plainly(void **state)

@@ -9,24 +9,32 @@ static struct {
     struct run_task task;
 } scene;
 
+static char told[512];
+static size_t told_fields;
+static const char *waited;
+
 /* --- The launcher's other parts */
 
 void run_log(struct run *run, enum muster_log_level level, const char *event,
              const struct muster_field *fields, size_t count, const char *fmt, ...)
 {
+    va_list args;
+
     (void)run;
     (void)level;
     (void)event;
     (void)fields;
-    (void)count;
-    (void)fmt;
+    told_fields = count;
+    va_start(args, fmt);
+    (void)vsnprintf(told, sizeof(told), fmt, args);
+    va_end(args);
 }
 
 bool run_preemption_waits(const struct run *run, char *ret_text, size_t bytes)
 {
     (void)run;
-    (void)snprintf(ret_text, bytes, "worker:1");
-    return true;
+    (void)snprintf(ret_text, bytes, "%s", waited);
+    return waited[0] != '\0';
 }
 
 void run_task_leave_all(struct run *run)
@@ -56,6 +64,7 @@ bool run_table_save(struct run *run)
 
 static void scene_open(uint64_t grace_ns)
 {
+    waited = "worker:1 (computing, after step 7)";
     test_env_open(&scene.test);
     scene.task = (struct run_task){.state = RUN_TASK_RUNNING, .member_from = 1};
     scene.run = (struct run){.env = &scene.test.env,
@@ -118,11 +127,64 @@ static void a_wait_without_a_limit_is_told_every_5_s_until_there_is_one(void **s
     scene_close();
 }
 
+#define STOPS "the members stop, and wait for worker:1 (computing, after step 7); "
+
+static void the_time_that_is_left_is_told_where_there_is_a_limit(void **state)
+{
+    struct muster_timer *grace = &scene.run.preemption_timer;
+
+    (void)state;
+    scene_open(1000 * MUSTER_NS_PER_S);
+    assert_true(run_preempt_ask(&scene.run, "SIGUSR1"));
+    waits_tell(&scene.run);
+    assert_string_equal(told, STOPS "no time limit");
+    assert_int_equal(told_fields, 1);
+
+    assert_true(run_preempt_begin(&scene.run, SIGTERM));
+    waits_tell(&scene.run);
+    assert_non_null(strstr(told, " s of 1000 s left (--preemption-grace)"));
+    assert_int_equal(told_fields, 2);
+
+    grace->due_ns = 0; /* over, and not told yet */
+    waits_tell(&scene.run);
+    assert_string_equal(told, STOPS "0 s of 1000 s left (--preemption-grace)");
+    assert_int_equal(told_fields, 2);
+    scene_close();
+}
+
+static void less_than_a_second_is_not_0(void **state)
+{
+    (void)state;
+    assert_true(seconds_of(500 * MUSTER_NS_PER_MS) == 0.5);
+    assert_true(seconds_of(2 * MUSTER_NS_PER_S) == 2.0);
+    assert_true(seconds_of(14960 * MUSTER_NS_PER_MS) == 15.0);
+}
+
+static void a_late_stop_names_those_that_have_not_stopped_and_no_cause(void **state)
+{
+    (void)state;
+    scene_open(300 * MUSTER_NS_PER_MS);
+
+    on_grace_over(&scene.run.preemption_timer);
+    assert_string_equal(told, "the workers have not stopped within 0.3 s (--preemption-grace); not "
+                              "stopped: worker:1 (computing, after step 7): SIGTERM to those that "
+                              "still run");
+
+    waited = "";
+    on_grace_over(&scene.run.preemption_timer);
+    assert_string_equal(told, "the workers have not stopped within 0.3 s (--preemption-grace): "
+                              "SIGTERM to those that still run");
+    scene_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wait_is_told_now_and_then_however_short_the_time_is),
         cmocka_unit_test(a_wait_without_a_limit_is_told_every_5_s_until_there_is_one),
+        cmocka_unit_test(the_time_that_is_left_is_told_where_there_is_a_limit),
+        cmocka_unit_test(less_than_a_second_is_not_0),
+        cmocka_unit_test(a_late_stop_names_those_that_have_not_stopped_and_no_cause),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
