@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/value/errno_text.h"
+
 const char *muster_rc_name(enum muster_rc rc)
 {
     switch (rc) {
@@ -59,12 +61,6 @@ enum muster_rc muster_error_set(struct muster_error *ret_error, enum muster_rc r
     return rc;
 }
 
-/* The system's own text does not lead to it. */
-static const char *remedy_of(int sys)
-{
-    return sys == EFBIG ? "; raise the limit of file sizes (ulimit -f)" : "";
-}
-
 enum muster_rc muster_error_set_sys(struct muster_error *ret_error, enum muster_rc rc, int sys,
                                     const char *fmt, ...)
 {
@@ -81,7 +77,7 @@ enum muster_rc muster_error_set_sys(struct muster_error *ret_error, enum muster_
     va_end(args);
     length = strlen(ret_error->text);
     snprintf(ret_error->text + length, sizeof(ret_error->text) - length, ": %s%s",
-             strerror_r(sys, reason, sizeof(reason)), remedy_of(sys));
+             strerror_r(sys, reason, sizeof(reason)), muster_errno_remedy(sys));
     return rc;
 }
 

@@ -70,6 +70,7 @@ RULES = [
      r"syscall|prctl|process_vm_\w+|exit|_exit",
      {"runtime/system/memory_anchor.c": "clone|syscall|waitpid", "runtime/system/recorder_system.c": "sigaction", "runtime/system/stop_signals_system.c": "sigaction|kill", "runtime/loop/loop_libevent.c": "signal", "runtime/system/host_system.c": "syscall", "runtime/loop/time_slice.c": "syscall",
       "runtime/system/host_command.c": r"posix_spawn\w*|waitid|kill", SHARED_MEMORY: r".*"}),
+    ("limits", r"[gs]etrlimit(64)?|prlimit(64)?", {"runtime/value/errno_text.c": "getrlimit", SHARED_MEMORY: "getrlimit"}),
     ("the heap", r"malloc|calloc|realloc|free|strdup|strndup|asprintf|aligned_alloc|posix_memalign|memalign",
      {"runtime/value/mem.c": "realloc|free"}),
 ]

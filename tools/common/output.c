@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <muster/status.h>
+
 /* A command that prints less than this hears of an error at its flush, with the errno; a write that
  * stdio makes in between keeps only the error flag. */
 #define BUFFER_BYTES ((size_t)1 << 20)
@@ -38,8 +40,11 @@ void output_file_limit_restore(void)
 
 const char *output_error_text(int error)
 {
-    return error == EFBIG ? "File too large; raise the limit of file sizes (ulimit -f)"
-                          : strerror(error);
+    static const char before[] = ": ";
+    static struct muster_error told;
+
+    (void)muster_error_set_sys(&told, muster_rc_from_errno(error), error, "%s", "");
+    return told.text + sizeof(before) - 1;
 }
 
 void output_tell_lost(const char *what, int fd, int error)

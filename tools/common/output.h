@@ -11,7 +11,7 @@
 void output_init(void);
 /** In a child, before it becomes another program: SIGXFSZ is as it was when this one began. */
 void output_file_limit_restore(void);
-/** As strerror; where the limit of file sizes is the cause, with the remedy. */
+/** As strerror, until the next call; where the limit of file sizes is the cause, with the remedy. */
 const char *output_error_text(int error);
 /** Flush standard output. False, now and from now on: output was lost, which was reported once. */
 bool output_flush(void);

@@ -1,8 +1,10 @@
 /* Status codes: their names and texts, the errno that they stand for, and errors by value. */
+#include "assertion_count.h"
 #include "test_env.h"
 
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <muster/status.h>
 
@@ -118,6 +120,39 @@ static void an_error_of_the_system_says_its_reason(void **state)
     assert_int_equal(guarded.after, 'x');
 }
 
+static void file_limit_set(rlim_t bytes)
+{
+    struct rlimit limit;
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* The other cause is the largest file of a file system. */
+static void the_limit_of_file_sizes_is_named_where_there_is_one(void **state)
+{
+    struct muster_error error;
+    struct rlimit before;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    if (before.rlim_max != RLIM_INFINITY)
+        skip_with_reason("the sizes of files are limited here (ulimit -f)");
+
+    file_limit_set(RLIM_INFINITY);
+    (void)muster_error_set_sys(&error, MUSTER_RESOURCE_EXHAUSTED, EFBIG, "%s", "/x");
+    assert_string_equal(error.text, "/x: File too large");
+
+    file_limit_set(1 << 20);
+    (void)muster_error_set_sys(&error, MUSTER_RESOURCE_EXHAUSTED, EFBIG, "%s", "/x");
+    assert_string_equal(error.text,
+                        "/x: File too large; raise the limit of file sizes (ulimit -f)");
+    (void)muster_error_set_sys(&error, MUSTER_RESOURCE_EXHAUSTED, ENOSPC, "%s", "/x");
+    assert_string_equal(error.text, "/x: No space left on device");
+    file_limit_set(before.rlim_cur);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -125,6 +160,7 @@ int main(void)
         cmocka_unit_test(every_errno_has_its_code),
         cmocka_unit_test(an_error_holds_its_code_and_text_cut_to_fit),
         cmocka_unit_test(an_error_of_the_system_says_its_reason),
+        cmocka_unit_test(the_limit_of_file_sizes_is_named_where_there_is_one),
     };
 
     return cmocka_run_group_tests_name("status", tests, NULL, NULL);
