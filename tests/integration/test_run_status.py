@@ -104,10 +104,13 @@ class Metrics(unittest.TestCase):
         replace()
         until(self, "failures", lambda: count("failed") >= 3)
         _, _, text = until(self, "503", lambda: (a := get(job.url + "healthz"))[0] == 503 and a)
-        self.assertRegex(text, r"^checkpoints: that of step \d+ has failed, \d+ in a row; the last whole one is of step \d+; .")
-        self.assertEqual((sample(job.metrics(), "muster_run_healthy"), job.json()["state"]), (0, "running"))
+        self.assertRegex(text, r"^checkpoints: the checkpoint of step \d+ failed, \d+ in a row; the last whole one is of step \d+; .")
+        told = job.json()
+        self.assertEqual((sample(job.metrics(), "muster_run_healthy"), told["state"], told["reason"]), (0, "running", None))
+        self.assertRegex(told["checkpoints"], r"^the checkpoint of step \d+ failed, \d+ in a row; ")
         os.remove(folder)
         until(self, "health", lambda: get(job.url + "healthz")[::2] == (200, "ok\n"))
+        self.assertIsNone(job.json()["checkpoints"])
         replace()
         self.assertEqual(job.end(), 1)  # the last step is not saved
 

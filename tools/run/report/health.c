@@ -57,7 +57,7 @@ enum muster_rc run_health_check(const struct run *run, struct muster_error *ret_
     return MUSTER_OK;
 }
 
-/* The reason has no more room than the rest leaves. */
+/* The reason is the last part, as it may be cut. */
 enum muster_rc run_health_check_checkpoints(const struct run *run, struct muster_error *ret_error)
 {
     unsigned long long failures = run->checkpoints_failed_since;
@@ -73,7 +73,7 @@ enum muster_rc run_health_check_checkpoints(const struct run *run, struct muster
     if (failures > 1)
         snprintf(count, sizeof(count), ", %llu in a row", failures);
     return muster_error_set(ret_error, is_lasting ? MUSTER_UNAVAILABLE : MUSTER_OK,
-                            "that of step %llu has failed%s; %s; %.100s",
+                            "the checkpoint of step %llu failed%s; %s; %s",
                             (unsigned long long)run->checkpoint_failed_step, count, last,
                             why[0] != '\0' ? why : "the log of the workers has the reason");
 }

@@ -121,9 +121,11 @@ struct muster_json *run_status_json(const struct run *run, const char *url)
 {
     struct muster_json *object = muster_json_object_new();
     struct muster_error why = {.rc = MUSTER_OK};
+    struct muster_error unsaved = {.text = ""};
     bool is_healthy = run_health_check(run, &why) == MUSTER_OK;
     uint64_t now_ns = muster_loop_now_ns(run->env->loop);
 
+    (void)!run_health_check_checkpoints(run, &unsaved); /* a warning has a text, too */
     if (muster_json_set(object, "job", muster_json_text_new(run->settings.job_name)) &&
         muster_json_set(object, "node_rank", number_new(run->settings.node_rank)) &&
         muster_json_set(object, "machines", number_new(run->settings.nodes_max)) &&
@@ -133,6 +135,7 @@ struct muster_json *run_status_json(const struct run *run, const char *url)
         muster_json_set(object, "registry", muster_json_text_new(run_registry_endpoint(run))) &&
         muster_json_set(object, "state", muster_json_text_new(state_of(run, is_healthy))) &&
         muster_json_set(object, "reason", text_or_null(is_healthy ? "" : why.text)) &&
+        muster_json_set(object, "checkpoints", text_or_null(unsaved.text)) &&
         muster_json_set(object, "elapsed_ms",
                         number_new(run->started_ns > 0 && now_ns > run->started_ns
                                        ? (now_ns - run->started_ns) / MUSTER_NS_PER_MS

@@ -36,6 +36,9 @@ static void a_job_that_stops_names_who_is_waited_for(void **state)
                                     "(computing, after step 57)");
 }
 
+#define A20  "aaaaaaaaaaaaaaaaaaaa"
+#define A100 A20 A20 A20 A20 A20
+
 static void checkpoints_that_go_on_failing_are_told_more_and_more_plainly(void **state)
 {
     static const struct {
@@ -47,15 +50,22 @@ static void checkpoints_that_go_on_failing_are_told_more_and_more_plainly(void *
         {0, 0, 0, "", MUSTER_OK, ""},
         {0, 20, 30, "rank 1: a member died", MUSTER_OK, ""}, /* that is over */
         {1, 40, 30, "rank 1: a member died", MUSTER_OK,
-         "that of step 40 has failed; the last whole one is of step 30; rank 1: a member died"},
+         "the checkpoint of step 40 failed; the last whole one is of step 30; rank 1: a member "
+         "died"},
         {2, 50, 30, "rank 0: no space", MUSTER_OK,
-         "that of step 50 has failed, 2 in a row; the last whole one is of step 30; rank 0: no "
+         "the checkpoint of step 50 failed, 2 in a row; the last whole one is of step 30; rank 0: "
+         "no "
          "space"},
         {3, 60, 30, "rank 0: no space", MUSTER_UNAVAILABLE,
-         "that of step 60 has failed, 3 in a row; the last whole one is of step 30; rank 0: no "
+         "the checkpoint of step 60 failed, 3 in a row; the last whole one is of step 30; rank 0: "
+         "no "
          "space"},
+        {1, 40, 30, "rank 1: " A100 " and the end", MUSTER_OK,
+         "the checkpoint of step 40 failed; the last whole one is of step 30; rank 1: " A100
+         " and the end"},
         {9, 90, 0, "", MUSTER_UNAVAILABLE,
-         "that of step 90 has failed, 9 in a row; none is whole yet; the log of the workers has "
+         "the checkpoint of step 90 failed, 9 in a row; none is whole yet; the log of the workers "
+         "has "
          "the reason"},
     };
 
