@@ -12,7 +12,7 @@ import sys
 import numpy
 
 import muster
-from muster.slots import Slots, count_of
+from muster.slots import slots_of
 
 EXIT_PREEMPTED = 42  # include/muster/strategy_preemption.h
 
@@ -162,8 +162,7 @@ class Elastic:
         if checkpoint is not None and not is_second:
             options |= {"checkpoint_dir": os.path.abspath(checkpoint), "checkpoint_every": str(every), "checkpoint_keep": keep}
         self.strategy = muster.Strategy(**options)
-        count = count_of(slots)
-        self._slots = Slots(count) if count > 0 else None
+        self._slots = slots_of(slots)
         self._extra = dict(extra or {})
         self._checkpoint, self._every, self._keep = checkpoint if is_second else None, every, keep
         self._committed = 0

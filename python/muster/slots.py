@@ -5,29 +5,7 @@ import os
 
 import numpy
 
-_SLOTS_MAX = 65_536  # MUSTER_MICRO_SLOTS_MAX of include/muster/micro_batches.h
 _WEIGHT_BYTES = 8  # each is summed by itself: float32 holds 65,536 times 255, and not each sum of weights
-
-
-def count_of(asked):
-    """How many slots a step has: 0 if it has none. None stands for what the launcher says, which the strategy has checked."""
-    constant = os.environ.get("MUSTER_CONSTANT_BATCH")
-    if asked is None:
-        if not constant:
-            raise ValueError("slots=None takes the number of `muster run --constant-batch SLOTS`, and this job has none: start it with that "
-                             "option, or give a number")
-        return int(constant)
-    try:
-        count = operator.index(asked)
-    except TypeError:
-        count = -1
-    if isinstance(asked, bool) or not 0 <= count <= _SLOTS_MAX:
-        raise ValueError(f"slots must be a whole number from 1 to {_SLOTS_MAX}, None for that of `muster run --constant-batch`, or 0 for "
-                         f"steps without slots, got {asked!r}")
-    if count > 0 and constant and count != int(constant):
-        raise ValueError(f"slots must be {constant}, as `muster run --constant-batch` says, got {count}: give None to take it from there, or "
-                         "start the job without that option")
-    return count
 
 
 class Slots:
@@ -35,14 +13,15 @@ class Slots:
 
     means: elements that become the mean over all slots by their weights. sums: elements that become the sum."""
 
-    def __init__(self, count):
-        self.count = count
+    def __init__(self, asked):
+        self._asked = asked
+        self.count = int(os.environ.get("MUSTER_CONSTANT_BATCH") or 0) if asked is None else operator.index(asked)
         self.begin_step()
 
     def open(self, strategy, means, sums, is_wide):
         """Before the first begin."""
         count = means + sums + _WEIGHT_BYTES
-        self._micro = strategy.micro_batches(self.count, count, "f64" if is_wide else "f32")
+        self._micro = strategy.micro_batches(self._asked, count, "f64" if is_wide else "f32")
         self._memory = numpy.zeros(count, numpy.float64 if is_wide else numpy.float32)
         self.means, self.sums, self._weight = numpy.split(self._memory, [means, means + sums])
 
@@ -110,3 +89,16 @@ class Slots:
         if self.round == 0 and not is_last:
             raise RuntimeError(f"step {step} has not gone through its slots: compute in `for slot in step.slots: …; step.add()`, and call "
                                "step.average() behind it, or make the Elastic without slots")
+
+
+def slots_of(asked):
+    """The Slots of so many, None: as many as the launcher says. None for 0. Which numbers can be, strategy.micro_batches says, for it
+    tells the launcher of a refusal."""
+    try:
+        is_number = operator.index(asked) >= 0 and not isinstance(asked, bool)
+    except TypeError:
+        is_number = asked is None
+    if not is_number:
+        raise ValueError("slots must be a whole number of slots, None for that of `muster run --constant-batch`, or 0 for steps without slots, "
+                         f"got {asked!r}")
+    return None if asked == 0 else Slots(asked)

@@ -189,19 +189,26 @@ def test_a_step_that_uses_its_slots_wrongly_is_told(alone, call, text):
     assert done.stdout.startswith(text), (done.stdout, done.stderr)
 
 
-@pytest.mark.parametrize("slots, constant, text", [
-    ("-1", None, "slots must be a whole number from 1 to 65536, None for that of `muster run --constant-batch`, or 0 for steps without slots, got -1"),
-    ("65537", None, "got 65537"),
-    ("True", None, "got True"),
-    ("2.0", None, "got 2.0"),
-    ("None", None, "slots=None takes the number of `muster run --constant-batch SLOTS`, and this job has none: start it with that option, or give"),
-    ("4", 8, "slots must be 8, as `muster run --constant-batch` says, got 4: give None to take it from there, or start the job without"),
-])
-def test_a_number_of_slots_that_cannot_be_is_told(alone, slots, constant, text):
-    done = alone(f"os.environ.update({{'MUSTER_CONSTANT_BATCH': {str(constant)!r}}} if {constant} else {{}})\n"
-                 f"try:\n    muster.Elastic({{}}, slots={slots})\nexcept ValueError as error:\n    print(error)")
+@pytest.mark.parametrize("slots", ["-1", "True", "2.0", "'8'"])
+def test_what_is_not_a_number_of_slots_is_told(alone, slots):
+    done = alone(f"try:\n    muster.Elastic({{}}, slots={slots})\nexcept ValueError as error:\n    print(error)")
 
-    assert text in done.stdout, done
+    assert done.stdout == ("slots must be a whole number of slots, None for that of `muster run --constant-batch`, or 0 for steps without slots, "
+                           f"got {slots}\n"), done
+
+
+@pytest.mark.parametrize("slots, options, text", [
+    ("65537", (), "must be 1 to 65536, got 65537"),
+    ("None", (), "and MUSTER_CONSTANT_BATCH is not set; give a number, or start the job with muster run --constant-batch SLOTS"),
+    ("4", ("--constant-batch", "8"), "must be 8, as MUSTER_CONSTANT_BATCH (muster run --constant-batch) says, got 4 from this program; give both"),
+])
+def test_a_number_of_slots_that_cannot_be_is_told_and_ends_the_job(job, slots, options, text):
+    """Another life of the worker would ask for the same."""
+    run = job(f"for step in muster.Elastic({{'total': numpy.zeros(1)}}, slots={slots}).steps(2):\n    pass\n", 1, *options)
+
+    summary = run.end(1)
+
+    assert text in run.text() and summary["restarts"] == 0, run.text()
 
 
 def test_a_loop_without_slots_is_refused_where_the_job_has_them(job):
