@@ -472,7 +472,7 @@ class Elastic:
         return 1 if self._shared is None else len(self._shared[1])
 
     def _fill_slot(self, weight):
-        """What the slot gives. Returns where in the means this class has ended."""
+        """Puts the buffers into the means. Returns where in these it has ended."""
         at = 0
         for flat in self._buffers:
             self._slots.means[at:at + flat.size] = flat

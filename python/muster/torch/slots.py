@@ -1,4 +1,4 @@
-"""What a slot of muster.torch.Elastic gives: its gradients and statistics, which of them there are, and other buffers."""
+"""Parts of a slot of muster.torch.Elastic: its gradients and statistics, which of them there are, and other buffers."""
 
 import numpy
 import torch
@@ -27,7 +27,7 @@ class Parts:
         self.is_wide = any(each.dtype == torch.float64 for each in [*parameters, *self._floats])
 
     def begin(self):
-        """What the buffers are now is what each slot begins with."""
+        """Each slot begins with the buffers as they are now."""
         with torch.no_grad():
             for each, kept in zip(self._buffers, self._kept):
                 kept.copy_(each)
@@ -46,7 +46,7 @@ class Parts:
         return any(each.grad is not None for each in self._parameters)
 
     def fill(self, means, sums, is_first, weight):
-        """What the slot has. One without examples has nothing."""
+        """The parts of the slot. One without examples has none."""
         flat, at = torch.from_numpy(means), 0
         for each in [*(each.grad if each.grad is not None else torch.zeros(()).expand(each.shape) for each in self._parameters), *self._floats]:
             flat[at:at + each.numel()].view(each.shape).copy_(each)
@@ -68,7 +68,7 @@ class Parts:
             at += words.size
 
     def take(self, means, sums):
-        """What all slots have. Gradients that no slot has stay None, and buffers that none has changed are left alone."""
+        """The parts of all slots together. Gradients that no slot has stay None, and buffers that none has changed are left alone."""
         flat, at = torch.from_numpy(means), 0
         given, changed, others = numpy.split(sums, [len(self._parameters), len(self._parameters) + len(self._floats)])
         for each, is_given in zip(self._parameters, given):
