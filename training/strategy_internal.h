@@ -32,6 +32,9 @@
 
 #define MUSTER_STRATEGY_OPS_MAX 64 /* operations in flight for one call */
 
+/** The registered tensor that tells in how many micro-batches the steps are: micro_batches_5_x_f32. */
+#define MUSTER_MICRO_TENSOR_PREFIX "micro_batches_"
+
 /** Where the program stands. */
 enum muster_strategy_state {
     MUSTER_STRATEGY_OPEN,    /* tensors may be registered */
@@ -109,9 +112,6 @@ struct muster_strategy_device_memory {
 
 /** Folders that the program has named for checkpoints, which are marked as the job's: strategy_folder.c. */
 #define MUSTER_STRATEGY_NAMED_FOLDERS 8u
-
-/* The registered tensor that tells in how many micro-batches the steps are: micro_batches_5_x_f32. */
-#define MUSTER_MICRO_TENSOR_PREFIX "micro_batches_"
 struct muster_strategy_named_folder {
     char *path;
     struct muster_checkpoint_owner owner;

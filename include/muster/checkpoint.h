@@ -39,7 +39,8 @@ struct muster_checkpoint_entry {
 };
 
 /** Look at the names in a folder. Gives *ret_entries (muster_mem_free), the highest step first. Errors: NOT_FOUND (no
- * such folder), RESOURCE_EXHAUSTED, others of the system; the text names the folder. */
+ * such folder), INVALID_ARGUMENT (a file is in its place), RESOURCE_EXHAUSTED, others of the system; the text names the
+ * folder. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_checkpoint_list(
     struct muster_mem *mem, const char *folder, struct muster_checkpoint_entry **ret_entries,
     size_t *ret_count, struct muster_error *ret_error);

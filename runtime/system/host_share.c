@@ -56,14 +56,14 @@ uint8_t *muster_shared_memory_map(int fd, size_t bytes, int protection)
     return memory;
 }
 
-/* Memory counts as a file. */
-static bool file_size(int fd, size_t bytes)
+/* Memory counts as a file: beyond the limit of file sizes it must be refused, and not end the program by SIGXFSZ. */
+static bool file_resize(int fd, size_t bytes)
 {
     bool was_blocked = muster_file_limit_block();
-    bool is_sized = ftruncate(fd, (off_t)bytes) == 0;
+    bool is_resized = ftruncate(fd, (off_t)bytes) == 0;
 
     muster_file_limit_unblock(was_blocked);
-    return is_sized;
+    return is_resized;
 }
 
 /* The seals come after the only mapping that may write. Returns an errno. */
@@ -76,7 +76,7 @@ static int open_pages(const char *name, size_t bytes, unsigned flags,
 
     if (fd < 0)
         return errno;
-    if (!file_size(fd, bytes))
+    if (!file_resize(fd, bytes))
         goto fail;
     memory = muster_shared_memory_map(fd, bytes, PROT_READ | PROT_WRITE);
     if (memory == NULL)
