@@ -232,7 +232,7 @@ static enum muster_rc sight_compare(struct muster_strategy *strategy, const stru
 
 /* --- All can use it --- */
 
-/* The largest of all members'. */
+/* Each word becomes the largest of all members. */
 struct look {
     uint64_t life;         /* when another attempt was cut short; 0: nobody has the folder yet */
     uint64_t able, unable; /* number + 1 of a member; 0: there is none */
@@ -294,8 +294,8 @@ static enum muster_rc obstacle_refuse(struct muster_strategy *strategy,
         unable->host_key, obstacle->text);
 }
 
-/* One that cannot use the folder would else leave alone, and the others would train on without it. *ret_life: as in
- * the look. */
+/* A member that cannot use the folder would otherwise leave alone, and the others would train on without it. *ret_life:
+ * as in the look. */
 static enum muster_rc folder_compare(struct muster_strategy *strategy, const char *folder,
                                      const struct muster_strategy_sharers *sharers,
                                      uint64_t *ret_life)

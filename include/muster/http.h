@@ -282,8 +282,8 @@ struct muster_health_check;
 typedef void muster_http_server_close_fn(struct muster_http_server *server);
 /** Fill reply; it is sent when this returns. */
 typedef void muster_http_page_fn(struct muster_http_page *page, struct muster_http_reply *reply);
-/** OK, or why not: ret_error's text is shown to whoever asks, also one that is set (to "" before) with OK, a warning.
- * Must answer at once, and may be asked twice. */
+/** OK, or the error of a thing that is wrong, whose text is shown to whoever asks. The text is "" at first; one that is
+ * set together with OK is shown as a warning. A check must answer at once, and may be asked twice. */
 typedef enum muster_rc muster_health_check_fn(struct muster_health_check *check,
                                               struct muster_error *ret_error);
 

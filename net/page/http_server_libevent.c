@@ -113,7 +113,7 @@ static void checks_show(struct muster_http_server *server, struct muster_http_re
     }
 }
 
-/* All checks run, so that the page names everything that is wrong, and after that what is not yet. */
+/* All checks run: the page names everything that is wrong, and the warnings behind it. */
 static void show_health(struct muster_http_server *server, struct muster_http_reply *reply)
 {
     checks_show(server, reply, true);

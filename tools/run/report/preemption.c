@@ -22,7 +22,7 @@ const struct run_task *run_preemption_find(const struct run *run)
     return best;
 }
 
-/* --- For whom it waits --- */
+/* --- The wait --- */
 
 struct waited {
     char *text;
@@ -73,7 +73,7 @@ static void elsewhere_find(struct waited *waited, const struct run *run)
     }
 }
 
-/* Most of them wait themselves, for those that have not come to the step's end; they end together with these. */
+/* Tasks that wait are named last: most wait for one that has not come to the step's end, and end together with it. */
 bool run_preemption_waits(const struct run *run, char *ret_text, size_t bytes)
 {
     struct waited waited = {.text = ret_text, .bytes = bytes};

@@ -16,7 +16,7 @@
 #define TELL_MIN_NS  MUSTER_NS_PER_S
 #define TELL_MAX_NS  (5 * MUSTER_NS_PER_S)
 
-/* --- For whom the stop waits --- */
+/* --- The wait --- */
 
 /* In tenths, which tell a short grace from none. */
 static double seconds_of(uint64_t ns)
