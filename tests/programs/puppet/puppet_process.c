@@ -44,7 +44,9 @@ static enum muster_rc background_rc;
 static void *run_barrier(void *data)
 {
     (void)data;
-    background_rc = muster_strategy_barrier(puppet_strategy);
+    do /* refused while the main thread is in a call, to see whether this one is */
+        background_rc = muster_strategy_barrier(puppet_strategy);
+    while (background_rc == MUSTER_FAILED_PRECONDITION);
     return NULL;
 }
 
