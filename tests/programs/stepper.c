@@ -33,6 +33,14 @@ static void wait_for_end(void)
         usleep(1000 * (linger_ms != NULL ? (useconds_t)strtoul(linger_ms, NULL, 10) : 5));
 }
 
+/* By the launcher's RANK: behind a death another member may be rank 1 of the view. */
+static bool is_rank_1(const struct muster_strategy *strategy)
+{
+    const char *rank = getenv("RANK");
+
+    return rank != NULL ? strcmp(rank, "1") == 0 : muster_strategy_rank(strategy) == 1;
+}
+
 /* The variable wishes that rank 1's first life ends here. */
 static bool strategy_errs(const struct muster_strategy *strategy, const char *variable,
                           const char *call, uint64_t step)
@@ -42,8 +50,8 @@ static bool strategy_errs(const struct muster_strategy *strategy, const char *va
 
     snprintf(here, sizeof(here), "%s:%llu", call, (unsigned long long)step);
     return wish != NULL && strcmp(wish, here) == 0 &&
-           (muster_strategy_rank(strategy) == 1 || getenv("STEPPER_ALL_QUIT") != NULL) &&
-           life != NULL && strcmp(life, "0") == 0;
+           (is_rank_1(strategy) || getenv("STEPPER_ALL_QUIT") != NULL) && life != NULL &&
+           strcmp(life, "0") == 0;
 }
 
 static void strategy_crash(const struct muster_strategy *strategy, uint64_t step)
@@ -125,7 +133,7 @@ static enum muster_rc strategy_train(struct muster_strategy *strategy, struct mu
         if (rc != MUSTER_OK)
             return rc;
         quit_in_step(strategy, "commit", step);
-        if (getenv("STEPPER_DIES") != NULL && muster_strategy_rank(strategy) == 1)
+        if (getenv("STEPPER_DIES") != NULL && is_rank_1(strategy))
             raise(SIGKILL);
     }
     return MUSTER_OK;

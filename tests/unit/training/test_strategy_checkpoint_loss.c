@@ -124,14 +124,13 @@ struct scene {
     const char *text;
 };
 
-/* The shard of this member is there. */
-static void shard_await(const struct trainee *one, const char *where)
+/* The shard of this rank is there. */
+static void shard_await(const struct trainee *one, const char *where, unsigned rank)
 {
     char path[PATH_MAX], name[MUSTER_CHECKPOINT_NAME_BYTES];
 
     (void)muster_checkpoint_name_format(&one->strategy->saving.checkpoint->name, name);
-    (void)snprintf(path, sizeof(path), "%s/%s.shard-%05u-of-00003", where, name,
-                   muster_strategy_rank(one->strategy));
+    (void)snprintf(path, sizeof(path), "%s/%s.shard-%05u-of-00003", where, name, rank);
     while (access(path, F_OK) != 0)
         usleep(1000);
 }
@@ -180,7 +179,10 @@ static void be_in_scene(unsigned rank, void *data)
     if (role != ROLE_STAYS) {
         char byte;
 
-        shard_await(&one, where);
+        shard_await(&one, where, rank);
+        /* Behind a death that one would write none. */
+        if (role == ROLE_DIES && scene->roles[2] == ROLE_ELSEWHERE)
+            shard_await(&one, trainee_other, 2);
         if (role == ROLE_ELSEWHERE && scene->roles[0] == ROLE_DIES) /* else that one gives up */
             JOB_CHECK(read(scene->is_written[0], &byte, 1) == 1);
         JOB_CHECK(write(scene->is_written[1], "", 1) == 1);
