@@ -103,6 +103,20 @@ bool muster_group_parts_are_busy(const struct muster_group *group)
     return false;
 }
 
+const char *muster_group_parts_await(const struct muster_group *group, uint32_t *ret_rank)
+{
+    for (uint32_t i = 0; i < MUSTER_PARTS_MAX; i++) {
+        const struct muster_group_part *part = group->parts[i];
+        const char *what = NULL;
+
+        if (part != NULL && part->ops->awaits != NULL)
+            what = part->ops->awaits(part, ret_rank);
+        if (what != NULL)
+            return what;
+    }
+    return NULL;
+}
+
 void muster_group_parts_run_completed(struct muster_group *group, const struct muster_op_id *id)
 {
     for (uint32_t i = 0; i < MUSTER_PARTS_MAX; i++) {

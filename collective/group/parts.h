@@ -27,6 +27,8 @@ struct muster_group_part_ops {
     /* Runs that have lingered are gone, too. */
     void (*finish)(struct muster_group_part *part);
     bool (*is_busy)(const struct muster_group_part *part);
+    /* Operations wait for an answer of the member *ret_rank. Returns what it is about, or NULL: they do not. */
+    const char *(*awaits)(const struct muster_group_part *part, uint32_t *ret_rank);
     /* An operation over the wire has its result. */
     void (*run_completed)(struct muster_group_part *part, const struct muster_op_id *id);
     /* One of its frames begins, and has come whole. NULL: frames without payload go to `hear`. */
@@ -63,6 +65,7 @@ void muster_group_parts_end(struct muster_group *group, const struct muster_erro
 void muster_group_parts_close(struct muster_group *group);
 void muster_group_parts_finish(struct muster_group *group);
 bool muster_group_parts_are_busy(const struct muster_group *group);
+const char *muster_group_parts_await(const struct muster_group *group, uint32_t *ret_rank);
 void muster_group_parts_run_completed(struct muster_group *group, const struct muster_op_id *id);
 /** The part that frames of that type are for; NULL: none. */
 struct muster_group_part *muster_group_part_of_frame(const struct muster_group *group,

@@ -1,6 +1,8 @@
 /* The member that the open operations of a group wait for, for reports: nothing depends on it. */
 #include "collective/group/group_internal.h"
 
+#include <stdio.h>
+
 /* Frames of an operation that came before it was started here count by what they brought. */
 static bool has_started(const struct muster_run *run, uint32_t participant)
 {
@@ -41,10 +43,22 @@ static bool lane_waits_for(const struct muster_group *group, const struct muster
     return false;
 }
 
+/* Operations that are queued go on when a part of the group has heard of this member: whether it uses shared memory. */
+static bool part_waits_for(const struct muster_group *group, struct muster_group_wait *ret_wait)
+{
+    const char *what = muster_group_parts_await(group, &ret_wait->rank);
+
+    if (what != NULL)
+        (void)snprintf(ret_wait->op, sizeof(ret_wait->op), "%s", what);
+    return what != NULL;
+}
+
 bool muster_group_waits_for(const struct muster_group *group, struct muster_group_wait *ret_wait)
 {
     if (group->is_frozen)
         return false;
+    if (muster_group_is_busy(group) && part_waits_for(group, ret_wait))
+        return true;
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
         if (lane_waits_for(group, &group->lanes[lane], ret_wait))
             return true;

@@ -309,6 +309,32 @@ static void shm_close(struct muster_group_part *part)
     muster_shm_unref(shm);
 }
 
+/* This member's own answer waits for the boards of its peers, those of the others come as frames. */
+static bool is_awaited(const struct muster_shm *shm, uint32_t rank)
+{
+    const struct muster_board_peer *peer = shm->peers[rank];
+
+    if (rank == shm->group->rank)
+        return false;
+    return shm->is_heard[shm->group->rank] ? !shm->is_heard[rank]
+                                           : peer != NULL && !peer->is_ready && !peer->is_failed;
+}
+
+static const char *shm_awaits(const struct muster_group_part *part, uint32_t *ret_rank)
+{
+    const struct muster_shm *shm = part->group->shm;
+
+    if (shm == NULL || shm->is_settled)
+        return NULL;
+    for (uint32_t rank = 0; rank < shm->n; rank++)
+        if (is_awaited(shm, rank)) {
+            *ret_rank = rank;
+            return shm->is_heard[shm->group->rank] ? "its answer about shared memory"
+                                                   : "its shared memory";
+        }
+    return NULL;
+}
+
 static void shm_run_completed(struct muster_group_part *part, const struct muster_op_id *id)
 {
     muster_shm_advance(part->group, id);
@@ -319,6 +345,7 @@ const struct muster_group_part_ops muster_shm_part_ops = {
     .frames = 1u << MUSTER_FRAME_BOARD,
     .open = shm_open,
     .finish = shm_close,
+    .awaits = shm_awaits,
     .run_completed = shm_run_completed,
     .hear = shm_hear,
 };

@@ -108,6 +108,43 @@ static void what_is_taken_back_of_an_operation_leaves_the_answer(void **state)
     check_wire(0, "shm", "all members share a host");
 }
 
+/* Operations stand in their lanes until all have answered: a report names the member that has not. */
+static void a_wait_for_an_answer_names_the_member(void **state)
+{
+    static float values[MEMBERS];
+    static struct muster_op ops[MEMBERS];
+    struct muster_group_wait wait = {.rank = MEMBERS};
+    unsigned named_count = 0;
+
+    (void)state;
+    group_ring_open(&ring, MEMBERS);
+    done_count = 0;
+    assert_false(muster_group_waits_for(ring.members[0].group, &wait));
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        struct muster_tensor tensor = {.data = &values[i], .count = 1, .dtype = MUSTER_F32};
+
+        ops[i].deadline_ns = muster_loop_after_ns(ring.test.env.loop, 60 * MUSTER_NS_PER_S);
+        assert_int_equal(
+            muster_all_reduce_start(&ops[i], ring.members[i].group, &tensor, MUSTER_SUM, on_done),
+            MUSTER_OK);
+    }
+
+    for (unsigned turns = 0; !is_settled(NULL); turns++) {
+        assert_true(turns < TURNS_MAX);
+        if (muster_group_waits_for(ring.members[0].group, &wait)) {
+            assert_true(wait.rank == 1 || wait.rank == 2);
+            assert_non_null(strstr(wait.op, "shared memory"));
+            named_count++;
+        }
+        muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
+    }
+
+    assert_true(named_count > 0);
+    test_env_run_until(&ring.test.env, are_all_done, NULL);
+    assert_false(muster_group_waits_for(ring.members[0].group, &wait));
+    group_ring_turn(&ring, 20);
+}
+
 struct counting_log {
     struct muster_log log;
     unsigned told_count;
@@ -277,6 +314,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         GROUP_RING_CASE(boards_of_one_host_are_the_wire),
+        GROUP_RING_CASE(a_wait_for_an_answer_names_the_member),
         GROUP_RING_CASE(what_is_taken_back_of_an_operation_leaves_the_answer),
         GROUP_RING_CASE(the_log_says_it_once_per_epoch),
         GROUP_RING_CASE(an_operation_says_how_it_showed_its_input),
