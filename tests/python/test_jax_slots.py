@@ -20,11 +20,11 @@ def gradient_of(state, x, y, key):
     return jax.value_and_grad(loss_of, (0, 1))(state["weights"], state["bias"])
 
 @jax.jit
-def update(state, gradient, shift):
+def update(state, gradient, shift, loss):
     momentum = 0.5 * state["momentum"] + gradient
-    return {"weights": state["weights"] - 0.05 * momentum, "momentum": momentum, "bias": state["bias"] - 0.05 * shift}
+    return {"weights": state["weights"] - 0.05 * momentum, "momentum": momentum, "bias": state["bias"] - 0.05 * shift, "loss": loss}
 
-state = {"weights": jnp.zeros(4), "momentum": jnp.zeros(4), "bias": jnp.zeros((), jnp.bfloat16)}
+state = {"weights": jnp.zeros(4), "momentum": jnp.zeros(4), "bias": jnp.zeros((), jnp.bfloat16), "loss": jnp.zeros(())}
 means = jax.eval_shape(gradient_of, state, X[:4], Y[:4], jax.random.key(0))
 elastic = muster.jax.Elastic(state, means=means, OPTIONS)
 say("opened")
@@ -37,11 +37,11 @@ for step in elastic.steps(STEPS):
                 os.kill(os.getpid(), 9)
             step.add(given, weight=4 + slot)
         loss, (gradient, shift) = step.average()
-        step.state = update(step.state, gradient, shift)
+        step.state = update(step.state, gradient, shift, loss)
     say("step", elastic.step, step.size)
     if elastic.step == HOLD and is_first:
         wait_for("go")
-say("end", elastic.step, *(numpy.asarray(each).tobytes().hex() for each in (*jax.tree.leaves(elastic.state), loss)))
+say("end", elastic.step, *(numpy.asarray(each).tobytes().hex() for each in jax.tree.leaves(elastic.state)))
 elastic.close()
 """
 

@@ -8,7 +8,7 @@ TRAIN = """
 rng = numpy.random.default_rng(5)
 data = rng.standard_normal((240, 4)).astype("f4"); target = data @ numpy.float32([1, 2, 3, 4])
 weights, momentum, bias = numpy.zeros(4, "f4"), numpy.zeros(4, "f4"), numpy.zeros(1, KIND)
-order, schedule = numpy.random.default_rng(7), {"rate": 0.1}
+order, schedule = numpy.random.default_rng(7), {"rate": 0.1, "loss": 0.0}
 elastic = muster.Elastic({"weights": weights, "momentum": momentum, "bias": bias}, extra={"order": order, "schedule": schedule}, OPTIONS)
 gradient, = elastic.buffers([weights])
 shift, loss = elastic.buffers([bias, numpy.zeros(1, "f8")])
@@ -29,10 +29,11 @@ for step in elastic.steps(STEPS):
         weights -= numpy.float32(schedule["rate"]) * momentum
         bias -= (schedule["rate"] * shift).astype(bias.dtype)
         schedule["rate"] *= 0.999 if loss[0] < 1 else 0.998
+        schedule["loss"] = float(loss[0])
     say("step", elastic.step, step.size, step.restored)
     if elastic.step == HOLD and is_first:
         wait_for("go")
-say("end", elastic.step, *(each.tobytes().hex() for each in (weights, momentum, bias, loss)), schedule["rate"], order.integers(0, 1000000))
+say("end", elastic.step, *(each.tobytes().hex() for each in (weights, momentum, bias)), *schedule.values(), order.integers(0, 1000000))
 elastic.close()
 """
 

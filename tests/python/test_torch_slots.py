@@ -34,7 +34,8 @@ class Model(nn.Module):
 model = Model()
 optimizer = torch.optim.AdamW(model.parameters(), 0.01)
 schedule = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.9)
-elastic = muster.torch.Elastic(model, optimizer, extra={"schedule": schedule}, OPTIONS)
+last = {"loss": 0.0}
+elastic = muster.torch.Elastic(model, optimizer, extra={"schedule": schedule, "last": last}, OPTIONS)
 loss, = elastic.buffers([numpy.zeros(1, "f4")])
 say("opened")
 for step in elastic.steps(STEPS):
@@ -53,12 +54,13 @@ for step in elastic.steps(STEPS):
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
+        last["loss"] = float(loss[0])
     say("step", elastic.step, step.size, step.restored)
     if elastic.step == HOLD and is_first:
         wait_for("go")
 assert torch.equal(model.unused, torch.ones(3)) and model.unused not in optimizer.state and model.rare[0] != 0
 assert model.seen[1] == elastic.step == model.layers[1].num_batches_tracked and torch.equal(model.constant, torch.arange(1, 101) / 7)
-say("end", elastic.step, digest(model, optimizer), schedule.get_last_lr()[0], loss.tobytes().hex())
+say("end", elastic.step, digest(model, optimizer), schedule.get_last_lr()[0], last["loss"])
 elastic.close()
 """
 
