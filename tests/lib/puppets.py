@@ -1,10 +1,12 @@
 """Members of a job as puppets (tests/programs/puppet/): a test says, command by command, what each of them does."""
 import collections
 import os
+import pathlib
 import queue
 import re
 import signal
 import subprocess
+import tempfile
 import threading
 
 import cases
@@ -26,6 +28,7 @@ class Puppet:
         env.update({k: str(v) for k, v in variables.items()})
         env = {k: v for k, v in env.items() if variables.get(k, v) is not None}
         self.rank = rank
+        self.tell_others = str  # what the others of its job say, when it hangs
         self.child = subprocess.Popen([*prefix, os.path.join(PROGRAMS, "puppet")], env=env, text=True, bufsize=1,
                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.errors = collections.deque(maxlen=200)
@@ -48,7 +51,7 @@ class Puppet:
         try:
             line = self.answers.get(timeout=PATIENCE_S)
         except queue.Empty:
-            raise AssertionError(f"rank {self.rank} does not answer; it said {list(self.errors)}") from None
+            raise AssertionError(f"rank {self.rank} does not answer; it said {list(self.errors)}{self.tell_others()}") from None
         if line is None:
             raise AssertionError(f"rank {self.rank} is gone ({self.child.wait()}); it said {list(self.errors)}")
         return line
@@ -114,10 +117,20 @@ class Job:
         assert words[:1] == ["listening"], words
         self.address = words[1]
         self.puppets = []
+        self.traces = tempfile.TemporaryDirectory()
 
     def puppet(self, rank, size, **variables):
-        self.puppets.append(Puppet(self.address, rank, size, **variables))
+        self.puppets.append(Puppet(self.address, rank, size, **{"MUSTER_TRACE_DIR": self.traces.name, **variables}))
+        self.puppets[-1].tell_others = self.tell_hang
         return self.puppets[-1]
+
+    def tell_hang(self, count=20):
+        """The last events of all members that are left, which they write as they die of SIGABRT (docs/trace.md)."""
+        for puppet in filter(Puppet.is_alive, self.puppets):
+            puppet.send_signal(signal.SIGABRT)
+            puppet.child.wait()
+        return "".join(f"\n{file.name}: {line}" for file in sorted(pathlib.Path(self.traces.name).iterdir())
+                       for line in file.read_text(encoding="utf-8").splitlines()[-count:])
 
     def members(self, size, op_timeout_s=0, state=(("total", 8),), **variables):
         """`size` puppets that have opened and registered their state; its values are 1 + the rank."""
@@ -133,6 +146,7 @@ class Job:
         self.registry.terminate()
         self.registry.wait(timeout=PATIENCE_S)
         self.registry.stdout.close()
+        self.traces.cleanup()
 
 
 def ask_each(members, command):
