@@ -92,6 +92,10 @@ static void describe_change_wait(const struct muster_membership *machine, char *
         name_leader(machine, text, room);
         return;
     }
+    if (machine->state == MUSTER_MEMBERSHIP_PROPOSING) {
+        snprintf(text, room, "the registry, which has not answered to the new view");
+        return;
+    }
     name_voters(machine, text, room);
     if (text[0] == '\0' && machine->progress != NULL &&
         muster_membership_is_state_at_stake(machine))

@@ -256,6 +256,7 @@ static void it_says_what_a_change_waits_for(void **state)
         {STAGE_STEADY, 1, NULL},
         {STAGE_OBSERVER, 2, NULL},
         {STAGE_COLLECTING, 1, "worker:1 (it has not answered)"},
+        {STAGE_PROPOSING, 1, "the registry, which has not answered to the new view"},
         {STAGE_VOTED, 2, "worker:0 (it leads the change)"},
     };
 
