@@ -15,6 +15,7 @@
 #include "training/strategy_device.h"
 #include "training/strategy_memory.h"
 #include "training/tls_variables.h"
+#include "training/variable_names.h"
 #include "training/variables.h"
 
 /* Closing what a failed open has opened takes a few turns: each close is told in the one after it.
@@ -233,6 +234,8 @@ enum muster_rc muster_strategy_open(const struct muster_strategy_options *option
     strategy->is_fixed_size = options->is_fixed_size;
     strategy->opened_resolver = options->opened_resolver;
     rc = open_log(strategy->env, &error);
+    if (rc == MUSTER_OK)
+        muster_training_tell_unknown_variables(strategy->env);
     if (rc == MUSTER_OK)
         rc = muster_net_system_open(strategy->env, &strategy->env->net);
     if (rc == MUSTER_OK)

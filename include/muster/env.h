@@ -22,12 +22,15 @@ struct muster_tls;     /* tls.h */
 struct muster_vars;
 struct muster_vars_ops {
     const char *(*get)(struct muster_vars *vars, const char *name);
+    const char *(*at)(struct muster_vars *vars, size_t index); /* NULL: they cannot be listed */
 };
 struct muster_vars {
     const struct muster_vars_ops *ops;
 };
 /** Borrowed text, valid until the variable changes, or NULL. */
 MUSTER_API const char *muster_vars_get(struct muster_vars *vars, const char *name);
+/** Each variable in turn, "NAME=value", borrowed as by get; NULL behind the last one. */
+MUSTER_API const char *muster_vars_at(struct muster_vars *vars, size_t index);
 MUSTER_API struct muster_vars *muster_vars_system(void);
 
 /* Files (small, whole). */

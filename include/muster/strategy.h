@@ -69,6 +69,18 @@ struct muster_strategy_options {
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_check_variables(
     struct muster_env *env, struct muster_error *ret_error);
 
+typedef void muster_unknown_variable_fn(void *data, const char *name, const char *nearest);
+
+/**
+ * Call on_unknown for each variable MUSTER_* of the environment whose name muster does not know: a misspelt one is
+ * not read by anybody. muster_strategy_open logs these once per process, except those that MUSTER_UNKNOWN_VARIABLES
+ * names: a launcher has told of them.
+ *
+ * Owns:    name and nearest (NULL: no name is near) are borrowed during the call.
+ */
+MUSTER_API void muster_strategy_find_unknown_variables(struct muster_env *env, void *data,
+                                                       muster_unknown_variable_fn *on_unknown);
+
 /**
  * Find out which task this process is, and start towards membership: of the first view, or of a
  * running job. Does not wait for the others, begin does. Runs muster on a keeper thread

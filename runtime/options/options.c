@@ -72,10 +72,16 @@ static size_t tolerance_of(const char *name)
     return strlen(name) / 3 + 2;
 }
 
-/* The nearest name within the tolerance; of equals the first. */
 const char *muster_options_nearest(const char *name, const char *const *names, size_t count)
 {
-    size_t distance = tolerance_of(name);
+    return muster_options_nearest_within(name, names, count, tolerance_of(name) - 1);
+}
+
+/* The first one of equals. */
+const char *muster_options_nearest_within(const char *name, const char *const *names, size_t count,
+                                          size_t distance_max)
+{
+    size_t distance = distance_max + 1;
     const char *nearest = NULL;
 
     for (size_t i = 0; i < count; i++)

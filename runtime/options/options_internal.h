@@ -11,4 +11,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_option_store(const struct muster_option 
                                                      void *settings,
                                                      struct muster_error *ret_error);
 
+/** The nearest of the names with at most so many letters wrong, or NULL. */
+const char *muster_options_nearest_within(const char *name, const char *const *names, size_t count,
+                                          size_t distance_max);
+
 #endif

@@ -10,6 +10,11 @@ const char *muster_vars_get(struct muster_vars *vars, const char *name)
     return vars->ops->get(vars, name);
 }
 
+const char *muster_vars_at(struct muster_vars *vars, size_t index)
+{
+    return vars->ops->at != NULL ? vars->ops->at(vars, index) : NULL;
+}
+
 enum muster_rc muster_files_read(struct muster_files *files, struct muster_mem *mem,
                                  const char *path, size_t limit_bytes, char **ret_text,
                                  size_t *ret_bytes)

@@ -86,6 +86,22 @@ class Log(unittest.TestCase):
             self.assertIn(value, done.stderr)
             self.assertIn(words, done.stderr)
 
+    def test_a_misspelt_variable_is_told_once(self):
+        """By the launcher, or by a program that has none; a worker says what its launcher could not know."""
+        done = run("-n", "2", "--", "sh", "-c", f"MUSTER_SRTIPES=2 exec {COUNTER}", MUSTER_WRIE="tcp")
+        told = [line for line in done.stderr.splitlines() if "MUSTER_WRIE" in line]
+        self.assertEqual((done.returncode, len(told)), (0, 1), done.stderr)
+        self.assertIn("MUSTER_WRIE is not a variable of muster and has no effect on it; did you mean MUSTER_WIRE?", told[0])
+        told = [line for line in done.stderr.splitlines() if "unknown_variable" in line]
+        self.assertEqual(len(told), 2, done.stderr)
+        for line in told:
+            self.assertIn("name=MUSTER_SRTIPES did_you_mean=MUSTER_STRIPES", line)
+        done = run("--log-format", "json", "--", "true", MUSTER_EXPERIMENT="1")
+        event, = [r for r in map(json.loads, done.stderr.splitlines()) if r["event"] == "unknown_variable"]
+        self.assertEqual((event["level"], event["name"], "did_you_mean" in event), ("warn", "MUSTER_EXPERIMENT", False))
+        alone = subprocess.run([COUNTER], env=dict(CLEAN, RANK="0", WORLD_SIZE="1", MUSTER_JBO="a"), text=True, capture_output=True, timeout=120)
+        self.assertIn("did_you_mean=MUSTER_JOB", alone.stderr)
+
     def test_a_bad_level_or_format_is_told_in_one_text(self):
         """By an option or a variable, of the launcher, another command, or a program without a launcher."""
         for name, choices in (("LOG_LEVEL", "error|warn|info|debug|trace"), ("LOG_FORMAT", "text|json")):

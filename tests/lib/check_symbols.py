@@ -56,7 +56,7 @@ RULES = [
     ("randomness", r"getrandom|getentropy|rand|srand|rand_r|random|srandom|[delmnj]rand48|arc4random\w*|RAND_\w+",
      {"runtime/system/rng_system.c": "getrandom"}),
     ("environment", r"getenv|secure_getenv|setenv|unsetenv|putenv|environ",
-     {"runtime/system/vars_system.c": "getenv", "runtime/system/host_command.c": "environ"}),
+     {"runtime/system/vars_system.c": "getenv|environ", "runtime/system/host_command.c": "environ"}),
     ("threads", r"pthread_\w+|thrd_\w+|mtx_\w+|cnd_\w+",
      {"runtime/driver/driver_seat.c": r".*", "runtime/system/recorder_system.c": r"pthread_mutex_\w+", "runtime/system/process_system.c": r"pthread_(once|atfork|mutex_\w+)", "runtime/system/bell_system.c": r"pthread_(mutex|cond)_\w+", GPU_THREAD: r".*", SHARED_MEMORY: r"pthread_(mutex|key|[gs]etspecific)\w*",
       "params/server/seat/seat_system.c": r"pthread_mutex\w*",

@@ -12,8 +12,11 @@
 #include "run/state/worker_fds.h"
 #include "run/task/places.h"
 
+#include <muster/strategy.h>
+
 #include <limits.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -286,6 +289,31 @@ static char **builder_finish(struct builder *builder)
     return all;
 }
 
+static void on_unknown_variable(void *data, const char *name, const char *nearest)
+{
+    FILE *names = data;
+
+    (void)nearest;
+    fprintf(names, "%s%s", ftell(names) > 0 ? "," : "", name);
+}
+
+/* This process has told of them; its workers need not do so again. */
+static void add_unknown(struct builder *builder, const struct run *run)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *names = open_memstream(&text, &bytes);
+
+    if (names == NULL)
+        output_no_memory();
+    muster_strategy_find_unknown_variables(run->env, names, on_unknown_variable);
+    if (fclose(names) != 0)
+        output_no_memory();
+    if (bytes > 0)
+        add_variable(builder, "MUSTER_UNKNOWN_VARIABLES", "%s", text);
+    free(text);
+}
+
 char **run_environment_new(const struct run_task *task)
 {
     struct builder builder = {.count = 0};
@@ -295,6 +323,7 @@ char **run_environment_new(const struct run_task *task)
     add_muster(&builder, task);
     add_trace(&builder, task);
     add_tls(&builder, task);
+    add_unknown(&builder, task->run);
     builder.is_tls_replaced = task->run->tls != NULL;
     add_inherited_paths(&builder);
     return builder_finish(&builder);

@@ -50,9 +50,12 @@ struct stage {
 
 static void stage_open(struct stage *stage)
 {
+    static struct muster_env env;
     struct run_settings *settings = &stage->run.settings;
 
     memset(stage, 0, sizeof(*stage));
+    env.vars = muster_vars_system();
+    stage->run.env = &env;
     *settings = (struct run_settings){
         .log_format = "text",
         .reproducible = "no",
@@ -105,6 +108,27 @@ static void check_value(const struct stage *stage, const char *name, const char 
     if (found == NULL || expected == NULL ? found != expected : strcmp(found, expected) != 0)
         fail_msg("%s is '%s', not '%s'", name, found != NULL ? found : "not set",
                  expected != NULL ? expected : "not set");
+}
+
+static void a_worker_is_told_of_which_names_this_process_has_warned(void **state)
+{
+    struct stage stage;
+
+    (void)state;
+    stage_open(&stage);
+    stage_make(&stage);
+    check_value(&stage, "MUSTER_UNKNOWN_VARIABLES", NULL);
+    stage_drop(&stage);
+    assert_int_equal(setenv("MUSTER_WRIE", "tcp", 1), 0);
+    assert_int_equal(setenv("MUSTER_EXPERIMENT", "a", 1), 0);
+
+    stage_make(&stage);
+
+    check_value(&stage, "MUSTER_UNKNOWN_VARIABLES", "MUSTER_WRIE,MUSTER_EXPERIMENT");
+    check_value(&stage, "MUSTER_WRIE", "tcp"); /* perhaps the program's own */
+    stage_drop(&stage);
+    assert_int_equal(unsetenv("MUSTER_WRIE"), 0);
+    assert_int_equal(unsetenv("MUSTER_EXPERIMENT"), 0);
 }
 
 static void with_a_preemption_grace_a_worker_knows_whose_sigterm_ends_it(void **state)
@@ -483,6 +507,7 @@ static void a_process_that_imports_for_all_has_no_place_in_the_job(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_worker_is_told_of_which_names_this_process_has_warned),
         cmocka_unit_test(with_a_preemption_grace_a_worker_knows_whose_sigterm_ends_it),
         cmocka_unit_test(a_worker_knows_where_to_write_its_step_and_not_that_of_a_launcher_above),
         cmocka_unit_test(a_worker_that_dies_before_the_first_view_does_not_rejoin),
