@@ -78,7 +78,7 @@ static enum muster_rc slots_register(struct muster_strategy *strategy,
     slots.data = muster_mem_alloc_zero(strategy->env->mem, options->slot_count, 1);
     if (slots.data == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
-    (void)snprintf(name, sizeof(name), MUSTER_MICRO_TENSOR_PREFIX "%" PRIu64 "_x_%s",
+    (void)snprintf(name, sizeof(name), MUSTER_STATE_SLOTS_PREFIX "%" PRIu64 "_x_%s",
                    options->element_count, muster_dtype_name(options->dtype));
     rc = muster_strategy_register(strategy, name, &slots);
     if (rc != MUSTER_OK) {

@@ -32,9 +32,6 @@
 
 #define MUSTER_STRATEGY_OPS_MAX 64 /* operations in flight for one call */
 
-/** The registered tensor that tells in how many micro-batches the steps are: micro_batches_5_x_f32. */
-#define MUSTER_MICRO_TENSOR_PREFIX "micro_batches_"
-
 /** Where the program stands. */
 enum muster_strategy_state {
     MUSTER_STRATEGY_OPEN,    /* tensors may be registered */

@@ -122,7 +122,7 @@ static uint32_t slots_own(const struct muster_strategy *strategy)
 static uint32_t slots_saved(const struct muster_strategy *strategy,
                             const struct muster_checkpoint *checkpoint)
 {
-    static const char prefix[] = MUSTER_MICRO_TENSOR_PREFIX;
+    static const char prefix[] = MUSTER_STATE_SLOTS_PREFIX;
     uint32_t index;
 
     for (uint32_t i = 0; i < checkpoint->tensor_count; i++) {

@@ -169,6 +169,45 @@ bool muster_state_chunk_hash(const struct muster_state_chunks *chunks, uint32_t 
     return true;
 }
 
+static bool is_slots(const char *name, uint32_t dtype)
+{
+    static const char prefix[] = MUSTER_STATE_SLOTS_PREFIX;
+
+    return dtype == MUSTER_U8 && strncmp(name, prefix, sizeof(prefix) - 1) == 0;
+}
+
+static uint64_t slots_here(const struct muster_state_chunks *ours)
+{
+    for (size_t i = 0; i < ours->tensor_count; i++)
+        if (is_slots(ours->tensors[i].name, (uint32_t)ours->tensors[i].tensor.dtype))
+            return ours->tensors[i].tensor.count;
+    return 0;
+}
+
+static uint64_t slots_there(const struct muster_state_manifest *theirs)
+{
+    for (size_t i = 0; i < theirs->tensor_count; i++)
+        if (is_slots(theirs->tensors[i].name, theirs->tensors[i].dtype))
+            return theirs->tensors[i].count;
+    return 0;
+}
+
+/* The program has given a number, and knows nothing of a tensor. */
+static enum muster_rc slots_match(const struct muster_state_chunks *ours,
+                                  const struct muster_state_manifest *theirs,
+                                  struct muster_error *ret_error)
+{
+    uint64_t here = slots_here(ours), there = slots_there(theirs);
+
+    if (here == there)
+        return MUSTER_OK;
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "slots must be the same on all workers: %" PRIu64 " here and %" PRIu64
+                            " on the other side%s; give the same number "
+                            "everywhere (--constant-batch, slots=)",
+                            here, there, here == 0 || there == 0 ? " (0: none)" : "");
+}
+
 /* The list is compared in order, and the first difference is named: a program that registers tensors in the
  * order of a hash table is a usual cause. */
 enum muster_rc muster_state_match(const struct muster_state_chunks *ours,
@@ -178,6 +217,8 @@ enum muster_rc muster_state_match(const struct muster_state_chunks *ours,
     size_t both =
         ours->tensor_count < theirs->tensor_count ? ours->tensor_count : theirs->tensor_count;
 
+    if (slots_match(ours, theirs, ret_error) != MUSTER_OK)
+        return MUSTER_INVALID_ARGUMENT;
     for (size_t i = 0; i < both; i++) {
         const struct muster_node_tensor *mine = &ours->tensors[i];
         const struct muster_state_tensor *other = &theirs->tensors[i];

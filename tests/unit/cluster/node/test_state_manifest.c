@@ -121,6 +121,44 @@ static void sides_that_registered_other_tensors_are_told_which(void **state)
     muster_state_chunks_fini(&chunks);
 }
 
+/* A tensor that the program has not registered carries their number. */
+static void sides_with_other_numbers_of_slots_are_told_of_slots(void **state)
+{
+    static const struct {
+        uint64_t here, there; /* 0: none */
+        const char *text;     /* NULL: they match */
+    } rows[] = {
+        {8, 8, NULL},
+        {8, 4, "slots must be the same on all workers: 8 here and 4 on the other side; give"},
+        {8, 0, "8 here and 0 on the other side (0: none); give"},
+        {0, 4, "0 here and 4 on the other side (0: none); give"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct muster_node_tensor ours[] = {
+            registered[0], TENSOR("micro_batches_5_x_f32", 0, MUSTER_U8, rows[i].here)};
+        char weights[] = "w", slots[] = "micro_batches_5_x_f32";
+        struct muster_state_tensor tensors[] = {
+            {.name = weights, .dtype = MUSTER_F32, .count = 3},
+            {.name = slots, .dtype = MUSTER_U8, .count = rows[i].there}};
+        const struct muster_state_manifest theirs = {.tensor_count = rows[i].there > 0 ? 2 : 1,
+                                                     .tensors = tensors};
+        struct muster_state_chunks chunks;
+        struct muster_error error = {.text = ""};
+        enum muster_rc rc;
+
+        assert_int_equal(
+            muster_state_chunks_init(&chunks, muster_mem_system(), ours, rows[i].here > 0 ? 2 : 1),
+            MUSTER_OK);
+        rc = muster_state_match(&chunks, &theirs, &error);
+        assert_int_equal(rc, rows[i].text == NULL ? MUSTER_OK : MUSTER_INVALID_ARGUMENT);
+        if (rows[i].text != NULL && strstr(error.text, rows[i].text) == NULL)
+            fail_msg("row %zu: '%s'", i, error.text);
+        muster_state_chunks_fini(&chunks);
+    }
+}
+
 /* --- Manifests --- */
 
 static const uint8_t hashes[2][MUSTER_HASH128_BYTES] = {{1, 2, 3}, {4, 5, 6}};
@@ -327,6 +365,7 @@ int main(void)
         cmocka_unit_test(chunks_never_span_tensors),
         cmocka_unit_test(too_many_chunks_are_refused),
         cmocka_unit_test(sides_that_registered_other_tensors_are_told_which),
+        cmocka_unit_test(sides_with_other_numbers_of_slots_are_told_of_slots),
         cmocka_unit_test(manifests_are_read_as_they_were_written),
         cmocka_unit_test(a_manifest_must_fit_its_root),
         cmocka_unit_test(a_manifest_that_is_too_large_is_refused_before_it_is_made),
