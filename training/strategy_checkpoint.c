@@ -8,6 +8,7 @@
 
 #include "collective/group/group.h"
 #include "runtime/system/folder_system.h"
+#include "runtime/value/errno_reason.h"
 #include "training/strategy_call.h"
 #include "training/strategy_folder.h"
 
@@ -421,7 +422,7 @@ static enum muster_rc choose_folder(struct muster_env *env,
         muster_error_set(
             ret_error, rc,
             "checkpoint_dir is a relative path, and the current directory is not known: %s",
-            muster_rc_text(rc));
+            muster_errno_reason(rc, errno));
     if (rc == MUSTER_OK && own != NULL && theirs != NULL && strcmp(own, theirs) != 0)
         rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                               "checkpoint_dir is %.200s, and MUSTER_CHECKPOINT_DIR (muster run "

@@ -1,10 +1,12 @@
 /* The members of a job take its folders of checkpoints together. */
 #include "training/strategy_folder.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "runtime/system/folder_system.h"
+#include "runtime/value/errno_reason.h"
 #include "training/checkpoint/folder.h"
 #include "training/strategy_internal.h"
 
@@ -112,6 +114,7 @@ struct attempt {
     uint64_t life, until_ns;
     struct muster_checkpoint_other other;
     enum muster_rc rc;
+    int sys; /* its errno */
     bool is_over;
 };
 
@@ -122,6 +125,7 @@ static void attempt_make(struct attempt *attempt)
 
     attempt->rc = muster_checkpoint_owner_take(attempt->place->owner, attempt->place->path,
                                                attempt->job, attempt->life, &attempt->other);
+    attempt->sys = errno;
     attempt->is_over = attempt->rc != MUSTER_UNAVAILABLE || now_ns >= attempt->until_ns;
     if (!attempt->is_over)
         muster_timer_start(&attempt->again, strategy->env->loop,
@@ -173,7 +177,7 @@ static struct claim claim_make(struct muster_strategy *strategy, const struct pl
                        attempt.other.job);
     } else if (!claim.is_refused) {
         MUSTER_LOG(strategy->env, WARN, "checkpoint_folder_not_marked", "folder", folder, "reason",
-                   muster_rc_text(attempt.rc));
+                   muster_errno_reason(attempt.rc, attempt.sys));
     }
     return claim;
 }
@@ -257,8 +261,8 @@ static struct obstacle obstacle_find(const char *folder)
 
     if (rc == MUSTER_OK) {
         rc = muster_folder_check(folder);
-        (void)muster_error_set(&why, rc, "cannot write to the folder (%s): %s", muster_rc_text(rc),
-                               folder);
+        (void)muster_error_set(&why, rc, "cannot write to the folder (%s): %s",
+                               muster_errno_reason(rc, errno), folder);
     }
     obstacle.rc = rc;
     (void)snprintf(obstacle.text, sizeof(obstacle.text), "%.159s", why.text);

@@ -239,6 +239,7 @@ enum muster_rc muster_file_reader_open(struct muster_file_reader *reader, const 
     sys = fstat(fd, &found) != 0 ? errno : 0;
     if (sys != 0 || !S_ISREG(found.st_mode)) {
         close(fd);
+        errno = sys;
         return sys != 0 ? muster_rc_from_errno(sys) : MUSTER_INVALID_ARGUMENT;
     }
     *reader = (struct muster_file_reader){.fd = fd, .bytes = (uint64_t)found.st_size};

@@ -67,16 +67,18 @@ static enum muster_rc system_read(struct muster_files *files, struct muster_mem 
     struct text text = {.mem = mem};
     bool is_end = false;
     enum muster_rc rc = MUSTER_OK;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC), sys;
 
     (void)files;
     if (fd < 0)
         return muster_rc_from_errno(errno);
     while (rc == MUSTER_OK && !is_end)
         rc = read_some(fd, &text, limit_bytes, &is_end);
+    sys = errno;
     close(fd);
     if (rc != MUSTER_OK) {
         text_free(&text);
+        errno = sys;
         return rc;
     }
     text.bytes[text.count] = '\0';

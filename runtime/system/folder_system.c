@@ -18,6 +18,7 @@ enum muster_rc muster_folder_sync(const char *folder)
 
     if (fd >= 0)
         close(fd);
+    errno = sys;
     return rc == 0 ? MUSTER_OK : muster_rc_from_errno(sys);
 }
 
@@ -60,6 +61,7 @@ enum muster_rc muster_folder_list(const char *folder, muster_folder_visit_fn *vi
     DIR *names = opendir(folder);
     enum muster_rc rc = MUSTER_OK;
     struct dirent *entry;
+    int sys;
 
     if (names == NULL)
         return muster_rc_from_errno(errno);
@@ -71,9 +73,11 @@ enum muster_rc muster_folder_list(const char *folder, muster_folder_visit_fn *vi
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
             rc = visit(data, entry->d_name);
     }
-    if (rc == MUSTER_OK && errno != 0)
-        rc = muster_rc_from_errno(errno);
+    sys = errno;
+    if (rc == MUSTER_OK && sys != 0)
+        rc = muster_rc_from_errno(sys);
     (void)closedir(names);
+    errno = sys;
     return rc;
 }
 

@@ -1,4 +1,5 @@
-/* The names in a folder. All of these block, and may be called from any thread. */
+/* The names in a folder. All of these block, and may be called from any thread. After an error of the system errno is
+ * that error. */
 #ifndef MUSTER_RUNTIME_FOLDER_SYSTEM_H
 #define MUSTER_RUNTIME_FOLDER_SYSTEM_H
 

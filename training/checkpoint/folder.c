@@ -1,6 +1,7 @@
 /* A folder of checkpoints. */
 #include "training/checkpoint/folder.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "runtime/system/file_system.h"
 #include "runtime/system/folder_system.h"
 #include "runtime/value/array.h"
+#include "runtime/value/errno_reason.h"
 #include "training/checkpoint/manifest.h"
 #include "training/checkpoint/names.h"
 #include "training/checkpoint/shard.h"
@@ -78,7 +80,7 @@ static int entries_compare(const void *left, const void *right)
     return (a->name.id < b->name.id) - (a->name.id > b->name.id);
 }
 
-static enum muster_rc list_fail(const char *folder, enum muster_rc rc,
+static enum muster_rc list_fail(const char *folder, enum muster_rc rc, int sys,
                                 struct muster_error *ret_error)
 {
     uint64_t bytes;
@@ -89,7 +91,8 @@ static enum muster_rc list_fail(const char *folder, enum muster_rc rc,
                                 "of --checkpoint-dir); 'muster checkpoint import' reads a "
                                 "safetensors file",
                                 folder);
-    return muster_error_set(ret_error, rc, "cannot list %s: %s", folder, muster_rc_text(rc));
+    return muster_error_set(ret_error, rc, "cannot list %s: %s", folder,
+                            muster_errno_reason(rc, sys));
 }
 
 enum muster_rc muster_checkpoint_list(struct muster_mem *mem, const char *folder,
@@ -99,9 +102,11 @@ enum muster_rc muster_checkpoint_list(struct muster_mem *mem, const char *folder
     struct listing listing = {.mem = mem, .folder = folder};
     enum muster_rc rc = muster_folder_list(folder, on_name, &listing);
 
+    int sys = errno;
+
     if (rc != MUSTER_OK) {
         muster_mem_free(mem, listing.entries);
-        return list_fail(folder, rc, ret_error);
+        return list_fail(folder, rc, sys, ret_error);
     }
     if (listing.count > 0)
         qsort(listing.entries, listing.count, sizeof(listing.entries[0]), entries_compare);
@@ -140,13 +145,15 @@ bool muster_checkpoint_has_shard(const struct muster_checkpoint *checkpoint, uin
 enum muster_rc muster_checkpoint_make_folder(const char *folder, struct muster_error *ret_error)
 {
     enum muster_rc rc = muster_folder_make(folder);
+    int sys = errno;
 
     if (rc == MUSTER_OK)
         return MUSTER_OK;
     if (rc == MUSTER_ALREADY_EXISTS)
         return muster_error_set(
             ret_error, rc, "not a folder, name another one or move that file away: %s", folder);
-    return muster_error_set(ret_error, rc, "cannot make the folder (%s%s): %s", muster_rc_text(rc),
+    return muster_error_set(ret_error, rc, "cannot make the folder (%s%s): %s",
+                            muster_errno_reason(rc, sys),
                             rc == MUSTER_NOT_FOUND ? ", its parent must be there" : "", folder);
 }
 
@@ -237,6 +244,7 @@ enum muster_rc muster_checkpoint_seal(struct muster_checkpoint *checkpoint,
     enum muster_rc rc = shards_read(checkpoint, ret_error);
     void *bytes = NULL;
     size_t size;
+    int sys;
 
     if (rc != MUSTER_OK)
         return rc;
@@ -250,10 +258,11 @@ enum muster_rc muster_checkpoint_seal(struct muster_checkpoint *checkpoint,
         rc = muster_files_write(muster_files_system(), path, bytes, size);
     if (rc == MUSTER_OK)
         rc = muster_folder_sync(checkpoint->folder);
+    sys = errno;
     muster_mem_free(checkpoint->mem, bytes);
-    return rc == MUSTER_OK
-               ? rc
-               : muster_error_set(ret_error, rc, "cannot write %s: %s", path, muster_rc_text(rc));
+    return rc == MUSTER_OK ? rc
+                           : muster_error_set(ret_error, rc, "cannot write %s: %s", path,
+                                              muster_errno_reason(rc, sys));
 }
 
 /* --- Keeping the last ones --- */
@@ -309,6 +318,7 @@ enum muster_rc muster_checkpoint_sweep(struct muster_mem *mem, const char *folde
     struct muster_checkpoint_entry *entries;
     uint32_t kept = 1; /* the last */
     size_t count;
+    int sys;
     enum muster_rc rc = muster_checkpoint_list(mem, folder, &entries, &count, ret_error);
 
     if (rc != MUSTER_OK)
@@ -323,11 +333,12 @@ enum muster_rc muster_checkpoint_sweep(struct muster_mem *mem, const char *folde
         else
             rc = checkpoint_remove(folder, entry);
     }
+    sys = errno;
     muster_mem_free(mem, entries);
     return rc == MUSTER_OK
                ? rc
                : muster_error_set(ret_error, rc, "cannot delete old checkpoints in %s: %s", folder,
-                                  muster_rc_text(rc));
+                                  muster_errno_reason(rc, sys));
 }
 
 enum muster_rc muster_checkpoint_clear(struct muster_mem *mem, const char *folder,
@@ -336,6 +347,7 @@ enum muster_rc muster_checkpoint_clear(struct muster_mem *mem, const char *folde
 {
     struct muster_checkpoint_entry *entries;
     size_t count;
+    int sys;
     enum muster_rc rc = muster_checkpoint_list(mem, folder, &entries, &count, ret_error);
 
     if (rc != MUSTER_OK)
@@ -343,9 +355,10 @@ enum muster_rc muster_checkpoint_clear(struct muster_mem *mem, const char *folde
     for (size_t i = 0; i < count && rc == MUSTER_OK; i++)
         if (!entries[i].has_manifest && is_before(&entries[i], next))
             rc = checkpoint_remove(folder, &entries[i]);
+    sys = errno;
     muster_mem_free(mem, entries);
     return rc == MUSTER_OK
                ? rc
                : muster_error_set(ret_error, rc, "cannot delete half-written checkpoints in %s: %s",
-                                  folder, muster_rc_text(rc));
+                                  folder, muster_errno_reason(rc, sys));
 }

@@ -1,4 +1,5 @@
 /* A safetensors file as a checkpoint: one shard, whose part of the state are the values as they lie in the file. */
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -7,6 +8,7 @@
 
 #include "runtime/system/file_system.h"
 #include "runtime/system/folder_system.h"
+#include "runtime/value/errno_reason.h"
 #include "training/checkpoint/folder.h"
 #include "training/checkpoint/names.h"
 #include "training/checkpoint/safetensors.h"
@@ -23,6 +25,7 @@ struct source {
     uint64_t data_bytes;
     uint8_t *chunk;    /* room for one */
     enum muster_rc rc; /* of the read that failed */
+    int sys;           /* its errno */
 };
 
 /* --- The header --- */
@@ -53,9 +56,11 @@ static enum muster_rc header_read(struct muster_mem *mem, struct source *source,
                  ? MUSTER_RESOURCE_EXHAUSTED
                  : muster_file_reader_read(&source->reader, LENGTH_BYTES, header, (size_t)length);
     if (rc != MUSTER_OK) {
+        int sys = errno;
+
         muster_mem_free(mem, header);
         return muster_error_set(ret_error, rc, "cannot read %s: %s", source->path,
-                                muster_rc_text(rc));
+                                muster_errno_reason(rc, sys));
     }
     source->data_at = LENGTH_BYTES + length;
     source->data_bytes = file_bytes - source->data_at;
@@ -93,6 +98,7 @@ static enum muster_rc on_chunk(void *data, uint64_t chunk, const uint8_t **ret_b
 
     source->rc = muster_file_reader_read(&source->reader, source->data_at + at, source->chunk,
                                          rest < CHUNK ? (size_t)rest : CHUNK);
+    source->sys = errno;
     *ret_bytes = source->chunk;
     return source->rc;
 }
@@ -113,7 +119,7 @@ static enum muster_rc file_write(struct source *source, const char *path,
     }
     if (source->rc != MUSTER_OK)
         return muster_error_set(ret_error, rc, "cannot read %s: %s", source->path,
-                                muster_rc_text(rc));
+                                muster_errno_reason(rc, source->sys));
     return rc == MUSTER_OK ? rc
                            : muster_error_set_sys(ret_error, rc, file.sys, "cannot write %s", path);
 }
@@ -203,7 +209,7 @@ enum muster_rc muster_checkpoint_import(struct muster_mem *mem,
 
     if (rc != MUSTER_OK)
         return muster_error_set(ret_error, rc, "cannot read %s: %s", options->path,
-                                muster_rc_text(rc));
+                                muster_errno_reason(rc, errno));
     rc = source_describe(mem, &source, options->folder, &checkpoint, ret_error);
     if (rc == MUSTER_OK && options->step == 0 && checkpoint->name.step == 0)
         rc = muster_error_set(

@@ -1,6 +1,7 @@
 /* Files used-by-JOB-LIFE in a folder of checkpoints. */
 #include "training/checkpoint/owner.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,6 +70,7 @@ enum muster_rc muster_checkpoint_owner_take(struct muster_checkpoint_owner *owne
     struct others_look look = {.folder = folder, .life = life};
     char path[MUSTER_CHECKPOINT_PATH_BYTES];
     enum muster_rc rc = muster_folder_make(folder);
+    int sys;
 
     *ret_other = look.other;
     if (rc != MUSTER_OK)
@@ -88,8 +90,10 @@ enum muster_rc muster_checkpoint_owner_take(struct muster_checkpoint_owner *owne
     *ret_other = look.other;
     if (rc == MUSTER_OK && !look.other.is_alive)
         return MUSTER_OK;
+    sys = errno;
     muster_checkpoint_owner_leave(owner);
     (void)!muster_file_remove(path);
+    errno = sys;
     return rc != MUSTER_OK ? rc : MUSTER_UNAVAILABLE;
 }
 

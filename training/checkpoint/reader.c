@@ -1,9 +1,11 @@
 /* Reading checkpoints: the manifest, then chunks of shards, each checked before it is used. */
+#include <errno.h>
 #include <string.h>
 
 #include <muster/env.h>
 
 #include "runtime/system/file_system.h"
+#include "runtime/value/errno_reason.h"
 #include "training/checkpoint/manifest.h"
 #include "training/checkpoint/names.h"
 #include "training/checkpoint/shard.h"
@@ -27,7 +29,8 @@ enum muster_rc muster_checkpoint_open(struct muster_mem *mem, const char *folder
                                 folder);
     rc = muster_files_read(muster_files_system(), mem, path, MANIFEST_BYTES_MAX, &bytes, &size);
     if (rc != MUSTER_OK)
-        return muster_error_set(ret_error, rc, "cannot read %s: %s", path, muster_rc_text(rc));
+        return muster_error_set(ret_error, rc, "cannot read %s: %s", path,
+                                muster_errno_reason(rc, errno));
     rc = muster_checkpoint_manifest_unpack(mem, folder, bytes, size, &made, &cause);
     muster_mem_free(mem, bytes);
     if (rc != MUSTER_OK)
@@ -69,7 +72,7 @@ static enum muster_rc chunks_visit(const struct walk *walk,
 
         if (rc != MUSTER_OK)
             return muster_error_set(ret_error, rc == MUSTER_OUT_OF_RANGE ? MUSTER_DATA_LOSS : rc,
-                                    "cannot read %s: %s", path, muster_rc_text(rc));
+                                    "cannot read %s: %s", path, muster_errno_reason(rc, errno));
         muster_hash128(walk->chunk, bytes, hash);
         if (memcmp(hash, hashes + i * sizeof(hash), sizeof(hash)) != 0)
             return muster_error_set(

@@ -1,9 +1,11 @@
 /* The file of a shard. */
 #include "training/checkpoint/shard.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "runtime/system/file_system.h"
+#include "runtime/value/errno_reason.h"
 #include "training/checkpoint/manifest.h"
 
 #define MAGIC "MUSTERSH"
@@ -79,10 +81,15 @@ static enum muster_rc head_check(const struct muster_file_reader *reader,
                                  struct muster_error *ret_error)
 {
     struct muster_checkpoint_shard_head found;
+    enum muster_rc rc = reader->bytes < sizeof(found)
+                            ? MUSTER_OUT_OF_RANGE
+                            : muster_file_reader_read(reader, 0, &found, sizeof(found));
 
-    if (reader->bytes < sizeof(found) ||
-        muster_file_reader_read(reader, 0, &found, sizeof(found)) != MUSTER_OK)
+    if (rc == MUSTER_OUT_OF_RANGE)
         return muster_error_set(ret_error, MUSTER_DATA_LOSS, "%s is cut short", path);
+    if (rc != MUSTER_OK)
+        return muster_error_set(ret_error, rc, "cannot read %s: %s", path,
+                                muster_errno_reason(rc, errno));
     if (memcmp(found.magic, head->magic, sizeof(found.magic)) != 0)
         return muster_error_set(ret_error, MUSTER_DATA_LOSS, "%s is not a shard of a checkpoint",
                                 path);
@@ -115,8 +122,11 @@ static enum muster_rc hashes_read(struct muster_mem *mem, const struct muster_fi
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for %s", path);
     rc = muster_file_reader_read(reader, sizeof(*head) + head->bytes, hashes, bytes);
     if (rc != MUSTER_OK) {
+        int sys = errno;
+
         muster_mem_free(mem, hashes);
-        return muster_error_set(ret_error, rc, "cannot read %s: %s", path, muster_rc_text(rc));
+        return muster_error_set(ret_error, rc, "cannot read %s: %s", path,
+                                muster_errno_reason(rc, sys));
     }
     muster_checkpoint_shard_hash(head, hashes, hash);
     if (memcmp(hash, hashes + bytes - sizeof(hash), sizeof(hash)) != 0) {
@@ -141,7 +151,8 @@ enum muster_rc muster_checkpoint_shard_open(struct muster_mem *mem, const char *
     if (rc == MUSTER_NOT_FOUND)
         return muster_error_set(ret_error, MUSTER_DATA_LOSS, "%s is missing", path);
     if (rc != MUSTER_OK)
-        return muster_error_set(ret_error, rc, "cannot read %s: %s", path, muster_rc_text(rc));
+        return muster_error_set(ret_error, rc, "cannot read %s: %s", path,
+                                muster_errno_reason(rc, errno));
     rc = head_check(&reader, head, path, ret_error);
     if (rc == MUSTER_OK)
         rc = hashes_read(mem, &reader, head, path, ret_hashes, ret_hash, ret_error);

@@ -409,6 +409,34 @@ static void a_folder_that_is_not_there_is_named(void **state)
     assert_string_equal(error.text, "cannot list /tmp/there is nothing: not found");
 }
 
+/* As a file server's errors are, EIO and ESTALE: codes of ours say nothing of them. */
+static void the_system_s_reason_is_told(void **state)
+{
+    struct muster_checkpoint_entry *entries = NULL;
+    struct checkpoint_stand stand;
+    char loop[MUSTER_CHECKPOINT_PATH_BYTES], text[MUSTER_ERROR_TEXT_BYTES];
+    struct muster_error error;
+    size_t count = 0;
+
+    (void)state;
+    checkpoint_stand_open(&stand, careful_mem(), false);
+    (void)snprintf(loop, sizeof(loop), "%s/loop", stand.folder);
+    assert_int_equal(symlink(loop, loop), 0);
+
+    assert_int_equal(muster_checkpoint_list(careful_mem(), loop, &entries, &count, &error),
+                     MUSTER_INTERNAL);
+    (void)snprintf(text, sizeof(text), "cannot list %.150s: Too many levels of symbolic links",
+                   loop);
+    assert_string_equal(error.text, text);
+    assert_int_equal(muster_checkpoint_make_folder(loop, &error), MUSTER_INTERNAL);
+    (void)snprintf(text, sizeof(text),
+                   "cannot make the folder (Too many levels of symbolic links): %.150s", loop);
+    assert_string_equal(error.text, text);
+
+    assert_int_equal(unlink(loop), 0);
+    checkpoint_stand_close(&stand);
+}
+
 static void names_that_are_not_a_checkpoints_are_left_alone(void **state)
 {
     static const char *const names[] = {
@@ -701,6 +729,7 @@ int main(void)
         cmocka_unit_test(a_shard_of_another_life_of_the_job_is_not_taken),
         cmocka_unit_test(a_half_written_one_is_listed_as_such),
         cmocka_unit_test(a_folder_that_is_not_there_is_named),
+        cmocka_unit_test(the_system_s_reason_is_told),
         cmocka_unit_test(names_that_are_not_a_checkpoints_are_left_alone),
         cmocka_unit_test(a_shard_that_is_being_written_is_told),
         cmocka_unit_test(the_first_missing_shard_and_the_reason_of_a_member_are_told),
