@@ -16,6 +16,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* Members report the same change within this time. */
 #define GATHER_NS        (300 * MUSTER_NS_PER_MS)
@@ -128,6 +129,7 @@ void run_events_on_death(struct run_task *task)
     task->is_loss_owed = task->has_reported;
     task->death_status = task->wait_status;
     task->death_step = task->step;
+    task->death_begun_step = task->begun_step;
     muster_timer_start(&task->death_timer, loop, muster_loop_after_ns(loop, DEATH_WAIT_NS));
     if (!run_events_are_expected(task))
         deaths_hurry(task->run);
@@ -170,6 +172,30 @@ static void keep_recovery(struct run *run, const struct run_epoch *epoch, bool i
         run->detections_ms[run->detection_count++] = epoch->detection_ms;
 }
 
+/* A view names the step and the operation of those that are left. Whoever it has lost may have been in the step behind
+ * that one already: its part of that operation was done long ago, and was not what its death has interrupted. */
+static void epoch_correct_step(const struct run *run, struct run_epoch *epoch)
+{
+    struct run_names lost;
+    uint64_t begun_step = 0;
+
+    if (epoch->op[0] != '\0' && strcasecmp(epoch->verdict, "adopt") != 0)
+        return;
+    for (const char *name = run_names_first(&lost, epoch->lost); name != NULL;
+         name = run_names_next(&lost)) {
+        const struct run_task *task = run_task_find(run, name);
+
+        if (task == NULL || !task->is_death_untold || task->death_begun_step <= epoch->step)
+            return;
+        if (begun_step == 0 || task->death_begun_step < begun_step)
+            begun_step = task->death_begun_step;
+    }
+    if (begun_step == 0)
+        return;
+    epoch->step = begun_step;
+    epoch->op[0] = epoch->phase[0] = epoch->verdict[0] = '\0';
+}
+
 static void epoch_tell(struct run *run, struct run_epoch *epoch)
 {
     char who[600];
@@ -186,6 +212,7 @@ static void epoch_tell(struct run *run, struct run_epoch *epoch)
     muster_timer_stop(&epoch->timer);
     if (epoch->lost[0] != '\0' && run_epoch_are_lost_done(epoch))
         return; /* workers that have finished leave one by one: no news */
+    epoch_correct_step(run, epoch);
     run_recovery_settle(epoch);
     lost = run_epoch_describe_lost(epoch, who, sizeof(who), &left);
     is_recovery = lost > left;

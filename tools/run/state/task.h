@@ -58,6 +58,7 @@ struct run_task {
     bool is_death_untold; /* its event waits for what the others say about it */
     int death_status;     /* wait status of the last death */
     uint64_t death_step;  /* the last that it reported before */
+    uint64_t death_begun_step; /* it died in this one; 0: between steps, or not known */
     uint64_t undone_step; /* a life ended so behind this one, without close, and none has closed
                              since; 0: none has */
     bool is_loss_owed;    /* it has died, and the members have not spoken of it yet */
@@ -82,6 +83,7 @@ struct run_task {
     bool
         is_silent; /* it ended with 0 and without a word, by _exit: its place is as last reported, … */
     bool is_place_known;  /* … or known from this launcher's memory */
+    uint64_t begun_step;  /* where that says that it has ended in a step; or 0 */
     uint64_t born_epoch;  /* the last one known when it was started */
     uint64_t dying_ns;    /* it has said that it kills itself now; 0: it has not */
     uint64_t died_ns;     /* its last life, as far as is known; 0: none has ended */

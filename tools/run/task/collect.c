@@ -66,13 +66,14 @@ static void note_place(struct run_task *task)
     struct run_last_step place = {.begun_step = 0};
 
     task->is_place_known = run_places_read(task, &place);
+    task->begun_step = place.begun_step > place.committed_step ? place.begun_step : 0;
     if (task->is_place_known && place.committed_step > task->step)
         task->step = place.committed_step;
     if (!run_outcome_is_silent(task))
         return;
     task->is_unclosed = task->is_silent = true;
-    task->is_in_step = task->is_place_known && place.begun_step > place.committed_step;
-    task->left_step = task->is_in_step ? place.begun_step : task->step;
+    task->is_in_step = task->begun_step > 0;
+    task->left_step = task->is_in_step ? task->begun_step : task->step;
 }
 
 /* They hold the pipe of reports, but for those that close what they inherit, as helpers of libraries

@@ -245,6 +245,52 @@ static void the_step_of_a_death_is_told_by_those_that_saw_it(void **state)
     assert_int_equal(epoch_find(&scene.run, 2)->step, 150);
 }
 
+static void report_adopted(uint32_t i, const char *verdict)
+{
+    struct muster_json *report;
+    struct muster_error error;
+    char text[256];
+
+    snprintf(text, sizeof(text),
+             "{\"epoch\":2,\"members\":2,\"lost\":[\"worker:2\"],\"joined\":[],\"step\":149,"
+             "\"op\":\"all_gather 149/1\",\"phase\":\"complete\",\"verdict\":\"%s\"}",
+             verdict);
+    assert_int_equal(muster_json_parse(text, strlen(text), &report, &error), MUSTER_OK);
+    run_events_on_view(&scene.tasks[i], report);
+    muster_json_free(report);
+}
+
+/* The others had not begun its step yet: they name the one before, in which all of them have what it gave. */
+static void a_death_before_the_first_operation_of_a_step_is_one_of_that_step(void **state)
+{
+    static const struct {
+        uint64_t begun_step;
+        const char *verdict, *text;
+    } rows[] = {
+        {150, "adopt", "died: worker:2 exited with code 3 at step 150, view 2 with 2 members\n"},
+        {0, "adopt",
+         "died: worker:2 exited with code 3 at step 149, operation all_gather 149/1 "
+         "(complete phase) completed with its part, view 2 with 2 members\n"},
+        {149, "retry",
+         "died: worker:2 exited with code 3 at step 149, operation all_gather 149/1 "
+         "(complete phase) retried without it, view 2 with 2 members\n"},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        tear_down(state);
+        set_up(state);
+        scene.tasks[0].member_from = 1;
+        scene.tasks[2].begun_step = rows[i].begun_step;
+        scene.tasks[2].wait_status = W_EXITCODE(3, 0);
+        run_events_on_death(&scene.tasks[2]);
+
+        report_adopted(0, rows[i].verdict);
+        report_adopted(1, rows[i].verdict);
+
+        assert_string_equal(told, rows[i].text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +302,8 @@ int main(void)
             one_that_alone_was_called_wrongly_is_told_when_it_starts_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_step_of_a_death_is_told_by_those_that_saw_it, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(
+            a_death_before_the_first_operation_of_a_step_is_one_of_that_step, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_that_closes_has_left_when_the_others_go_on, set_up,
                                         tear_down),
     };
