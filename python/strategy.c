@@ -299,6 +299,7 @@ static PyObject *get_number(PyObject *self, uint64_t (*get)(const struct muster_
 NUMBER(size, muster_strategy_size(strategy))
 NUMBER(joined, muster_strategy_joined(strategy))
 NUMBER(view, muster_strategy_epoch(strategy))
+NUMBER(committed_step, muster_strategy_committed_step(strategy))
 NUMBER(task, muster_strategy_task_index(strategy))
 NUMBER(contributors, muster_strategy_contributors(strategy))
 NUMBER(total_weight, muster_strategy_result(strategy)->total_weight)
@@ -576,6 +577,11 @@ static PyGetSetDef strategy_attributes[] = {
     {"preempted", strategy_get_preempted, NULL,
      "Whether the job stops: begin raises Cancelled after its last step.", NULL},
     {"step", strategy_get_step, NULL, "The step that was begun last; 0 before the first begin.",
+     NULL},
+    {"committed_step", strategy_get_committed_step, NULL,
+     "The last step that is in the registered arrays, by this member's commit or as begin has "
+     "brought "
+     "them; 0: none.",
      NULL},
     {"restored", strategy_get_restored, NULL, "Whether begin has replaced the registered arrays.",
      NULL},

@@ -57,6 +57,11 @@ uint64_t muster_strategy_epoch(const struct muster_strategy *strategy)
     return strategy->epoch;
 }
 
+uint64_t muster_strategy_committed_step(const struct muster_strategy *strategy)
+{
+    return strategy->committed_step;
+}
+
 struct muster_communication_options muster_strategy_communication(
     const struct muster_strategy *strategy)
 {

@@ -298,6 +298,9 @@ MUSTER_API uint32_t muster_strategy_joined(const struct muster_strategy *strateg
 /** The number of replicas of all members together. Source: tf.distribute.Strategy. */
 MUSTER_API uint32_t muster_strategy_num_replicas_in_sync(const struct muster_strategy *strategy);
 MUSTER_API uint64_t muster_strategy_epoch(const struct muster_strategy *strategy);
+/** The last step that is in the registered tensors: this member has committed it, or begin has brought it, from the
+ * other members or from a checkpoint; 0: none. */
+MUSTER_API uint64_t muster_strategy_committed_step(const struct muster_strategy *strategy);
 /** Options that the members have agreed on; before the first begin, those given to open. */
 MUSTER_API struct muster_communication_options muster_strategy_communication(
     const struct muster_strategy *strategy);

@@ -170,7 +170,8 @@ class Elastic:
         self._buffers = []
         self._data, self._shared, self._is_over = data, None, False
         self._until = math.inf
-        self._last, self._is_last = numpy.zeros(1, numpy.int64), False  # the step whose stop() has ended the job; 0: none
+        # The step whose stop() has ended the job; negative: the last one with records, after which the data was over; 0: neither.
+        self._last, self._is_last = numpy.zeros(1, numpy.int64), False
         try:
             self._register(state)
         except muster.JobOver:
@@ -192,7 +193,8 @@ class Elastic:
 
     @property
     def step(self):
-        """The step that has begun, inside of one; else the last that was committed."""
+        """The step that has begun, inside of one; else the last that was committed. One without records, behind the last pass
+        over the data, does not count."""
         return self._committed + self._is_begun
 
     @property
@@ -240,7 +242,7 @@ class Elastic:
         if not isinstance(until, numbers.Real) or math.isnan(until):
             raise TypeError(f"until must be the number of the last step, math.inf for no end, got {until!r}")
         self._until = until
-        while self._committed < until and not self._is_over and not self._last[0]:
+        while self._committed < until and not self._is_over and self._last[0] <= 0:
             try:
                 is_begun = self._begin(None if math.isinf(until) else math.ceil(until))
             except muster.JobOver:
@@ -252,7 +254,7 @@ class Elastic:
                 sys.exit(EXIT_PREEMPTED)
             if not is_begun:  # it came back after the last step, and has the others' state
                 return
-            if self._last[0]:
+            if self._last[0] > 0:
                 self._drop_step()
                 return
             yield self
@@ -295,7 +297,7 @@ class Elastic:
         self._shared, self._is_last = None, False
         if self._slots is not None:
             self._slots.begin_step()
-        self._committed = until if step is None else step - 1
+        self._committed = self.strategy.committed_step if step is None else step - 1
         if step is None:
             return False
         # Members that are past the last step take part in no checkpoint.
@@ -325,10 +327,9 @@ class Elastic:
         if kind is None or kind is _DataOver:  # a step without records, on all members: they are done after its commit
             self._is_over = kind is not None
             self._end_work()
-            if self._is_last:
-                self._last[0] = self._committed + 1
+            last = self._note_last()
             self.strategy.commit()
-            self._committed += 1
+            self._committed = last
             return self._is_over
         if issubclass(kind, muster.Aborted):
             self._has_state = False  # what extra has done since begin is undone
@@ -338,6 +339,14 @@ class Elastic:
         if not self.strategy.closed:
             self.strategy.abandon(f"{kind.__name__}: {value}")
         return False
+
+    def _note_last(self):
+        """Into the state, before a commit. Returns the number that this step leaves behind."""
+        last = self._committed + 1
+        if self._is_over:
+            last = int(-self._last[0]) or self._committed  # a job that goes on from a checkpoint may find the data over at once
+        self._last[0] = -last if self._is_over else last if self._is_last else 0
+        return last
 
     def _end_work(self):
         """Before a commit. An error of it is one of the step: the others go on."""

@@ -344,6 +344,28 @@ elastic.close()
     assert done.stdout == "end 1\n", done.stderr
 
 
+def test_the_step_behind_the_loop_is_that_of_the_state(alone, tmp_path):
+    """Of a checkpoint beyond `until`, and not of a step that has found the data over, now or in the job that has saved."""
+    text = f"""
+import muster.data
+total, records = numpy.zeros(1, "f4"), {{"data": muster.data.numbers(20, batch=4, epochs=EPOCHS)}} if EPOCHS else {{}}
+elastic = muster.Elastic({{"total": total}}, checkpoint={str(tmp_path / "saved")!r} + "of" * (EPOCHS > 0), **records)
+gradient, = elastic.buffers([total])
+for step in elastic.steps(UNTIL):
+    with step:
+        if EPOCHS:
+            step.share()
+            step.average()
+        total += 1
+print(elastic.step, int(total[0]))
+elastic.close()
+"""
+    for until, epochs, said in ((5, 0, "5 5"), (3, 0, "5 5"), (99, 2, "10 10"), (99, 3, "16 15"), (99, 3, "16 15")):
+        done = alone(text.replace("UNTIL", str(until)).replace("EPOCHS", str(epochs)))
+
+        assert done.stdout == said + "\n", (until, epochs, done.stdout, done.stderr)
+
+
 def test_a_step_that_runs_again_may_go_on_instead(job):
     run = job("""
 elastic = muster.Elastic({"total": numpy.zeros(1)})
