@@ -79,6 +79,19 @@ def _set_state(extra, value):
         extra.setstate(value)
 
 
+def _generators_in(value):
+    """The generators of random numbers in dictionaries and lists of any depth. A value may hold itself."""
+    found, left, seen = [], [value], set()
+    while left:
+        each = left.pop()
+        if isinstance(each, (numpy.random.Generator, random.Random)):
+            found.append(each)
+        elif isinstance(each, (dict, list, tuple)) and id(each) not in seen:
+            seen.add(id(each))
+            left.extend(each.values() if isinstance(each, dict) else each)
+    return found
+
+
 def _check_dictionaries(**values):
     for name, value in values.items():
         if value is not None and not isinstance(value, dict):
@@ -461,8 +474,7 @@ class Elastic:
 
     def _draws(self):
         """The states of the generators in extra."""
-        return _dump({name: _state_of(name, each) for name, each in self._extra.items()
-                      if isinstance(each, (numpy.random.Generator, random.Random))})
+        return _dump([_state_of("", each) for each in _generators_in(self._extra)])
 
     def _measure_slot(self):
         """Elements of means and of sums that a slot has, and whether they are float64."""
