@@ -159,6 +159,8 @@ weights = numpy.ones(2, "f4")
 order, words = numpy.random.default_rng(1), {"a": [(random.Random(2), 3)], "b": {"c": numpy.random.default_rng(3)}}
 elastic = muster.Elastic({"weights": weights}, extra={"order": order, "words": words}, slots=2)
 gradient, = elastic.buffers([weights])
+"""
+LOOP = """
 try:
     for step in elastic.steps(2):
         with step:
@@ -166,6 +168,15 @@ try:
 except (RuntimeError, ValueError) as error:
     print(type(error).__name__, error)
 """
+
+
+def check_told(alone, program, call, text):
+    """What the program makes of `call` in the loop over its steps."""
+    done = alone(program + LOOP.replace("CALL", call))
+
+    assert done.stdout.startswith(text), (done.stdout, done.stderr)
+
+
 EACH = "for slot in step.slots: "
 
 
@@ -188,9 +199,7 @@ EACH = "for slot in step.slots: "
     (EACH + "step.share()", "RuntimeError share() needs a dataset"),
 ])
 def test_a_step_that_uses_its_slots_wrongly_is_told(alone, call, text):
-    done = alone(USE.replace("CALL", call))
-
-    assert done.stdout.startswith(text), (done.stdout, done.stderr)
+    check_told(alone, USE, call, text)
 
 
 @pytest.mark.parametrize("slots", ["-1", "True", "2.0", "'8'"])

@@ -3,7 +3,7 @@
 import conftest
 import pytest
 from test_docs import blocks
-from test_slots import result_of
+from test_slots import check_told, result_of
 
 PRELOAD = "torch,torch._dynamo,muster.torch,muster.data"
 HEAD = """
@@ -308,12 +308,6 @@ optimizer = torch.optim.SGD(model.parameters(), 0.1)
 elastic = muster.torch.Elastic(model, optimizer, slots=2)
 def loss():
     return model(torch.ones(1, 2)).sum()
-try:
-    for step in elastic.steps(2):
-        with step:
-            CALL
-except (RuntimeError, ValueError) as error:
-    print(type(error).__name__, error)
 """
 EACH = "for slot in step.slots: loss().backward(); step.add()"
 
@@ -329,15 +323,12 @@ EACH = "for slot in step.slots: loss().backward(); step.add()"
     ("pass", "RuntimeError step 1 has not gone through its slots"),
 ])
 def test_a_step_that_uses_its_slots_wrongly_is_told(alone, call, text):
-    done = alone(USE.replace("CALL", call))
-
-    assert done.stdout.startswith(text), (done.stdout, done.stderr)
+    check_told(alone, USE, call, text)
 
 
 def test_a_mean_outside_of_a_step_is_told(alone):
-    done = alone(USE.replace("CALL", f"{EACH}\n            step.average(); optimizer.step()\n        step.average()"))
-
-    assert done.stdout.startswith("RuntimeError step.average() must be inside of `with step`"), (done.stdout, done.stderr)
+    check_told(alone, USE, f"{EACH}\n            step.average(); optimizer.step()\n        step.average()",
+               "RuntimeError step.average() must be inside of `with step`")
 
 
 @pytest.mark.parametrize("average", ["pass", "step.average()"])
