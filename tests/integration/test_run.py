@@ -153,6 +153,25 @@ class Environment(unittest.TestCase):
             done = run("-n", "1", "--min-members-timeout", text, script="echo =$MUSTER_MIN_MEMBERS_TIMEOUT_S=")
             self.assertIn(f"={seconds}=", done.stdout, text)
 
+    def test_variables_of_workers_are_defaults_of_options(self):
+        """Not those that an outer launcher has set for the worker that this launcher is."""
+        script = "echo =$MUSTER_JOB $MUSTER_MIN_MEMBERS $MUSTER_MIN_MEMBERS_TIMEOUT_S="
+        given = {"MUSTER_JOB": "abc", "MUSTER_MIN_MEMBERS": "2", "MUSTER_MIN_MEMBERS_TIMEOUT_S": "7"}
+        self.assertIn("=abc 2 7=", run("-n", "2", script=script, **given).stdout)
+        self.assertIn("=x 1 3=", run("--job", "x", "--min-members", "1", "--min-members-timeout", "3", script=script, **given).stdout)
+        self.assertRegex(run(script=script, MUSTER_INCARNATION="7" * 32, **given).stdout, "=run-[0-9a-f]{8} 1 60=")
+        done = run(script=script, **given)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("--min-members (or MUSTER_MIN_MEMBERS) must be at most 1, the number of workers, got 2", done.stderr)
+
+    def test_a_variable_that_has_no_effect_is_told(self):
+        done = run("-n", "1", script="echo =$MUSTER_NODE_RANK$MUSTER_KILL=", MUSTER_NODE_RANK="3", MUSTER_KILL="step=5")
+        self.assertIn("=0=", done.stdout)
+        for name, option in (("MUSTER_NODE_RANK", "--node-rank"), ("MUSTER_KILL", "--kill")):
+            self.assertIn(f"{name} has no effect on 'muster run' and its workers; use {option} instead", done.stderr)
+        done = run("-n", "1", script="true", MUSTER_NODE_RANK="3", MUSTER_INCARNATION="7" * 32)
+        self.assertEqual(done.stderr, "")
+
     def test_omp_threads_of_the_user_stay(self):
         self.assertIn("OMP_NUM_THREADS=7", run("-n", "2", script="env", OMP_NUM_THREADS="7").stdout)
         self.assertNotIn("OMP_NUM_THREADS", run("-n", "1", script="env").stdout)

@@ -10,6 +10,7 @@
 #include "run/claim/claim.h"
 #include "run/options/folders.h"
 #include "run/options/options.h"
+#include "run/options/variables.h"
 #include "run/output/log.h"
 #include "run/output/output.h"
 #include "run/output/spool.h"
@@ -327,28 +328,6 @@ static bool open_registry(struct run *run, struct muster_error *ret_error)
     return true;
 }
 
-static void on_unknown_variable(void *data, const char *name, const char *nearest)
-{
-    if (nearest != NULL)
-        run_log(data, MUSTER_LOG_WARN, "unknown_variable",
-                RUN_FIELDS(MUSTER_FIELD("name", name), MUSTER_FIELD("did_you_mean", nearest)),
-                "%s is not a variable of muster and has no effect on it; did you mean %s?", name,
-                nearest);
-    else
-        run_log(data, MUSTER_LOG_WARN, "unknown_variable", RUN_FIELDS(MUSTER_FIELD("name", name)),
-                "%s is not a variable of muster and has no effect on it", name);
-}
-
-static bool check_variables(struct run *run)
-{
-    struct muster_error error = {0};
-
-    if (muster_strategy_check_variables(run->env, &error) != MUSTER_OK)
-        return run_fail("%s", error.text);
-    muster_strategy_find_unknown_variables(run->env, run, on_unknown_variable);
-    return true;
-}
-
 static int run_in(struct run *run)
 {
     struct muster_error error = {0};
@@ -360,7 +339,7 @@ static int run_in(struct run *run)
     muster_timer_init(&run->preemption_tell_timer, NULL, run);
     run->exit_code = EXIT_OK;
     run->roll = run_roll_new();
-    if (!check_variables(run)) {
+    if (!run_variables_check(run)) {
         run->exit_code = EXIT_USAGE;
     } else if (!open_tasks(run)) {
         run->exit_code = EXIT_OTHER;

@@ -8,6 +8,7 @@
 #include "common/command.h"
 #include "common/output.h"
 #include "run/options/options_internal.h"
+#include "run/options/variables.h"
 #include "run/state/number.h"
 
 #include <muster/micro_batches.h>
@@ -88,6 +89,7 @@ static const struct muster_option rows[] = {
              "the start and after each death. Its Python must have the package muster "
              "(docs/python.md)."},
     {.name = "min-members",
+     .variable = "MUSTER_MIN_MEMBERS",
      ROW(members_min),
      .kind = MUSTER_OPTION_NUMBER,
      .fallback = "1",
@@ -97,6 +99,7 @@ static const struct muster_option rows[] = {
      .help = "With fewer workers than this the job waits, and ends when none of the missing ones "
              "can come back."},
     {.name = "min-members-timeout",
+     .variable = "MUSTER_MIN_MEMBERS_TIMEOUT_S",
      ROW(members_min_timeout_ns),
      .kind = MUSTER_OPTION_DURATION,
      .fallback = "60",
@@ -137,6 +140,7 @@ static const struct muster_option rows[] = {
              "whoever dies or joins. The program must have steps in micro-batches, or its first "
              "begin fails (docs/training.md)."},
     {.name = "job",
+     .variable = "MUSTER_JOB",
      ROW(job),
      .kind = MUSTER_OPTION_TEXT,
      .value = "NAME",
@@ -409,6 +413,7 @@ bool run_settings_read(struct run_settings *settings, int argc, char **argv, int
     int end = options_end(argc, argv);
     int rest = argc;
 
+    run_variables_drop_outer();
     for (int i = 0; i < argc; i++)
         spelled[i] = end == 0 || i < end ? respell_option(argv[i], argv[i + 1]) : argv[i];
     *settings = (struct run_settings){.node_rank = RUN_NODE_RANK_UNSET,
