@@ -1,51 +1,19 @@
 /* Checkpoints of a strategy: all members write a part while they go on, and any number of members begins with it. */
-#include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <muster/checkpoint.h>
-#include <muster/micro_batches.h>
 #include <muster/strategy_checkpoint.h>
 
 #include "test_env.h"
 #include "test_vars.h"
 #include "trainee.h"
-#include "training/strategy_folder.h"
 #include "training/strategy_internal.h"
 
 #define LARGE_COUNT 8000000u
 
 static struct job_stage stage;
-
-/* Flip a bit of each shard of that step. */
-static void shards_damage(uint64_t step)
-{
-    DIR *names = opendir(trainee_folder);
-    struct dirent *entry;
-    char begin[64], path[512];
-
-    (void)snprintf(begin, sizeof(begin), "checkpoint-%012llu-", (unsigned long long)step);
-    JOB_CHECK(names != NULL);
-    while ((entry = readdir(names)) != NULL) {
-        uint8_t byte = 0;
-        int fd;
-
-        if (strncmp(entry->d_name, begin, strlen(begin)) != 0 ||
-            strstr(entry->d_name, "shard") == NULL)
-            continue;
-        (void)snprintf(path, sizeof(path), "%s/%s", trainee_folder, entry->d_name);
-        fd = open(path, O_RDWR | O_CLOEXEC);
-        JOB_CHECK(fd >= 0 && pread(fd, &byte, 1, 1000) == 1);
-        byte ^= 1;
-        JOB_CHECK(pwrite(fd, &byte, 1, 1000) == 1);
-        close(fd);
-    }
-    (void)closedir(names);
-}
 
 /* --- One member --- */
 
@@ -87,6 +55,7 @@ static void no_step_is_begun_beyond_the_last_of_a_loop(void **state)
                MUSTER_OUT_OF_RANGE, "all steps up to the last, 3, are committed");
     assert_int_equal(one.step, 0);
     assert_int_equal(muster_strategy_rank(one.strategy), 0);
+    assert_int_equal(muster_strategy_committed_step(one.strategy), 3);
     trainee_check(&one, 3);
     JOB_RC(one.strategy, muster_strategy_begin_until(one.strategy, 4, &one.step, NULL), MUSTER_OK,
            "");
@@ -98,37 +67,6 @@ static void no_step_is_begun_beyond_the_last_of_a_loop(void **state)
     assert_non_null(strstr(job_stage_told(&stage), "\"report\":\"result\",\"steps\":4"));
     assert_null(strstr(stage.told, "{\"report\":\"over\"}"));
     job_stage_close(&stage);
-}
-
-static void restore_reversed(unsigned rank, void *data)
-{
-    struct trainee one;
-
-    (void)rank;
-    (void)data;
-    trainee_open(&one, TRAINEE_COUNT, trainee_folder);
-    trainee_begin(&one);
-    JOB_CHECK(one.is_restored);
-    trainee_check(&one, 3);
-    trainee_commit(&one);
-    trainee_close(&one);
-}
-
-static void tensors_are_restored_by_name_whatever_their_order(void **state)
-{
-    (void)state;
-    job_stage_open(&stage, 0, 1);
-    trainee_save_alone(3);
-    job_stage_close(&stage);
-
-    trainee_is_reversed = true;
-    job_stage_open(&stage, 0, 3);
-    for (unsigned rank = 1; rank < 3; rank++)
-        job_stage_start(&stage, rank, restore_reversed, NULL);
-    restore_reversed(0, NULL);
-    job_stage_join(&stage);
-    job_stage_close(&stage);
-    trainee_is_reversed = false;
 }
 
 /* Twice: the second one has the memory of the first. */
@@ -165,144 +103,6 @@ static void an_update_waits_for_the_disk_where_copies_have_little_room(void **st
         assert_int_equal(mkdir(trainee_folder, 0700), 0);
     }
     trainee_copy_bytes_max = 0;
-}
-
-static void the_newest_whole_one_is_taken_and_damage_ends_a_job_that_has_no_other(void **state)
-{
-    static const struct {
-        uint64_t damaged[2];
-        enum muster_rc rc;
-        uint64_t step;
-    } rows[] = {{{0, 0}, MUSTER_OK, 6}, {{6, 0}, MUSTER_OK, 4}, {{6, 4}, MUSTER_DATA_LOSS, 0}};
-
-    (void)state;
-    job_stage_open(&stage, 0, 1);
-    trainee_save_alone(3);
-    trainee_save_alone(5);
-    job_stage_close(&stage);
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct trainee one;
-        enum muster_rc rc;
-
-        for (size_t k = 0; k < 2; k++)
-            if (rows[i].damaged[k] != 0 && (i == 0 || rows[i].damaged[k] != rows[i - 1].damaged[k]))
-                shards_damage(rows[i].damaged[k] - 1);
-        job_stage_open(&stage, 0, 1);
-        trainee_open(&one, TRAINEE_COUNT, trainee_folder);
-        rc = muster_strategy_begin(one.strategy, &one.step, &one.is_restored);
-
-        assert_int_equal(rc, rows[i].rc);
-        if (rc == MUSTER_OK) {
-            assert_int_equal(one.step, rows[i].step);
-            trainee_check(&one, rows[i].step - 1);
-        } else {
-            trainee_text_check(&one, "no checkpoint is whole: ");
-            trainee_text_check(&one, "; name an empty folder to begin anew");
-            trainee_text_check(&one, "is damaged in chunk 0 of 5");
-        }
-        trainee_close(&one);
-        job_stage_close(&stage);
-    }
-}
-
-static void without_a_manifest_a_job_begins_with_its_tensors(void **state)
-{
-    static const char *const folders[] = {"/nonexistent/folder", trainee_folder};
-    char path[128];
-    FILE *file;
-
-    (void)state;
-    (void)snprintf(path, sizeof(path),
-                   "%s/checkpoint-000000000009-0000000000000001.shard-00000-of-00002",
-                   trainee_folder);
-    file = fopen(path, "w");
-    assert_non_null(file);
-    assert_int_equal(fclose(file), 0);
-    for (size_t i = 0; i < 2; i++) {
-        struct trainee one;
-
-        job_stage_open(&stage, 0, 1);
-        trainee_open(&one, TRAINEE_COUNT, folders[i]);
-        trainee_begin(&one);
-
-        assert_int_equal(one.step, 1);
-        assert_false(one.is_restored);
-        trainee_close(&one);
-        job_stage_close(&stage);
-    }
-}
-
-static void a_program_with_other_tensors_is_told_which(void **state)
-{
-    struct trainee one;
-    uint64_t step;
-
-    (void)state;
-    job_stage_open(&stage, 0, 1);
-    trainee_save_alone(3);
-    trainee_open(&one, TRAINEE_COUNT - 1, trainee_folder);
-
-    assert_int_equal(muster_strategy_begin(one.strategy, &step, NULL), MUSTER_INVALID_ARGUMENT);
-
-    trainee_text_check(
-        &one, "does not fit: its tensor values is i64 x 600000, this program's i64 x 599999; "
-              "register what it has, or name an empty folder");
-    trainee_close(&one);
-    job_stage_close(&stage);
-}
-
-/* A member whose steps are in so many slots, 0: without. It saves a step, or its begin is refused. */
-static void slots_play(uint32_t slots, uint64_t step, const char *refusal)
-{
-    const struct muster_micro_batches_options options = {
-        .slot_count = slots, .dtype = MUSTER_F32, .element_count = 5};
-    struct muster_micro_batches *micro = NULL;
-    struct muster_error error;
-    struct trainee one;
-
-    trainee_open(&one, TRAINEE_COUNT, refusal != NULL ? trainee_folder : NULL);
-    if (slots > 0)
-        assert_int_equal(muster_micro_batches_open(one.strategy, &options, &micro, &error),
-                         MUSTER_OK);
-    if (refusal != NULL) {
-        assert_int_equal(muster_strategy_begin(one.strategy, &one.step, NULL),
-                         MUSTER_INVALID_ARGUMENT);
-        trainee_text_check(&one, refusal);
-    } else {
-        trainee_train(&one, step);
-        trainee_begin(&one);
-        assert_int_equal(trainee_save(&one, trainee_folder), MUSTER_OK);
-        trainee_commit(&one);
-        assert_int_equal(muster_strategy_checkpoint_wait(one.strategy), MUSTER_OK);
-    }
-    muster_micro_batches_close(micro);
-    trainee_close(&one);
-}
-
-static void a_program_with_other_slots_is_told_their_number(void **state)
-{
-    static const struct {
-        uint32_t saved, others;
-        const char *text;
-    } rows[] = {
-        {8, 16,
-         "does not fit: it has 8 micro-batches a step, this program 16; give the same number "
-         "(--constant-batch, slots=), or name an empty folder"},
-        {65536, 0,
-         "does not fit: it has 65536 micro-batches a step, this program none; give the same number "
-         "(--constant-batch, slots=), or name an empty folder"},
-        {0, 8,
-         "does not fit: it has no micro-batches, this program 8 a step; leave them out "
-         "(--constant-batch, slots=), or name an empty folder"},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        job_stage_open(&stage, 0, 1);
-        slots_play(rows[i].saved, i + 1, NULL);
-        slots_play(rows[i].others, i + 1, rows[i].text);
-        job_stage_close(&stage);
-    }
 }
 
 static void calls_at_the_wrong_time_are_refused(void **state)
@@ -624,332 +424,6 @@ static void a_time_that_has_passed_by_rank_0_saves_on_all(void **state)
     muster_mem_free(muster_mem_system(), entries);
 }
 
-/* --- The folder */
-
-static void check_refused_begin(struct trainee *one, const char *text)
-{
-    JOB_RC(one->strategy, muster_strategy_begin(one->strategy, &one->step, &one->is_restored),
-           MUSTER_INVALID_ARGUMENT, text);
-    trainee_close(one);
-}
-
-static void see_another_folder(unsigned rank, void *data)
-{
-    struct trainee one;
-
-    (void)rank;
-    (void)data;
-    setenv("MUSTER_CHECKPOINT_DIR", trainee_other, 1);
-    trainee_open(&one, 3, NULL);
-    check_refused_begin(&one, "worker:1 (");
-}
-
-/* All learn it before the first step. */
-static void a_member_that_sees_another_folder_is_named_at_once(void **state)
-{
-    struct trainee one;
-
-    (void)state;
-    job_stage_open(&stage, 0, 2);
-    setenv("MUSTER_CHECKPOINT_DIR", trainee_folder, 1);
-    job_stage_start(&stage, 1, see_another_folder, NULL);
-    trainee_open(&one, 3, NULL);
-    check_refused_begin(&one, "what another member has put there");
-    unsetenv("MUSTER_CHECKPOINT_DIR");
-    job_stage_join(&stage);
-    job_stage_close(&stage);
-}
-
-struct bad_folder {
-    const char *path[2]; /* by rank */
-    enum muster_rc rc;
-    const char *text;
-};
-
-static void use_bad_folder(unsigned rank, void *data)
-{
-    const struct bad_folder *row = data;
-    struct trainee one;
-
-    setenv("MUSTER_CHECKPOINT_DIR", row->path[rank], 1);
-    trainee_open(&one, 3, NULL);
-    JOB_RC(one.strategy, muster_strategy_begin(one.strategy, &one.step, &one.is_restored), row->rc,
-           row->text);
-    trainee_close(&one);
-    unsetenv("MUSTER_CHECKPOINT_DIR");
-}
-
-/* Nobody trains on without it. Root, too, cannot write to a folder below /proc/sys. */
-static void a_member_that_cannot_use_the_folder_is_named_to_all(void **state)
-{
-#define ALL_UNABLE                                                                                 \
-    "worker:1 cannot save checkpoints; mend that, or name another directory "                      \
-    "(MUSTER_CHECKPOINT_DIR): "
-#define ONE_UNABLE " cannot save checkpoints; mount the same one on all hosts: "
-#define NO_PARENT  "cannot make the folder (not found, its parent must be there): /proc/nothing"
-    static char loop[80];
-    struct bad_folder rows[] = {
-        {{trainee_folder, "/proc/nothing"}, MUSTER_INVALID_ARGUMENT, ONE_UNABLE NO_PARENT},
-        {{trainee_folder, "/proc/nothing"}, MUSTER_INVALID_ARGUMENT, "worker:1 ("},
-        {{"/proc/nothing", trainee_folder}, MUSTER_INVALID_ARGUMENT, "worker:0 ("},
-        {{"/proc/nothing", "/proc/nothing"}, MUSTER_INVALID_ARGUMENT, ALL_UNABLE NO_PARENT},
-        {{"/proc/version", "/proc/version"},
-         MUSTER_INVALID_ARGUMENT,
-         ALL_UNABLE "not a folder, name another one or move that file away: /proc/version"},
-        {{"/proc/sys", "/proc/sys"},
-         MUSTER_INVALID_ARGUMENT,
-         ALL_UNABLE "cannot write to the folder (permission denied): /proc/sys"},
-        {{trainee_folder, loop},
-         MUSTER_INTERNAL,
-         ONE_UNABLE "cannot make the folder (Too many levels of symbolic links): /"},
-    };
-
-    (void)state;
-    (void)snprintf(loop, sizeof(loop), "%s/loop", trainee_other);
-    assert_int_equal(symlink(loop, loop), 0);
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        job_stage_open(&stage, 0, 2);
-        job_stage_start(&stage, 1, use_bad_folder, &rows[i]);
-        use_bad_folder(0, &rows[i]);
-        job_stage_join(&stage);
-        job_stage_close(&stage);
-    }
-    assert_int_equal(unlink(loop), 0);
-}
-
-/* Where the others train already. */
-static void a_later_member_that_sees_another_folder_is_named(void **state)
-{
-    struct trainee one;
-    uint64_t life;
-
-    (void)state;
-    job_stage_open(&stage, 0, 1);
-    setenv("MUSTER_CHECKPOINT_DIR", trainee_folder, 1);
-    trainee_open(&one, 3, NULL);
-    trainee_begin(&one);
-    life = one.strategy->owner.life;
-    assert_int_not_equal(life, 0);
-    assert_int_equal(muster_strategy_folder_join(one.strategy, trainee_folder, life), MUSTER_OK);
-
-    assert_int_equal(muster_strategy_folder_join(one.strategy, trainee_folder, life + 1),
-                     MUSTER_INVALID_ARGUMENT);
-
-    trainee_text_check(&one, "worker:0 (");
-    trainee_commit(&one);
-    trainee_close(&one);
-    unsetenv("MUSTER_CHECKPOINT_DIR");
-    job_stage_close(&stage);
-}
-
-static void a_folder_that_a_living_job_has_is_refused_and_later_taken(void **state)
-{
-    struct muster_checkpoint_owner owner = {.life = 0};
-    struct muster_checkpoint_other other;
-    struct trainee one;
-
-    (void)state;
-    assert_int_equal(muster_checkpoint_owner_take(&owner, trainee_folder, "another", 1, &other),
-                     MUSTER_OK);
-    job_stage_open(&stage, 0, 1);
-    setenv("MUSTER_CHECKPOINT_DIR", trainee_folder, 1);
-    trainee_open(&one, 3, NULL);
-    one.strategy->schedule.take_ns = 1;
-    check_refused_begin(&one, "is in use by another job, another, which runs");
-    job_stage_close(&stage);
-
-    muster_checkpoint_owner_leave(&owner);
-    job_stage_open(&stage, 0, 1);
-    setenv("MUSTER_CHECKPOINT_DIR", trainee_folder, 1);
-    trainee_open(&one, 3, NULL);
-    trainee_begin(&one);
-    trainee_commit(&one);
-    trainee_close(&one);
-    unsetenv("MUSTER_CHECKPOINT_DIR");
-    job_stage_close(&stage);
-}
-
-/* --- A folder that the program names */
-
-static void assert_held(const struct trainee *one, const char *folder)
-{
-    struct muster_checkpoint_owner owner = {.life = 0};
-    struct muster_checkpoint_other other;
-
-    assert_int_equal(muster_checkpoint_owner_take(&owner, folder, "another", 1, &other),
-                     MUSTER_UNAVAILABLE);
-    assert_string_equal(other.job, one->strategy->view->job);
-}
-
-static void a_named_folder_that_a_living_job_has_is_refused_and_later_taken(void **state)
-{
-    struct muster_checkpoint_owner owner = {.life = 0};
-    struct muster_checkpoint_other other;
-    struct trainee one;
-
-    (void)state;
-    job_stage_open(&stage, 0, 1); /* its processes would hold the file, too */
-    trainee_open(&one, 3, NULL);
-    assert_int_equal(muster_checkpoint_owner_take(&owner, trainee_folder, "another", 1, &other),
-                     MUSTER_OK);
-    one.strategy->schedule.take_ns = 1;
-    trainee_train(&one, 1);
-    trainee_begin(&one);
-    assert_int_equal(trainee_save(&one, trainee_folder), MUSTER_INVALID_ARGUMENT);
-    trainee_text_check(&one, " is in use by another job, another, which runs: end that one, or "
-                             "name another folder");
-    assert_int_equal(trainee_save(&one, trainee_other), MUSTER_OK);
-    assert_int_equal(muster_strategy_checkpoint_wait(one.strategy), MUSTER_OK);
-    assert_held(&one, trainee_other);
-
-    muster_checkpoint_owner_leave(&owner);
-    assert_int_equal(trainee_save(&one, trainee_folder), MUSTER_OK);
-    assert_int_equal(muster_strategy_checkpoint_wait(one.strategy), MUSTER_OK);
-    assert_held(&one, trainee_folder);
-    trainee_commit(&one);
-    trainee_close(&one);
-    job_stage_close(&stage);
-    assert_int_equal(muster_checkpoint_owner_take(&owner, trainee_folder, "another", 1, &other),
-                     MUSTER_OK);
-    assert_string_not_equal(other.job, "");
-    muster_checkpoint_owner_leave(&owner);
-}
-
-/* The operation in which the others wait for the answer has an end. */
-static void a_folder_of_another_job_is_waited_for_within_an_operation(void **state)
-{
-    struct muster_checkpoint_owner owner = {.life = 0};
-    struct muster_checkpoint_other other;
-    struct trainee one;
-
-    (void)state;
-    job_stage_open(&stage, 0, 1);
-    trainee_open(&one, 3, NULL);
-    assert_int_equal(muster_checkpoint_owner_take(&owner, trainee_folder, "another", 1, &other),
-                     MUSTER_OK);
-    one.strategy->schedule.take_ns = UINT64_MAX;
-    trainee_train(&one, 1);
-    trainee_begin(&one);
-    one.strategy->op_timeout_ns = MUSTER_NS_PER_S;
-    assert_int_equal(trainee_save(&one, trainee_folder), MUSTER_INVALID_ARGUMENT);
-    muster_checkpoint_owner_leave(&owner);
-    trainee_commit(&one);
-    trainee_close(&one);
-    job_stage_close(&stage);
-}
-
-/* By another path than that of the variable, and by its own one. */
-static void a_program_may_name_the_folder_that_its_job_has(void **state)
-{
-    struct trainee one;
-    char path[80];
-
-    (void)state;
-    job_stage_open(&stage, 0, 1);
-    setenv("MUSTER_CHECKPOINT_DIR", trainee_folder, 1);
-    trainee_open(&one, 3, NULL);
-    one.strategy->schedule.take_ns = 1;
-    trainee_train(&one, 1);
-    trainee_begin(&one);
-    snprintf(path, sizeof(path), "%s/.", trainee_folder);
-    assert_int_equal(trainee_save(&one, path), MUSTER_OK);
-    assert_int_equal(muster_strategy_checkpoint_wait(one.strategy), MUSTER_OK);
-    assert_int_equal(trainee_save(&one, trainee_folder), MUSTER_OK);
-    trainee_commit(&one);
-    trainee_close(&one);
-    unsetenv("MUSTER_CHECKPOINT_DIR");
-    job_stage_close(&stage);
-}
-
-static void a_program_may_name_a_folder_by_two_paths(void **state)
-{
-    struct trainee one;
-    char path[80];
-
-    (void)state;
-    job_stage_open(&stage, 0, 1);
-    trainee_open(&one, 3, NULL);
-    one.strategy->schedule.take_ns = 1;
-    trainee_train(&one, 1);
-    trainee_begin(&one);
-    assert_int_equal(trainee_save(&one, trainee_folder), MUSTER_OK);
-    assert_int_equal(muster_strategy_checkpoint_wait(one.strategy), MUSTER_OK);
-    snprintf(path, sizeof(path), "%s/.", trainee_folder);
-    assert_int_equal(trainee_save(&one, path), MUSTER_OK);
-    trainee_commit(&one);
-    trainee_close(&one);
-    job_stage_close(&stage);
-}
-
-/* More than a process marks: the first ones are left. */
-static void many_named_folders_are_marked_in_turn(void **state)
-{
-    struct muster_checkpoint_owner owner = {.life = 0};
-    struct muster_checkpoint_other other;
-    struct trainee one;
-    char path[96];
-
-    (void)state;
-    job_stage_open(&stage, 0, 1);
-    trainee_open(&one, 3, NULL);
-    trainee_train(&one, 1);
-    trainee_begin(&one);
-    for (unsigned i = 0; i <= MUSTER_STRATEGY_NAMED_FOLDERS; i++) {
-        snprintf(path, sizeof(path), "%s/%u", trainee_folder, i);
-        assert_int_equal(trainee_save(&one, path), MUSTER_OK);
-        assert_int_equal(muster_strategy_checkpoint_wait(one.strategy), MUSTER_OK);
-        assert_held(&one, path);
-    }
-    snprintf(path, sizeof(path), "%s/0", trainee_folder);
-    assert_int_equal(muster_checkpoint_owner_take(&owner, path, "another", 1, &other), MUSTER_OK);
-    muster_checkpoint_owner_leave(&owner);
-    trainee_commit(&one);
-    trainee_close(&one);
-    job_stage_close(&stage);
-    for (unsigned i = 0; i <= MUSTER_STRATEGY_NAMED_FOLDERS; i++) {
-        snprintf(path, sizeof(path), "%s/%u", trainee_folder, i);
-        trainee_folder_delete(path);
-    }
-}
-
-static void save_together(struct trainee *one, const char *folder, enum muster_rc rc)
-{
-    trainee_open(one, 3, NULL);
-    trainee_train(one, 1);
-    trainee_begin(one);
-    JOB_CHECK(trainee_save(one, folder) == rc);
-}
-
-static void save_elsewhere(unsigned rank, void *data)
-{
-    struct trainee one;
-
-    (void)rank;
-    (void)data;
-    save_together(&one, trainee_other, MUSTER_INVALID_ARGUMENT);
-    trainee_text_check(&one, "worker:1 (");
-    JOB_CHECK(trainee_save(&one, trainee_folder) == MUSTER_OK);
-    trainee_commit(&one);
-    trainee_close(&one);
-}
-
-static void members_that_name_different_folders_are_told(void **state)
-{
-    struct trainee one;
-
-    (void)state;
-    job_stage_open(&stage, 0, 2);
-    job_stage_start(&stage, 1, save_elsewhere, NULL);
-    save_together(&one, trainee_folder, MUSTER_INVALID_ARGUMENT);
-    trainee_text_check(&one, "what another member has put there");
-    JOB_CHECK(trainee_save(&one, trainee_folder) == MUSTER_OK);
-    trainee_commit(&one);
-    trainee_close(&one);
-    job_stage_join(&stage);
-    job_stage_close(&stage);
-    trainee_folder_check("1 ");
-}
-
 int main(void)
 {
 #define CASE(name)                                                                                 \
@@ -957,12 +431,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(what_was_saved_while_the_step_went_on_is_restored),
         CASE(no_step_is_begun_beyond_the_last_of_a_loop),
-        CASE(tensors_are_restored_by_name_whatever_their_order),
-        CASE(a_program_with_other_slots_is_told_their_number),
         CASE(an_update_waits_for_the_disk_where_copies_have_little_room),
-        CASE(the_newest_whole_one_is_taken_and_damage_ends_a_job_that_has_no_other),
-        CASE(without_a_manifest_a_job_begins_with_its_tensors),
-        CASE(a_program_with_other_tensors_is_told_which),
         CASE(calls_at_the_wrong_time_are_refused),
         CASE(a_commit_without_the_announced_update_gives_the_checkpoint_up),
         CASE(an_abandoned_member_leaves_no_checkpoint),
@@ -973,16 +442,6 @@ int main(void)
         CASE(times_and_steps_are_told_apart),
         CASE(any_number_of_members_goes_on_from_what_another_number_has_saved),
         CASE(a_time_that_has_passed_by_rank_0_saves_on_all),
-        CASE(a_member_that_sees_another_folder_is_named_at_once),
-        CASE(a_member_that_cannot_use_the_folder_is_named_to_all),
-        CASE(a_later_member_that_sees_another_folder_is_named),
-        CASE(a_folder_that_a_living_job_has_is_refused_and_later_taken),
-        CASE(a_named_folder_that_a_living_job_has_is_refused_and_later_taken),
-        CASE(a_folder_of_another_job_is_waited_for_within_an_operation),
-        CASE(a_program_may_name_the_folder_that_its_job_has),
-        CASE(a_program_may_name_a_folder_by_two_paths),
-        CASE(many_named_folders_are_marked_in_turn),
-        CASE(members_that_name_different_folders_are_told),
     };
 #undef CASE
 
