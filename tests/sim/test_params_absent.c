@@ -38,9 +38,12 @@ static enum muster_rc cut_run(struct params_scene *scene)
     return rc;
 }
 
-static void assert_cut_waits(struct params_scene *scene)
+/* The text names the source, where a server has heard its name. */
+static void assert_cut_waits(struct params_scene *scene, const char *text)
 {
+    scene->source = NULL;
     assert_int_equal(cut_run(scene), MUSTER_UNAVAILABLE);
+    assert_non_null(strstr(scene->text, text));
     assert_non_null(strstr(scene->text, "has lost its connection and may come back"));
     assert_true(sim_run_for(scene->world, EXPECTED));
     assert_int_equal(cut_run(scene), MUSTER_OK);
@@ -50,12 +53,12 @@ static void a_cut_waits_ten_seconds_for_a_client_that_was_killed(void **state)
 {
     (void)state;
     for (uint32_t servers = 1; servers <= PARAMS_SCENE_SERVERS; servers++) {
-        struct params_scene scene = {.server_count = 0};
+        struct params_scene scene = {.source = "worker"};
 
         params_scene_open(&scene, servers);
         params_scene_client_kill(&scene);
 
-        assert_cut_waits(&scene);
+        assert_cut_waits(&scene, "the client of source worker (");
         params_scene_close(&scene);
     }
 }
@@ -71,7 +74,7 @@ static void the_memory_of_a_server_that_was_killed_tells_of_its_clients(void **s
     params_scene_client_kill(&scene);
     params_scene_serve(&scene, 0);
 
-    assert_cut_waits(&scene);
+    assert_cut_waits(&scene, "the client of source ");
     params_scene_close(&scene);
 }
 

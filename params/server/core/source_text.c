@@ -12,10 +12,10 @@ const char *muster_params_source_name(const struct muster_params_server *server,
     return "";
 }
 
-const char *muster_params_source_text(const struct muster_params_server *server, uint64_t slot,
-                                      char ret_text[MUSTER_PARAMS_SOURCE_TEXT_BYTES])
+const char *muster_params_source_text_named(const struct muster_params_server *server,
+                                            uint64_t slot, const char *name,
+                                            char ret_text[MUSTER_PARAMS_SOURCE_TEXT_BYTES])
 {
-    const char *name = muster_params_source_name(server, slot);
     char id[MUSTER_INCARNATION_TEXT_BYTES];
 
     muster_incarnation_format(&muster_params_source_at(server->region, slot)->id, id);
@@ -24,4 +24,11 @@ const char *muster_params_source_text(const struct muster_params_server *server,
     else
         snprintf(ret_text, MUSTER_PARAMS_SOURCE_TEXT_BYTES, "%s (%s)", name, id);
     return ret_text;
+}
+
+const char *muster_params_source_text(const struct muster_params_server *server, uint64_t slot,
+                                      char ret_text[MUSTER_PARAMS_SOURCE_TEXT_BYTES])
+{
+    return muster_params_source_text_named(server, slot, muster_params_source_name(server, slot),
+                                           ret_text);
 }

@@ -13,5 +13,9 @@ const char *muster_params_source_name(const struct muster_params_server *server,
 /** "worker-3 (0f1e…)", or the id alone. Returns ret_text. */
 const char *muster_params_source_text(const struct muster_params_server *server, uint64_t slot,
                                       char ret_text[MUSTER_PARAMS_SOURCE_TEXT_BYTES]);
+/** The same for a source whose name is known otherwise. */
+const char *muster_params_source_text_named(const struct muster_params_server *server,
+                                            uint64_t slot, const char *name,
+                                            char ret_text[MUSTER_PARAMS_SOURCE_TEXT_BYTES]);
 
 #endif

@@ -3,6 +3,7 @@
 #include "params/server/state/absent.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include "params/server/state/clock.h"
 #include "params/store/source.h"
@@ -52,6 +53,27 @@ static void absence_begin(struct muster_params_server *server, uint64_t slot)
     expiry_schedule(server, MUSTER_PARAMS_ABSENCE_MAX_NS);
 }
 
+static void name_forget(struct muster_params_server *server,
+                        struct muster_params_presence *presence)
+{
+    muster_mem_free(server->env->mem, presence->name);
+    presence->name = NULL;
+}
+
+/* For the errors of cuts that wait for it; without memory they have its id alone. */
+static void name_keep(struct muster_params_server *server, struct muster_params_presence *presence,
+                      const char *name)
+{
+    size_t bytes = strlen(name) + 1;
+
+    name_forget(server, presence);
+    if (bytes == 1)
+        return;
+    presence->name = muster_mem_alloc(server->env->mem, bytes);
+    if (presence->name != NULL)
+        memcpy(presence->name, name, bytes);
+}
+
 static void absence_end(struct muster_params_server *server, uint64_t slot)
 {
     struct muster_params_presence *presence = muster_params_server_presence(server, slot);
@@ -59,6 +81,7 @@ static void absence_end(struct muster_params_server *server, uint64_t slot)
     if (presence == NULL || !presence->is_absent)
         return;
     presence->is_absent = false;
+    name_forget(server, presence);
     server->absent_count--;
 }
 
@@ -82,8 +105,10 @@ void muster_params_absent_lose(struct muster_params_client *client)
     if (!has_clients(server, slot))
         return;
     server->clocks.presences[slot].clients--;
-    if (!has_clients(server, slot) && is_linked(server, slot))
-        absence_begin(server, slot);
+    if (has_clients(server, slot) || !is_linked(server, slot))
+        return;
+    absence_begin(server, slot);
+    name_keep(server, &server->clocks.presences[slot], client->name);
 }
 
 void muster_params_absent_leave(struct muster_params_client *client)
@@ -129,6 +154,13 @@ bool muster_params_absent_find(const struct muster_params_server *server, uint64
     return false;
 }
 
+const char *muster_params_absent_name(const struct muster_params_server *server, uint64_t slot)
+{
+    return is_absent(server, slot) && server->clocks.presences[slot].name != NULL
+               ? server->clocks.presences[slot].name
+               : "";
+}
+
 /* Clients that have not come back in time are not expected any more. */
 static void on_expiry(struct muster_timer *timer)
 {
@@ -157,4 +189,6 @@ void muster_params_absent_open(struct muster_params_server *server)
 void muster_params_absent_close(struct muster_params_server *server)
 {
     muster_timer_stop(&server->absent_expiry);
+    for (uint64_t slot = 0; slot < server->clocks.presence_count; slot++)
+        name_forget(server, &server->clocks.presences[slot]);
 }

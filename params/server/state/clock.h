@@ -19,6 +19,7 @@ struct muster_params_presence {
     uint32_t clients;   /* links of clients among its links (absent.h) */
     bool is_absent;     /* it has none of these, and is expected … */
     uint64_t absent_ns; /* … since then */
+    char *name;         /* of one that is expected; NULL: not known (absent.h) */
     uint64_t lost_ns;   /* since when it has no link */
     uint64_t tick_ns;   /* of its newest tick */
 };

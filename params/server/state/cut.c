@@ -64,7 +64,7 @@ static bool clients_are_told(const struct muster_params_server *server)
 static bool clients_are_there(const struct muster_params_server *server,
                               struct muster_error *ret_error)
 {
-    char id[MUSTER_INCARNATION_TEXT_BYTES];
+    char source[MUSTER_PARAMS_SOURCE_TEXT_BYTES];
     uint64_t slot;
 
     if (!clients_are_told(server)) {
@@ -77,7 +77,8 @@ static bool clients_are_there(const struct muster_params_server *server,
         ret_error, MUSTER_UNAVAILABLE,
         "the client of source %s has lost its connection and may come back: a cut waits for it "
         "for %" PRIu64 " s",
-        muster_incarnation_format(&muster_params_source_at(server->region, slot)->id, id),
+        muster_params_source_text_named(server, slot, muster_params_absent_name(server, slot),
+                                        source),
         MUSTER_PARAMS_ABSENCE_MAX_NS / MUSTER_NS_PER_S);
     return false;
 }
