@@ -322,7 +322,9 @@ static void errand_start(struct muster_params_errand *errand, struct muster_para
     rc = errand->start(errand, agent->params, table);
     if (rc == MUSTER_OK)
         return;
-    if (rc == MUSTER_FAILED_PRECONDITION) { /* the client has failed */
+    if (rc == MUSTER_FAILED_PRECONDITION && agent->agents->closed != NULL) {
+        muster_error_set(&error, MUSTER_UNAVAILABLE, "the server closes");
+    } else if (rc == MUSTER_FAILED_PRECONDITION) { /* the client has failed */
         error = *muster_params_error(agent->params);
         error.rc = error.rc != MUSTER_OK ? error.rc : rc;
         if (errand->again_until_ns == 0) {

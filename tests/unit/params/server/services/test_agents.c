@@ -32,6 +32,7 @@ struct work {
     enum muster_rc start_rcs[2]; /* of its first starts; the later ones push */
     unsigned abort_count;        /* of its first pushes: they count, and are told to be aborted */
     bool is_late;                /* its time to begin again is over */
+    bool is_last;                /* the server closes when it begins */
     enum muster_rc rc;
     struct muster_error error;
     uint64_t key;
@@ -126,6 +127,12 @@ static void on_push(struct muster_params_op *op, enum muster_rc rc)
     muster_params_errand_on_op(op, is_aborted ? MUSTER_ABORTED : rc);
 }
 
+static void on_closed(struct muster_params_server *server)
+{
+    (void)server;
+    fail_msg("the server has not closed");
+}
+
 static enum muster_rc push_begin(struct muster_params_errand *errand, struct muster_params *params,
                                  struct muster_params_table *table)
 {
@@ -136,6 +143,8 @@ static enum muster_rc push_begin(struct muster_params_errand *errand, struct mus
 
     (void)params;
     work->start_count++;
+    if (work->is_last)
+        errand->agent->agents->closed = on_closed;
     return rc != MUSTER_OK
                ? rc
                : muster_params_forward_start(&errand->op, table, &push, deadline_of(errand),
@@ -484,6 +493,24 @@ static void errands_end_when_the_server_closes(void **state)
     assert_int_equal(waiting.start_count, 0);
 }
 
+static void no_errand_is_begun_again_when_the_server_closes(void **state)
+{
+    struct scene *scene = *state;
+    struct muster_params_origin origin = source_open(scene, 1);
+    struct work push = push_of(1, 7, 1);
+    const struct muster_params_agent_client *client = agent_find(scene->agents, &origin)->client;
+
+    push.start_rcs[0] = MUSTER_FAILED_PRECONDITION;
+    push.is_last = true;
+    assert_int_equal(work_hand(scene, &origin, &push), MUSTER_OK);
+    assert_int_equal(work_await(scene, &push), MUSTER_UNAVAILABLE);
+
+    assert_string_equal(push.error.text, "the server closes");
+    assert_int_equal(push.start_count, 1);
+    assert_ptr_equal(agent_find(scene->agents, &origin)->client, client);
+    scene->agents->closed = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -500,6 +527,7 @@ int main(void)
         CASE(an_agent_that_is_idle_is_freed),
         CASE(a_source_goes_on_after_its_agent_was_freed),
         CASE(errands_end_when_the_server_closes),
+        CASE(no_errand_is_begun_again_when_the_server_closes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
