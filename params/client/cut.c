@@ -341,12 +341,32 @@ static bool hold_ask(struct muster_params_cutting *cutting, struct muster_params
     return true;
 }
 
+/* This client marks when it is connected to all servers that lead a shard, and those that were asked wait for that no
+ * longer than a second. */
+static bool servers_are_there(struct muster_params_cutting *cutting)
+{
+    const struct muster_params *params = cutting->params;
+
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        if (!cutting->is_repeated || way == params->nowhere || !way->leads ||
+            way->state == MUSTER_PARAMS_WAY_OPEN)
+            continue;
+        muster_error_set(&cutting->error, MUSTER_UNAVAILABLE,
+                         "no connection to the server at %s: %.150s", way->server,
+                         way->error.rc != MUSTER_OK ? way->error.text : "it has not answered yet");
+        return false;
+    }
+    return true;
+}
+
 /* All servers that lead a shard. Those that were asked answer, also where the others cannot be. */
 static void servers_ask(struct muster_params_cutting *cutting)
 {
     bool is_whole = true;
 
     cutting->asked = cutting->answered = 0;
+    if (!servers_are_there(cutting))
+        return;
     MUSTER_LIST_EACH (&cutting->params->ways, way, struct muster_params_way, node) {
         if (way != cutting->params->nowhere && way->leads && is_whole)
             is_whole = cutting->is_holding ? hold_ask(cutting, way) : cut_ask(cutting, way);
@@ -358,10 +378,11 @@ static void servers_ask(struct muster_params_cutting *cutting)
 }
 
 /* Servers let pushes go once the cut is complete there. Where it was not, they hear that it never will be; the
- * hold of one that does not hear of it ends with the deadline of the cut. */
-static void holds_end(const struct muster_params_cutting *cutting)
+ * hold of one that does not hear of it ends with the deadline of the cut. One that marks have told of the cut no
+ * more waits to be asked for it, and can be in the next one. */
+static void servers_tell_end(const struct muster_params_cutting *cutting, uint64_t number)
 {
-    const struct muster_params_hold hold = {.number = cutting->number};
+    const struct muster_params_hold hold = {.number = number};
     const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
                                                .type = MUSTER_PARAMS_HOLD,
                                                .payload_bytes = MUSTER_PARAMS_HOLD_BYTES};
@@ -382,8 +403,7 @@ void muster_params_cutting_abandon(struct muster_params *params, const struct mu
     if (cutting == NULL || cutting->op != op)
         return;
     cutting->op = NULL;
-    if (cutting->clock > 0)
-        holds_end(cutting);
+    servers_tell_end(cutting, cutting->number);
     if (muster_timer_is_started(&cutting->again)) { /* no server is to answer */
         files_sweep(cutting);
         cutting_free(cutting);
@@ -437,8 +457,7 @@ static void cutting_check(struct muster_params_cutting *cutting)
     if (cutting_await_folder(cutting) || cutting_try_again(cutting))
         return;
     error = cutting->error;
-    if (cutting->clock > 0)
-        holds_end(cutting);
+    servers_tell_end(cutting, cutting->number);
     if (error.rc != MUSTER_OK || op == NULL || cutting->number_count > 1)
         files_sweep(cutting);
     cutting_free(cutting);
@@ -489,6 +508,25 @@ static bool number_draw(struct muster_params_cutting *cutting)
     return true;
 }
 
+/* The hold of the attempt before lasts until this one's has replaced it. */
+static void attempt_begin(struct muster_params_cutting *cutting)
+{
+    uint64_t before = cutting->number;
+
+    cutting->asked = cutting->answered = 0;
+    if (!servers_are_there(cutting))
+        return;
+    if (!number_draw(cutting)) {
+        muster_error_set(&cutting->error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a cut");
+        return;
+    }
+    if (!cutting->is_holding)
+        servers_tell_end(cutting, before);
+    servers_ask(cutting);
+    if (cutting->is_holding)
+        servers_tell_end(cutting, before);
+}
+
 static void on_again(struct muster_timer *timer)
 {
     struct muster_params_cutting *cutting = timer->data;
@@ -498,11 +536,7 @@ static void on_again(struct muster_timer *timer)
         cutting_check(cutting);
         return;
     }
-    cutting->asked = cutting->answered = 0;
-    if (number_draw(cutting))
-        servers_ask(cutting);
-    else
-        muster_error_set(&cutting->error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a cut");
+    attempt_begin(cutting);
     if (cutting->asked == 0)
         cutting_check(cutting);
 }

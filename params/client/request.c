@@ -228,6 +228,8 @@ static bool request_transmit(struct muster_params_request *request)
     request->is_sent = request->is_sending = true;
     if (request->first_ns == 0)
         request->first_ns = muster_loop_now_ns(request->params->env->loop);
+    else if (request->kind == MUSTER_PARAMS_REQUEST_CUT)
+        request->frame.header.flags = MUSTER_PARAMS_CUT_AGAIN;
     muster_params_way_watch(way);
     if (muster_peer_link_send(&request->frame, way->link, on_sent) != MUSTER_OK)
         request->is_sending = false; /* the link is down, and says so next */

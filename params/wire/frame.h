@@ -123,6 +123,9 @@ struct muster_params_copied_row {
 /* header.flags of OPEN: the client has never been open at this server, which may not know the
  * source; open.generation is what another server gave. */
 #define MUSTER_PARAMS_OPEN_JOIN 1u
+/** header.flags of a client's CUT: it was sent over a link that is gone, perhaps to an older process of the server.
+ * Clients have marked for it then, and mark once. */
+#define MUSTER_PARAMS_CUT_AGAIN 1u
 /* header.epoch of PUSH and PULL: of the map by which the client has routed it. */
 
 /* header.op.step of answers: bytes of messages and of their answers that the client may have outstanding at the

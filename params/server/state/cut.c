@@ -262,6 +262,50 @@ bool muster_params_handle_mark(struct muster_params_client *client,
     return true;
 }
 
+/* A source that asks again, over another link or with another number, begins its cut anew: the loss of the link over
+ * which it asked before may not have been noticed yet. */
+static void own_cut_leave(struct muster_params_server_cut *cut,
+                          const struct muster_params_client *client, uint64_t number)
+{
+    struct muster_error error;
+
+    if (cut->asker == NULL || cut->asker->slot != client->slot ||
+        cut->asker->generation > client->generation || cut->number > number)
+        return;
+    muster_error_set(&error, MUSTER_UNAVAILABLE,
+                     "its client has lost its connection, or has begun it anew");
+    muster_params_cut_end(cut, &error);
+}
+
+/* Another process of this server was asked for a cut that this one has not heard of. Marks for it may still come. */
+static void again_note(struct muster_params_server_cut *cut,
+                       const struct muster_frame_header *header, uint64_t number)
+{
+    if (header->flags != MUSTER_PARAMS_CUT_AGAIN || cut->state != MUSTER_PARAMS_CUT_NONE ||
+        number <= cut->number)
+        return;
+    cut->number = number;
+    muster_error_set(&cut->error, MUSTER_UNAVAILABLE, "the server has ended amid the cut");
+}
+
+/* A cut that nobody has asked this server for yet ends soon where nobody does. */
+static bool other_cut_refuse(struct muster_params_client *client,
+                             const struct muster_frame_header *header)
+{
+    const struct muster_params_client *asker = client->server->cut.asker;
+    char source[MUSTER_PARAMS_SOURCE_TEXT_BYTES];
+    struct muster_error error;
+
+    if (asker == NULL)
+        muster_error_set(&error, MUSTER_UNAVAILABLE,
+                         "another cut is under way, whose client has not asked this server yet");
+    else
+        muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
+                         "another cut is under way, of source %s; ask again when it has ended",
+                         muster_params_source_text(client->server, asker->slot, source));
+    return muster_params_refuse(client, header, &error);
+}
+
 bool muster_params_handle_cut(struct muster_params_client *client,
                               const struct muster_frame_header *header, const uint8_t *payload)
 {
@@ -274,15 +318,14 @@ bool muster_params_handle_cut(struct muster_params_client *client,
         memchr(payload + sizeof(number), 0, folder_bytes) != NULL)
         return false;
     memcpy(&number, payload, sizeof(number));
+    own_cut_leave(cut, client, number);
+    again_note(cut, header, number);
     if (cut->state == MUSTER_PARAMS_CUT_NONE && number <= cut->number) {
         muster_error_set(&error, cut->error.rc, "%s", cut->error.text);
         return muster_params_refuse(client, header, &error);
     }
-    if (cut->state != MUSTER_PARAMS_CUT_NONE && (number != cut->number || cut->asker != NULL)) {
-        muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
-                         "another cut is under way; ask again when it has ended");
-        return muster_params_refuse(client, header, &error);
-    }
+    if (cut->state != MUSTER_PARAMS_CUT_NONE && (number != cut->number || cut->asker != NULL))
+        return other_cut_refuse(client, header);
     if (cut->state == MUSTER_PARAMS_CUT_NONE && !marking_begin(cut, number))
         return muster_params_refuse(client, header, &cut->error);
     cut->asker = client;

@@ -122,3 +122,13 @@ void muster_params_cut_end(struct muster_params_server_cut *cut, const struct mu
     end_tell(cut, error);
     muster_params_cut_leave(cut, error);
 }
+
+void muster_params_cut_give_up(struct muster_params_server_cut *cut, uint64_t number)
+{
+    struct muster_error error;
+
+    if (cut->state == MUSTER_PARAMS_CUT_NONE || cut->number != number || cut->asker != NULL)
+        return;
+    muster_error_set(&error, MUSTER_CANCELLED, "its client has given it up");
+    muster_params_cut_leave(cut, &error);
+}

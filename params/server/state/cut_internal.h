@@ -33,6 +33,8 @@ void muster_params_cut_end(struct muster_params_server_cut *cut, const struct mu
 /** The same where nobody misses this server in the cut: it is not logged. */
 void muster_params_cut_leave(struct muster_params_server_cut *cut,
                              const struct muster_error *error);
+/** Its client says that the cut of this number is over. One that has asked this server for it gets its answer. */
+void muster_params_cut_give_up(struct muster_params_server_cut *cut, uint64_t number);
 /** Clients that have marked are read again. */
 void muster_params_cut_release_marks(struct muster_params_server *server);
 /** A client that cannot be answered is closed by the door in its next turn. */

@@ -6,6 +6,7 @@
 #include "params/server/core/answer.h"
 #include "params/server/core/source_text.h"
 #include "params/server/state/clock.h"
+#include "params/server/state/cut_internal.h"
 #include "params/store/source.h"
 
 static bool hold_tell(struct muster_params_client *client, const struct muster_params_hold *hold)
@@ -97,6 +98,15 @@ uint64_t muster_params_server_hold_pushed(const struct muster_params_server *ser
     return pushed;
 }
 
+/* The source may ask over another link than before, whose loss has not been noticed yet. */
+static bool asker_is_of(const struct muster_params_server *server,
+                        const struct muster_params_client *client)
+{
+    const struct muster_params_client *asker = server->hold.asker;
+
+    return asker->slot == client->slot && asker->generation <= client->generation;
+}
+
 /* Marks tell of sources that have pushed after the clock without having ticked. */
 static enum muster_rc hold_check(const struct muster_params_server *server,
                                  const struct muster_params_client *client,
@@ -106,9 +116,11 @@ static enum muster_rc hold_check(const struct muster_params_server *server,
     char source[MUSTER_PARAMS_SOURCE_TEXT_BYTES];
     uint64_t beyond = source_beyond(server, hold->clock);
 
-    if (server->hold.clock != 0 && server->hold.asker != client)
-        return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
-                                "another cut at a clock is under way");
+    if (server->hold.clock != 0 && !asker_is_of(server, client))
+        return muster_error_set(
+            ret_error, MUSTER_FAILED_PRECONDITION,
+            "another cut at a clock is under way, of source %s; ask again when it has ended",
+            muster_params_source_text(server, server->hold.asker->slot, source));
     if (!muster_params_server_has_ticks(server))
         return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
                                 "no source ticks: a cut at a clock needs sources that do");
@@ -146,6 +158,7 @@ bool muster_params_handle_hold(struct muster_params_client *client,
     if (muster_params_hold_unpack(payload, header->payload_bytes, &hold, &error) != MUSTER_OK)
         return false;
     if (hold.clock == 0) {
+        muster_params_cut_give_up(&server->cut, hold.number);
         if (server->hold.asker == client)
             muster_params_server_hold_end(server, hold.number);
         return true;

@@ -50,6 +50,20 @@ static void cut_begin_again(struct params_puppets *puppets, struct cut_call *cut
                      MUSTER_OK);
 }
 
+/* Servers hear that the attempt of this number is over: none of them waits to be asked for it. */
+static void end_expect(struct params_puppet *puppet, uint64_t number)
+{
+    struct params_puppet_frame frame = params_puppet_expect(puppet, MUSTER_PARAMS_HOLD);
+    struct muster_params_hold hold;
+    struct muster_error error;
+
+    assert_int_equal(
+        muster_params_hold_unpack(frame.payload, frame.header.payload_bytes, &hold, &error),
+        MUSTER_OK);
+    assert_int_equal(hold.clock, 0);
+    assert_int_equal(hold.number, number);
+}
+
 /* Returns the request of a server, whose number of the cut goes to *ret_number. */
 static struct params_puppet_frame cut_expect(struct params_puppet *puppet, uint64_t *ret_number)
 {
@@ -180,14 +194,20 @@ static void a_table_without_a_name_makes_no_cut(void **state)
 
 /* --- Attempts --- */
 
-static void servers_refuse(struct params_puppets *puppets, enum muster_rc rc)
+/* before: the number of the attempt before, 0: none. Returns this one's. */
+static uint64_t servers_refuse(struct params_puppets *puppets, uint64_t before, enum muster_rc rc)
 {
-    for (uint32_t server = 0; server < SERVERS; server++) {
-        uint64_t number;
-        struct params_puppet_frame frame = cut_expect(&puppets->list[server], &number);
+    uint64_t number = 0;
 
+    for (uint32_t server = 0; server < SERVERS; server++) {
+        struct params_puppet_frame frame;
+
+        if (before != 0)
+            end_expect(&puppets->list[server], before);
+        frame = cut_expect(&puppets->list[server], &number);
         params_puppet_refuse(&puppets->list[server], &frame, rc, "the case refuses it");
     }
+    return number;
 }
 
 /* The first one pauses between two attempts. */
@@ -197,21 +217,72 @@ static void a_cut_that_is_begun_again_is_not_ended_by_another_one(void **state)
     struct muster_params_cut other;
     struct params_call second = {.is_done = false};
     struct cut_call cut;
+    uint64_t number = 0;
 
     (void)state;
     puppet_scene_init(&puppets, SERVERS);
     cut_begin_again(&puppets, &cut, FOLDER);
     for (uint32_t attempt = 0; attempt < 3; attempt++) {
-        servers_refuse(&puppets, MUSTER_UNAVAILABLE);
+        number = servers_refuse(&puppets, number, MUSTER_UNAVAILABLE);
         test_env_turn(puppets.env, 20);
         assert_int_equal(muster_params_cut_start(&second.op, puppets.params, "/nowhere", &other,
                                                  UINT64_MAX, params_on_call),
                          MUSTER_FAILED_PRECONDITION);
         assert_string_equal(second.op.error.text, "this client makes another cut already");
     }
-    servers_refuse(&puppets, MUSTER_PERMISSION_DENIED);
+    number = servers_refuse(&puppets, number, MUSTER_PERMISSION_DENIED);
 
     assert_int_equal(puppet_call_await(&puppets, &cut.call), MUSTER_PERMISSION_DENIED);
+    for (uint32_t server = 0; server < SERVERS; server++)
+        end_expect(&puppets.list[server], number);
+    puppet_scene_close(&puppets);
+}
+
+/* The client marks nowhere while it is not connected to one of them, and servers that were asked end the cut then. */
+static void a_cut_that_is_begun_again_waits_for_all_servers(void **state)
+{
+    struct params_puppets puppets;
+    struct cut_call cut;
+
+    (void)state;
+    puppet_scene_init(&puppets, SERVERS);
+    params_puppet_hang_up(&puppets.list[1]);
+    (void)params_puppet_expect(&puppets.list[1], MUSTER_PARAMS_OPEN);
+    cut_begin_again(&puppets, &cut, FOLDER);
+    puppet_quiet_expect(&puppets, 0);
+    params_puppet_opened(&puppets.list[1], 11, 1, 1);
+    for (uint32_t server = 0; server < SERVERS; server++)
+        (void)params_puppet_expect(&puppets.list[server], MUSTER_PARAMS_HOLD);
+    servers_refuse(&puppets, 0, MUSTER_PERMISSION_DENIED);
+
+    assert_int_equal(puppet_call_await(&puppets, &cut.call), MUSTER_PERMISSION_DENIED);
+    puppet_scene_close(&puppets);
+}
+
+/* Clients have marked for it, perhaps at another process of the server, and mark once. */
+static void a_request_that_is_sent_again_says_so(void **state)
+{
+    struct params_puppets puppets;
+    struct params_puppet_frame frame;
+    struct cut_call cut;
+    uint64_t number, again;
+
+    (void)state;
+    puppet_scene_init(&puppets, SERVERS);
+    cut_begin(&puppets, &cut);
+    frame = cut_expect(&puppets.list[1], &number);
+    assert_int_equal(frame.header.flags, 0);
+    params_puppet_hang_up(&puppets.list[1]);
+    (void)params_puppet_expect(&puppets.list[1], MUSTER_PARAMS_OPEN);
+    params_puppet_opened(&puppets.list[1], 11, 1, 1);
+    frame = cut_expect(&puppets.list[1], &again);
+    assert_int_equal(frame.header.flags, MUSTER_PARAMS_CUT_AGAIN);
+    assert_int_equal(again, number);
+    params_puppet_refuse(&puppets.list[1], &frame, MUSTER_UNAVAILABLE, "it has ended");
+    frame = cut_expect(&puppets.list[0], &number);
+    params_puppet_refuse(&puppets.list[0], &frame, MUSTER_UNAVAILABLE, "it has ended");
+
+    assert_int_equal(puppet_call_await(&puppets, &cut.call), MUSTER_UNAVAILABLE);
     puppet_scene_close(&puppets);
 }
 
@@ -233,6 +304,7 @@ static void files_of_a_cut_that_fails_are_removed(void **state)
     char folder[] = "/tmp/muster-cut-XXXXXX", paths[3][256];
     struct params_puppets puppets;
     struct cut_call cut;
+    uint64_t number = 0;
 
     (void)state;
     assert_non_null(mkdtemp(folder));
@@ -240,10 +312,14 @@ static void files_of_a_cut_that_fails_are_removed(void **state)
     puppet_scene_init(&puppets, SERVERS);
     cut_begin_again(&puppets, &cut, folder);
     for (uint32_t attempt = 0; attempt < 2; attempt++) {
-        for (uint32_t server = 0; server < SERVERS; server++) {
-            uint64_t number;
-            struct params_puppet_frame frame = cut_expect(&puppets.list[server], &number);
+        uint64_t before = number;
 
+        for (uint32_t server = 0; server < SERVERS; server++) {
+            struct params_puppet_frame frame;
+
+            if (before != 0)
+                end_expect(&puppets.list[server], before);
+            frame = cut_expect(&puppets.list[server], &number);
             if (server == 0)
                 file_make(folder, number, paths[attempt]);
             params_puppet_refuse(&puppets.list[server], &frame,
@@ -386,6 +462,8 @@ int main(void)
         cmocka_unit_test(answers_that_do_not_fit_make_no_cut),
         cmocka_unit_test(a_table_without_a_name_makes_no_cut),
         cmocka_unit_test(a_cut_that_is_begun_again_is_not_ended_by_another_one),
+        cmocka_unit_test(a_cut_that_is_begun_again_waits_for_all_servers),
+        cmocka_unit_test(a_request_that_is_sent_again_says_so),
         cmocka_unit_test(files_of_a_cut_that_fails_are_removed),
         cmocka_unit_test(nobody_may_sweep_the_folder_while_a_manifest_is_written),
         cmocka_unit_test(a_folder_that_somebody_sweeps_is_waited_for_without_a_stop),

@@ -332,7 +332,7 @@ static void one_cut_at_a_time(void **state)
 
     if (cut_await(&scene, &second) != MUSTER_OK) { /* else the first one was faster */
         assert_int_equal(second.rc, MUSTER_FAILED_PRECONDITION);
-        assert_non_null(strstr(second.op.error.text, "another cut is under way"));
+        assert_non_null(strstr(second.op.error.text, "another cut is under way, of source one ("));
     }
     assert_int_equal(cut_await(&scene, &first), MUSTER_OK);
     cut_start(&scene, &second, 1, scene.folder);
@@ -491,6 +491,116 @@ static void a_cut_ends_when_its_client_goes_while_it_is_saved(void **state)
     scene_close(&scene);
 }
 
+/* The files of its cut are looked for, and none is written yet. */
+static bool is_about_to_pack(void *data)
+{
+    const struct scene *scene = data;
+
+    return muster_task_is_posted(&scene->stand.server->cut.step);
+}
+
+static struct muster_params_client *link_find(const struct scene *scene, const char *name)
+{
+    MUSTER_LIST_EACH (&scene->stand.server->clients, client, struct muster_params_client, node)
+        if (strcmp(client->name, name) == 0)
+            return client;
+    fail_msg("%s has no link", name);
+    return NULL;
+}
+
+/* A server may hear of a client's new link before it hears that the one before is gone. */
+static void a_source_that_asks_over_another_link_begins_its_cut_anew(void **state)
+{
+    struct muster_params_client *old, *young;
+    uint64_t slot, generation;
+    struct call first, again;
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene);
+    rows_push(&scene, 0);
+    old = link_find(&scene, "one");
+    young = link_find(&scene, "other");
+    slot = young->slot;
+    generation = young->generation;
+    cut_start(&scene, &first, 0, scene.folder);
+    test_env_run_until(&scene.stand.test.env, is_about_to_pack, &scene);
+    muster_task_cancel(&scene.stand.server->cut.step);
+    young->slot = old->slot;
+    young->generation = old->generation;
+    cut_start(&scene, &again, 1, scene.folder);
+
+    assert_int_equal(cut_await(&scene, &again), MUSTER_OK);
+    assert_int_equal(cut_await(&scene, &first), MUSTER_UNAVAILABLE);
+    assert_non_null(strstr(first.op.error.text, "or has begun it anew"));
+    young->slot = slot;
+    young->generation = generation;
+    scene_close(&scene);
+}
+
+static bool is_awaiting_its_asker(void *data)
+{
+    const struct scene *scene = data;
+
+    return scene->stand.server->cut.state == MUSTER_PARAMS_CUT_FROZEN;
+}
+
+/* Marks have told this server of it; the client that began it has not asked, and never will. */
+static void foreign_cut_begin(struct scene *scene, uint64_t number)
+{
+    scene->params[0]->mark_wanted = number;
+    muster_params_marks_send(scene->params[0]);
+    test_env_run_until(&scene->stand.test.env, is_awaiting_its_asker, scene);
+}
+
+static void cut_give_up(struct scene *scene, uint64_t number)
+{
+    const struct muster_params_hold hold = {.number = number};
+    const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
+                                               .type = MUSTER_PARAMS_HOLD,
+                                               .payload_bytes = MUSTER_PARAMS_HOLD_BYTES};
+    uint8_t payload[MUSTER_PARAMS_HOLD_BYTES];
+
+    muster_params_hold_pack(&hold, payload);
+    assert_int_equal(muster_peer_link_send_copy(scene->params[0]->only->link, &header, payload),
+                     MUSTER_OK);
+}
+
+static void a_cut_that_nobody_has_asked_for_yet_is_waited_for(void **state)
+{
+    struct scene scene;
+    struct call call;
+
+    (void)state;
+    scene_open(&scene);
+    rows_push(&scene, 0);
+    foreign_cut_begin(&scene, 1);
+    cut_start(&scene, &call, 1, scene.folder);
+
+    assert_int_equal(cut_await(&scene, &call), MUSTER_UNAVAILABLE);
+    assert_non_null(strstr(call.op.error.text, "whose client has not asked this server yet"));
+    scene_close(&scene);
+}
+
+static void a_cut_that_its_client_gives_up_is_in_nobodys_way(void **state)
+{
+    struct scene scene;
+    struct call call;
+
+    (void)state;
+    scene_open(&scene);
+    rows_push(&scene, 0);
+    foreign_cut_begin(&scene, 7);
+    cut_give_up(&scene, 6); /* an earlier one */
+    test_env_turn(&scene.stand.test.env, 20);
+    assert_true(is_awaiting_its_asker(&scene));
+    cut_give_up(&scene, 7);
+    cut_start(&scene, &call, 0, scene.folder);
+
+    assert_int_equal(cut_await(&scene, &call), MUSTER_OK);
+    scene_close(&scene);
+}
+
 /* Memory for the copies of rows that change meanwhile. */
 static void run_marks(struct torture *torture, const void *data)
 {
@@ -544,6 +654,29 @@ static void a_server_that_dies_amid_the_cut_ends_it_with_its_reason(void **state
     scene_close(&scene);
 }
 
+/* Its clients have marked at the process that dies, and mark no more for that number. */
+static void a_cut_that_is_repeated_goes_on_at_the_next_process(void **state)
+{
+    struct call call = {.op = {.data = &call}};
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene);
+    rows_push(&scene, 0);
+    assert_int_equal(muster_params_cut_at_start(&call.op, scene.params[0], scene.folder, 0,
+                                                &call.cut, params_stand_deadline(&scene.stand),
+                                                on_cut),
+                     MUSTER_OK);
+    test_env_run_until(&scene.stand.test.env, is_about_to_pack, &scene);
+    params_stand_kill(&scene.stand);
+    params_stand_serve(&scene.stand);
+
+    if (cut_await(&scene, &call) != MUSTER_OK)
+        fail_msg("%s", call.op.error.text);
+    assert_int_equal(call.cut.rows, ROWS);
+    scene_close(&scene);
+}
+
 static void wrong_folders_are_refused_at_once(void **state)
 {
     char folder[MUSTER_PARAMS_FOLDER_BYTES_MAX + 2];
@@ -579,8 +712,12 @@ int main(void)
         cmocka_unit_test(the_reason_of_cuts_that_are_begun_again_is_logged_once),
         cmocka_unit_test(a_server_without_shards_does_not_hold_up_the_next_cut),
         cmocka_unit_test(a_cut_ends_when_its_client_goes_while_it_is_saved),
+        cmocka_unit_test(a_source_that_asks_over_another_link_begins_its_cut_anew),
+        cmocka_unit_test(a_cut_that_nobody_has_asked_for_yet_is_waited_for),
+        cmocka_unit_test(a_cut_that_its_client_gives_up_is_in_nobodys_way),
         cmocka_unit_test_teardown(a_cut_without_memory_says_so, torture_tell),
         cmocka_unit_test(a_server_that_dies_amid_the_cut_ends_it_with_its_reason),
+        cmocka_unit_test(a_cut_that_is_repeated_goes_on_at_the_next_process),
         cmocka_unit_test(wrong_folders_are_refused_at_once),
     };
 

@@ -389,6 +389,50 @@ static void without_sources_that_tick_there_is_no_clock(void **state)
     params_stand_close(&other.stand);
 }
 
+static bool is_held_again(void *data)
+{
+    const struct scene *scene = data;
+
+    return scene->stand.server->hold.asker == MUSTER_CONTAINER_OF(scene->stand.server->clients.prev,
+                                                                  struct muster_params_client,
+                                                                  node);
+}
+
+/* A server may hear of a client's new link before it hears that the one before is gone. */
+static void a_source_that_asks_over_another_link_holds_anew(void **state)
+{
+    struct scene *scene = *state;
+    struct muster_params *asker = scene->asker;
+    struct muster_params_client *old, *young;
+    uint64_t slot, generation;
+    struct call first, second;
+
+    cut_begin(scene, &first, 1);
+    scene->asker = params_stand_client(&scene->stand, NULL);
+    old = scene->stand.server->hold.asker;
+    young =
+        MUSTER_CONTAINER_OF(scene->stand.server->clients.prev, struct muster_params_client, node);
+    cut_start(scene, &second, 1);
+    assert_int_equal(call_await(scene, &second), MUSTER_FAILED_PRECONDITION);
+    assert_non_null(
+        strstr(second.op.error.text, "another cut at a clock is under way, of source "));
+    slot = young->slot;
+    generation = young->generation;
+    young->slot = old->slot;
+    young->generation = old->generation;
+    cut_start(scene, &second, 1);
+    test_env_run_until(&scene->stand.test.env, is_held_again, scene);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        worker_tick(scene, i, 1);
+
+    assert_int_equal(call_await(scene, &second), MUSTER_OK);
+    assert_false(first.is_done);
+    young->slot = slot;
+    young->generation = generation;
+    assert_int_equal(params_stand_leave(&scene->stand, asker), MUSTER_OK);
+    assert_int_equal(call_await(scene, &first), MUSTER_CANCELLED);
+}
+
 static bool cuts_nothing(void *data)
 {
     const struct scene *scene = data;
@@ -608,6 +652,7 @@ int main(void)
         CASE(a_push_of_a_process_that_is_dead_voids_the_cut),
         CASE(a_clock_that_is_over_is_refused),
         CASE(without_sources_that_tick_there_is_no_clock),
+        CASE(a_source_that_asks_over_another_link_holds_anew),
         CASE(sources_go_on_when_the_cut_is_given_up),
         CASE(pushes_to_tensors_wait_for_the_cut_before_them),
         CASE(a_cut_at_a_clock_has_the_rounds_before_it),
