@@ -7,6 +7,7 @@ import glob
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -140,6 +141,29 @@ class Cut(ParamsCluster):
         os.replace(os.path.join(self.folder, older), os.path.join(self.folder, "manifest"))
         self.assertTrue(self.counts(self.restored(1, "k"), "k")[0])
 
+    def assert_stops(self, cutting):
+        """Nothing is half done: the cut under way was given up, and that is no failure."""
+        cutting.terminate()
+        out, err = cutting.communicate(timeout=PATIENCE_S)
+        self.assertEqual((cutting.returncode, err), (0, ""))
+        return out
+
+    def test_sigterm_ends_repeated_cuts_with_0(self):
+        _, address, log = self.logged_server("--expect", "1", "--shards", "4")
+        words = (MUSTER, "params", "cut", "--job", "j", "--every", "20ms")
+        pulse = self.pulse(address, "j", 0)
+        cutting = self.start(*words, "--server", address, self.folder)
+        self.assertIn("saved cut ", cutting.stdout.readline())
+        self.assert_stops(cutting)
+        pulse.kill()
+        cutting = self.start(*words, "--server", address, self.folder)
+        self.wait_until(lambda: [line for line in self.lines_of(log, "params_cut_ended") if "may come back" in line], "the cut is not begun again")
+        self.assertEqual(self.assert_stops(cutting), "")
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            cutting = self.start(*words, "--server", f"127.0.0.1:{silent.getsockname()[1]}", self.folder)
+            with silent.accept()[0]:
+                self.assertEqual(self.assert_stops(cutting), "")
+
     def several(self, count, job, *words):
         """Seats of one command; the command and all addresses."""
         return self.serve("--log-level", "error", "--registry", self.registry, "--job", job, "--servers", str(count), *words)
@@ -185,7 +209,7 @@ class Cut(ParamsCluster):
         os.kill(children_of(children_of(command.pid)[1])[0], signal.SIGKILL)  # the command's first child makes the cuts
         self.wait_until(lambda: self.manifests() and self.manifests()[0] > first[1], "the cuts do not go on")
         first, killed = self.manifests(), children_of(command.pid)[0]
-        os.kill(killed, signal.SIGKILL)
+        os.kill(killed, signal.SIGTERM)  # the command goes on, and so do its cuts
         self.wait_until(lambda: self.manifests() and self.manifests()[0] > first[-1], "the cuts do not go on without their process")
         cutter = children_of(command.pid)[-1]
         self.assertNotEqual(cutter, killed)

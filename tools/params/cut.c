@@ -3,13 +3,17 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <time.h>
+#include <unistd.h>
 
+#include <muster/loop.h>
 #include <muster/params.h>
-#include <muster/runtime.h>
 #include <muster/stream.h>
 
 #include "common/command.h"
@@ -61,15 +65,18 @@ static const struct muster_option rows[] = {
      .offset = offsetof(struct settings, every_ns),
      .fallback = "0",
      .unit = "s",
-     .help = "Cut again and again, so much apart, until SIGTERM; 0: once. A cut that fails is told of, "
-             "and the next one comes."},
+     .help =
+         "Cut again and again, so much apart, until SIGTERM; 0: once. A cut that fails is told of, "
+         "and the next one comes. SIGTERM gives up the one under way, and the command ends with "
+         "0."},
     {.name = "clock",
      .kind = MUSTER_OPTION_NUMBER,
      .offset = offsetof(struct settings, clock),
      .fallback = "0",
      .unit = "steps",
      .max = UINT64_MAX - 1,
-     .help = "Cut between the steps: when all workers that tick have completed so many, which none may have passed "
+     .help = "Cut between the steps: when all workers that tick have completed so many, which none "
+             "may have passed "
              "yet; 0: now."},
     PARAMS_TLS_ROWS(struct settings),
     {.name = "json",
@@ -102,53 +109,184 @@ static bool cut_print(const struct settings *settings, const char *folder,
     return output_flush();
 }
 
-static enum muster_rc cut_make(const struct settings *settings, struct muster_runtime *runtime,
+/* SIGTERM ends --every, where nothing is half done then. */
+struct stop {
+    int fd; /* for signals; -1: there is no --every, and SIGTERM ends the process itself */
+    bool is_asked;
+};
+
+/* One cut. */
+struct making {
+    struct muster_env *env;
+    struct stop *stop;
+    struct muster_fd_watch watch; /* of stop */
+    bool is_done;                 /* what was started last, with rc */
+    enum muster_rc rc;
+};
+
+static void stop_take(struct stop *stop)
+{
+    struct signalfd_siginfo info;
+
+    stop->is_asked |= read(stop->fd, &info, sizeof(info)) == (ssize_t)sizeof(info);
+}
+
+static void on_stop(struct muster_fd_watch *watch, unsigned ready)
+{
+    const struct making *making = watch->data;
+
+    (void)ready;
+    stop_take(making->stop);
+}
+
+static void making_end(struct making *making, enum muster_rc rc)
+{
+    making->is_done = true;
+    making->rc = rc;
+}
+
+static void on_client(struct muster_params *params, enum muster_rc rc)
+{
+    making_end(muster_params_data(params), rc);
+}
+
+static void on_cut(struct muster_params_op *op, enum muster_rc rc)
+{
+    making_end(op->data, rc);
+}
+
+/* CANCELLED: the command is to stop, and what was started is not over. */
+static enum muster_rc making_await(struct making *making)
+{
+    while (!making->is_done && !making->stop->is_asked)
+        muster_loop_turn(making->env->loop, UINT64_MAX);
+    return making->is_done ? making->rc : MUSTER_CANCELLED;
+}
+
+static enum muster_rc making_await_end(struct making *making)
+{
+    while (!making->is_done)
+        muster_loop_turn(making->env->loop, UINT64_MAX);
+    return making->rc;
+}
+
+static uint64_t deadline_of(const struct settings *settings, const struct making *making)
+{
+    return muster_loop_after_ns(making->env->loop, settings->connection.timeout_ns);
+}
+
+/* Links are freed in later turns. */
+#define CLOSING_TURNS 4
+
+static enum muster_rc client_close(struct muster_params *params, struct making *making,
+                                   struct muster_error *ret_error)
+{
+    struct muster_loop *loop = making->env->loop;
+    enum muster_rc rc;
+
+    making->is_done = false;
+    muster_params_close(params, muster_loop_after_ns(loop, MUSTER_NS_PER_S), on_client);
+    rc = making_await_end(making);
+    for (int i = 0; i < CLOSING_TURNS; i++)
+        muster_loop_turn(loop, 0);
+    return rc == MUSTER_OK
+               ? rc
+               : muster_error_set(ret_error, rc, "the server has not acknowledged the end");
+}
+
+static enum muster_rc cut_ask(const struct settings *settings, struct muster_params *params,
+                              struct making *making, const char *folder,
+                              struct muster_params_cut *ret_cut, struct muster_error *ret_error)
+{
+    struct muster_params_op op = {.data = making};
+    enum muster_rc rc;
+
+    making->is_done = false;
+    rc = muster_params_cut_at_start(&op, params, folder, settings->clock, ret_cut,
+                                    deadline_of(settings, making), on_cut);
+    if (rc == MUSTER_OK && making_await(making) == MUSTER_CANCELLED)
+        muster_params_op_cancel(&op);
+    if (rc == MUSTER_OK)
+        rc = making_await_end(making);
+    if (rc != MUSTER_OK && op.error.rc == MUSTER_OK)
+        muster_error_set(&op.error, rc, "%s", muster_rc_text(rc));
+    if (rc != MUSTER_OK)
+        *ret_error = op.error;
+    return rc;
+}
+
+static enum muster_rc cut_make(const struct settings *settings, struct making *making,
                                const char *folder, struct muster_params_cut *ret_cut,
                                struct muster_error *ret_error)
 {
     const struct muster_params_options options = {.server = settings->connection.server,
-                                                  .job = settings->job};
+                                                  .job = settings->job,
+                                                  .connect_deadline_ns =
+                                                      deadline_of(settings, making),
+                                                  .data = making};
     struct muster_params *params;
+    struct muster_error error;
+    enum muster_rc rc = muster_params_open(making->env, &options, on_client, &params, ret_error);
     enum muster_rc closed;
-    enum muster_rc rc = muster_params_connect(runtime, &options, settings->connection.timeout_ns,
-                                              &params, ret_error);
 
     if (rc != MUSTER_OK)
         return rc;
-    rc = muster_params_cut_at(params, folder, settings->clock, ret_cut,
-                              settings->connection.timeout_ns, ret_error);
-    closed = muster_params_disconnect(params, MUSTER_NS_PER_S, rc == MUSTER_OK ? ret_error : NULL);
-    return rc != MUSTER_OK ? rc : closed;
+    rc = making_await(making);
+    if (rc == MUSTER_OK)
+        rc = cut_ask(settings, params, making, folder, ret_cut, ret_error);
+    else
+        *ret_error = *muster_params_error(params);
+    closed = client_close(params, making, &error);
+    if (rc != MUSTER_OK || closed == MUSTER_OK)
+        return rc;
+    *ret_error = error;
+    return closed;
 }
 
-static enum muster_rc cut_run(const struct settings *settings, const char *folder,
-                              struct muster_params_cut *ret_cut, struct muster_error *ret_error)
+static enum muster_rc making_open(struct making *making, struct muster_error *ret_error)
 {
-    struct muster_runtime *runtime = NULL;
-    struct muster_env *env = NULL;
-    struct muster_tls *tls;
-    enum muster_rc rc = muster_env_system_open(NULL, &env);
+    enum muster_rc rc = muster_env_system_open(NULL, &making->env);
 
     if (rc == MUSTER_OK)
-        rc = muster_net_system_open(env, &env->net);
-    if (rc == MUSTER_OK)
-        rc = muster_runtime_open(&(struct muster_runtime_options){.env = env}, &runtime);
-    if (rc != MUSTER_OK)
-        muster_error_set(ret_error, rc, "no event loop: %s", muster_rc_text(rc));
-    else
-        rc = params_connection_tls_open(env, &settings->connection, &env->tls, ret_error);
-    if (rc == MUSTER_OK)
-        rc = cut_make(settings, runtime, folder, ret_cut, ret_error);
-    if (runtime != NULL)
-        muster_runtime_close(runtime);
+        rc = muster_net_system_open(making->env, &making->env->net);
+    making->watch = (struct muster_fd_watch){
+        .data = making, .on_ready = on_stop, .fd = making->stop->fd, .wanted = MUSTER_FD_READ};
+    if (rc == MUSTER_OK && making->stop->fd >= 0)
+        rc = muster_fd_watch_open(&making->watch, making->env->loop);
+    return rc == MUSTER_OK
+               ? rc
+               : muster_error_set(ret_error, rc, "no event loop: %s", muster_rc_text(rc));
+}
+
+static void making_close(struct making *making)
+{
+    struct muster_env *env = making->env;
+    struct muster_tls *tls;
+
     if (env == NULL)
-        return rc;
+        return;
+    muster_fd_watch_close(&making->watch);
     tls = env->tls;
     env->tls = NULL;
     muster_tls_close(tls);
     if (env->net != NULL)
         muster_net_system_close(env->net);
     muster_env_system_close(env);
+}
+
+static enum muster_rc cut_run(const struct settings *settings, struct stop *stop,
+                              const char *folder, struct muster_params_cut *ret_cut,
+                              struct muster_error *ret_error)
+{
+    struct making making = {.stop = stop};
+    enum muster_rc rc = making_open(&making, ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = params_connection_tls_open(making.env, &settings->connection, &making.env->tls,
+                                        ret_error);
+    if (rc == MUSTER_OK)
+        rc = cut_make(settings, &making, folder, ret_cut, ret_error);
+    making_close(&making);
     return rc;
 }
 
@@ -167,34 +305,65 @@ static bool settings_check(const struct settings *settings, int words, int *ret_
     return false;
 }
 
-static int cut_once(const struct settings *settings, const char *folder)
+/* A cut that is given up since the command is to stop is no failure: the one before it stays. */
+static int cut_once(const struct settings *settings, struct stop *stop, const char *folder)
 {
     struct muster_params_cut cut;
     struct muster_error error = {.rc = MUSTER_OK};
+    enum muster_rc rc = cut_run(settings, stop, folder, &cut, &error);
 
-    if (cut_run(settings, folder, &cut, &error) != MUSTER_OK ||
+    if (rc == MUSTER_CANCELLED && stop->is_asked)
+        return EXIT_OK;
+    if (rc != MUSTER_OK ||
         cut_files_keep(folder, cut.number, (uint32_t)settings->keep, &error) != MUSTER_OK)
         return command_fail("params cut", &error);
     return cut_print(settings, folder, &cut) ? EXIT_OK : EXIT_OTHER;
 }
 
-/* Until SIGTERM. The time between two cuts runs from the begin of one to that of the next. */
-static void cuts_repeat(const struct settings *settings, const char *folder)
+static uint64_t monotonic_ns(void)
 {
-    struct timespec next;
+    struct timespec now;
 
-    clock_gettime(CLOCK_MONOTONIC, &next);
-    for (;;) {
-        next.tv_sec += (time_t)(settings->every_ns / MUSTER_NS_PER_S);
-        next.tv_nsec += (long)(settings->every_ns % MUSTER_NS_PER_S);
-        if (next.tv_nsec >= (long)MUSTER_NS_PER_S) {
-            next.tv_sec++;
-            next.tv_nsec -= (long)MUSTER_NS_PER_S;
-        }
-        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, NULL) == EINTR)
-            ;
-        (void)cut_once(settings, folder);
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * MUSTER_NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+static void stop_await(struct stop *stop, uint64_t until_ns)
+{
+    struct pollfd watch = {.fd = stop->fd, .events = POLLIN};
+    uint64_t now_ns;
+
+    while (!stop->is_asked && (now_ns = monotonic_ns()) < until_ns) {
+        const struct timespec left = {.tv_sec = (time_t)((until_ns - now_ns) / MUSTER_NS_PER_S),
+                                      .tv_nsec = (long)((until_ns - now_ns) % MUSTER_NS_PER_S)};
+
+        if (ppoll(&watch, 1, &left, NULL) > 0)
+            stop_take(stop);
     }
+}
+
+/* Until SIGTERM. The time between two cuts runs from the begin of one to that of the next. */
+static int cuts_repeat(const struct settings *settings, const char *folder)
+{
+    uint64_t next_ns = monotonic_ns();
+    struct stop stop = {.fd = -1};
+    sigset_t signals;
+
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    (void)sigprocmask(SIG_BLOCK, &signals, NULL);
+    stop.fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (stop.fd < 0)
+        return command_fail("params cut", &(struct muster_error){.rc = MUSTER_RESOURCE_EXHAUSTED,
+                                                                 .text = "no descriptor is free"});
+    do {
+        next_ns += settings->every_ns;
+        stop_await(&stop, next_ns);
+        if (!stop.is_asked)
+            (void)cut_once(settings, &stop, folder);
+    } while (!stop.is_asked);
+    close(stop.fd);
+    return EXIT_OK;
 }
 
 /* Servers have working directories of their own. */
@@ -213,9 +382,8 @@ int params_cut(int argc, char **argv)
     if (folder == NULL)
         return command_refuse(params_cut_options.command, "DIR: the folder %s: %s", argv[rest],
                               strerror(errno));
-    if (settings.every_ns > 0)
-        cuts_repeat(&settings, folder);
-    code = cut_once(&settings, folder);
+    code = settings.every_ns > 0 ? cuts_repeat(&settings, folder)
+                                 : cut_once(&settings, &(struct stop){.fd = -1}, folder);
     free(folder);
     return code;
 }

@@ -50,14 +50,21 @@ pid_t cutter_fork(bool is_again)
     return 0;
 }
 
-bool cutter_was_killed(pid_t cutter, pid_t ended, int status)
+/* One that has refused its words would do so again. */
+bool cutter_has_ended(pid_t cutter, pid_t ended, int status)
 {
-    if (ended != cutter || !WIFSIGNALED(status))
+    if (ended != cutter || (WIFEXITED(status) && WEXITSTATUS(status) != EXIT_OK))
         return false;
-    fprintf(stderr,
-            "muster " NAME ": the process that makes the cuts was killed by signal %d (%s); "
-            "the next one begins in %d s\n",
-            WTERMSIG(status), strsignal(WTERMSIG(status)), AGAIN_PAUSE_S);
+    if (WIFSIGNALED(status))
+        fprintf(stderr,
+                "muster " NAME ": the process that makes the cuts was killed by signal %d (%s); "
+                "the next one begins in %d s\n",
+                WTERMSIG(status), strsignal(WTERMSIG(status)), AGAIN_PAUSE_S);
+    else
+        fprintf(stderr,
+                "muster " NAME ": the process that makes the cuts has ended at SIGTERM; the next "
+                "one begins in %d s\n",
+                AGAIN_PAUSE_S);
     return true;
 }
 
