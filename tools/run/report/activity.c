@@ -164,7 +164,7 @@ static bool is_current(const struct run_task *task)
            task->activity.state[0] != '\0';
 }
 
-static uint64_t silent_ns(const struct run_task *task)
+uint64_t run_activity_silent_ns(const struct run_task *task)
 {
     uint64_t now_ns = muster_loop_now_ns(task->run->env->loop);
 
@@ -184,7 +184,7 @@ static const char *running_state(const struct run_task *task)
 
     if (!is_current(task))
         return "running"; /* it has not reported: perhaps a program that does not use muster */
-    if (silent_ns(task) > RUN_SILENCE_MAX_NS)
+    if (run_activity_silent_ns(task) > RUN_SILENCE_MAX_NS)
         return "silent";
     if (activity->stands_for[0] != '\0' || activity->waits_for[0] != '\0')
         return "waiting";
@@ -227,7 +227,7 @@ const char *run_activity_waits_for(const struct run_task *task)
     /* A chain longer than the tasks is a circle of reports of different times. */
     for (uint32_t i = 0; i <= task->run->task_count; i++) {
         if (at == NULL || !is_current(at) || at->activity.waits_for[0] == '\0' ||
-            silent_ns(at) > RUN_SILENCE_MAX_NS)
+            run_activity_silent_ns(at) > RUN_SILENCE_MAX_NS)
             return awaited;
         awaited = at->activity.waits_for;
         at = run_task_find(task->run, awaited);
@@ -272,9 +272,9 @@ bool run_activity_is_stuck(const struct run *run, char *ret_why, size_t bytes)
 
         if (!is_current(task))
             continue;
-        if (silent_ns(task) > RUN_SILENCE_MAX_NS) {
+        if (run_activity_silent_ns(task) > RUN_SILENCE_MAX_NS) {
             snprintf(ret_why, bytes, "%s has not reported for %llu s", task->name,
-                     (unsigned long long)(silent_ns(task) / MUSTER_NS_PER_S));
+                     (unsigned long long)(run_activity_silent_ns(task) / MUSTER_NS_PER_S));
             return true;
         }
         if (is_stuck_in_view(task, now_ns, ret_why, bytes) ||

@@ -12,6 +12,8 @@ void run_activity_on_report(struct run_task *task, const struct muster_json *rep
 uint64_t run_counter_sum(const struct run_counter *counter);
 /** In one word what the task does: "computing", "waiting" … (docs/monitoring.md). Static. */
 const char *run_activity_state(const struct run_task *task);
+/** Since the last report of the process that runs; 0: it has not reported. */
+uint64_t run_activity_silent_ns(const struct run_task *task);
 /** The task's wait, followed along the chain of tasks that wait themselves. "": for
  * nobody. Borrowed until the next report. */
 const char *run_activity_waits_for(const struct run_task *task);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define NAMES_MAX 4u
+#define SILENT_NS (3 * MUSTER_NS_PER_S)
 
 const struct run_task *run_preemption_find(const struct run *run)
 {
@@ -73,16 +74,41 @@ static void elsewhere_find(struct waited *waited, const struct run *run)
     }
 }
 
+/* Reports come several times a second. A process that was stopped, or gets no processor, says nothing, and may have
+ * said last that it waits. */
+static void silent_find(struct waited *waited, const struct run *run)
+{
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        const struct run_task *task = &run->tasks[i];
+        uint64_t silent_ns = run_activity_silent_ns(task);
+        char what[96];
+
+        if (task->state != RUN_TASK_RUNNING || task->is_preempted || silent_ns < SILENT_NS)
+            continue;
+        (void)snprintf(what, sizeof(what), " (silent for %llu s, after step %llu)",
+                       (unsigned long long)(silent_ns / MUSTER_NS_PER_S),
+                       (unsigned long long)task->step);
+        waited_add(waited, task->name, what);
+    }
+}
+
+static void busy_find(struct waited *waited, const struct run *run)
+{
+    for (uint32_t i = 0; i < run->task_count; i++)
+        if (run->tasks[i].state == RUN_TASK_RUNNING && !run->tasks[i].is_preempted &&
+            strcmp(run_activity_state(&run->tasks[i]), "waiting") != 0)
+            task_add(waited, &run->tasks[i]);
+}
+
 /* Tasks that wait are named last: most wait for one that has not come to the step's end, and end together with it. */
 bool run_preemption_waits(const struct run *run, char *ret_text, size_t bytes)
 {
     struct waited waited = {.text = ret_text, .bytes = bytes};
 
     ret_text[0] = '\0';
-    for (uint32_t i = 0; i < run->task_count; i++)
-        if (run->tasks[i].state == RUN_TASK_RUNNING && !run->tasks[i].is_preempted &&
-            strcmp(run_activity_state(&run->tasks[i]), "waiting") != 0)
-            task_add(&waited, &run->tasks[i]);
+    silent_find(&waited, run);
+    if (waited.count == 0)
+        busy_find(&waited, run);
     if (waited.count == 0)
         elsewhere_find(&waited, run);
     for (uint32_t i = 0; i < run->task_count && waited.count == 0; i++)

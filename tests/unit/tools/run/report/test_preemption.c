@@ -1,0 +1,113 @@
+/* For whom a job that stops waits, from the reports of its tasks. */
+#include "tools/run/report/preemption.c"
+
+#include "tools/run/report/activity.c"
+
+#include "test_env.h"
+
+#include <stdlib.h>
+
+enum { TASKS = 3 };
+
+struct scene {
+    struct test_env test;
+    struct run run;
+    struct run_task tasks[TASKS];
+};
+
+struct run_task *run_task_find(const struct run *run, const char *name)
+{
+    for (uint32_t i = 0; i < run->task_count; i++)
+        if (strcmp(run->tasks[i].name, name) == 0)
+            return &run->tasks[i];
+    return NULL;
+}
+
+void run_tell(struct run *run, const char *format, ...)
+{
+    (void)run;
+    (void)format;
+}
+
+/* Each task has just reported that it is in a collective call behind step 2. */
+static int set_up(void **state)
+{
+    struct scene *scene = calloc(1, sizeof(*scene));
+
+    if (scene == NULL)
+        return -1;
+    test_env_open(&scene->test);
+    scene->run = (struct run){.env = &scene->test.env, .tasks = scene->tasks, .task_count = TASKS};
+    for (uint32_t i = 0; i < TASKS; i++) {
+        struct run_task *task = &scene->tasks[i];
+
+        task->run = &scene->run;
+        task->state = RUN_TASK_RUNNING;
+        task->step = 2;
+        task->lives = task->activity.life = 1;
+        task->activity.heard_ns = muster_loop_now_ns(scene->test.env.loop);
+        snprintf(task->name, sizeof(task->name), "worker:%u", i);
+        snprintf(task->activity.state, sizeof(task->activity.state), "collective");
+    }
+    *state = scene;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct scene *scene = *state;
+
+    test_env_close(&scene->test);
+    free(scene);
+    return 0;
+}
+
+static void task_waits(struct run_task *task, const char *other)
+{
+    snprintf(task->activity.waits_for, sizeof(task->activity.waits_for), "%s", other);
+}
+
+static void assert_waits(const struct scene *scene, const char *expected)
+{
+    char text[200];
+
+    assert_true(run_preemption_waits(&scene->run, text, sizeof(text)));
+    assert_string_equal(text, expected);
+}
+
+static void tasks_that_wait_are_not_waited_for(void **state)
+{
+    struct scene *scene = *state;
+
+    assert_waits(scene, "worker:0 (collective, after step 2), worker:1 (collective, after step 2), "
+                        "worker:2 (collective, after step 2)");
+    task_waits(&scene->tasks[0], "worker:1");
+    task_waits(&scene->tasks[2], "worker:1");
+    assert_waits(scene, "worker:1 (collective, after step 2)");
+    task_waits(&scene->tasks[1], "worker:9"); /* of another launcher */
+    assert_waits(scene, "worker:9");
+}
+
+/* It was stopped when it waited, and the others have come to the call since. */
+static void a_task_that_says_nothing_is_waited_for_by_all(void **state)
+{
+    struct scene *scene = *state;
+
+    task_waits(&scene->tasks[1], "worker:0");
+    scene->tasks[1].activity.heard_ns -= 4 * MUSTER_NS_PER_S;
+    assert_waits(scene, "worker:1 (silent for 4 s, after step 2)");
+    scene->tasks[1].is_preempted = true;
+    assert_waits(scene, "worker:0 (collective, after step 2), worker:2 (collective, after step 2)");
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(tasks_that_wait_are_not_waited_for),
+        CASE(a_task_that_says_nothing_is_waited_for_by_all),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
