@@ -277,15 +277,22 @@ static void own_cut_leave(struct muster_params_server_cut *cut,
     muster_params_cut_end(cut, &error);
 }
 
-/* Another process of this server was asked for a cut that this one has not heard of. Marks for it may still come. */
+/* Another process of this server was asked for the cut. This one may have heard of it by marks, and waits for clients
+ * that have marked before: marks of the others may still come. */
 static void again_note(struct muster_params_server_cut *cut,
                        const struct muster_frame_header *header, uint64_t number)
 {
-    if (header->flags != MUSTER_PARAMS_CUT_AGAIN || cut->state != MUSTER_PARAMS_CUT_NONE ||
-        number <= cut->number)
+    struct muster_error error;
+
+    if (header->flags != MUSTER_PARAMS_CUT_AGAIN)
+        return;
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "the server has ended amid the cut");
+    if (cut->state == MUSTER_PARAMS_CUT_MARKING && number == cut->number)
+        muster_params_cut_end(cut, &error);
+    if (cut->state != MUSTER_PARAMS_CUT_NONE || number <= cut->number)
         return;
     cut->number = number;
-    muster_error_set(&cut->error, MUSTER_UNAVAILABLE, "the server has ended amid the cut");
+    cut->error = error;
 }
 
 /* A cut that nobody has asked this server for yet ends soon where nobody does. */

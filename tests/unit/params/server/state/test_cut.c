@@ -677,6 +677,48 @@ static void a_cut_that_is_repeated_goes_on_at_the_next_process(void **state)
     scene_close(&scene);
 }
 
+static bool is_marking(void *data)
+{
+    const struct scene *scene = data;
+
+    return scene->stand.server->cut.state == MUSTER_PARAMS_CUT_MARKING;
+}
+
+static bool is_over(void *data)
+{
+    const struct scene *scene = data;
+
+    return scene->stand.server->cut.state == MUSTER_PARAMS_CUT_NONE;
+}
+
+/* The mark of a client was under way when the server's process died; the asker has marked there. */
+static void a_cut_of_the_process_before_ends_at_once(void **state)
+{
+    const struct {
+        uint64_t number;
+        char folder[8];
+    } payload = {.number = 5, .folder = "/folder"};
+    const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
+                                               .type = MUSTER_PARAMS_CUT,
+                                               .flags = MUSTER_PARAMS_CUT_AGAIN,
+                                               .payload_bytes = sizeof(payload) - 1};
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene);
+    scene.params[0]->mark_wanted = scene.params[0]->marked = payload.number;
+    scene.params[1]->mark_wanted = payload.number;
+    muster_params_marks_send(scene.params[1]);
+    test_env_run_until(&scene.stand.test.env, is_marking, &scene);
+    assert_int_equal(muster_peer_link_send_copy(scene.params[0]->only->link, &header, &payload),
+                     MUSTER_OK);
+    test_env_run_until(&scene.stand.test.env, is_over, &scene);
+
+    assert_string_equal(scene.stand.server->cut.error.text, "the server has ended amid the cut");
+    assert_int_equal(scene.stand.server->cut.error.rc, MUSTER_UNAVAILABLE);
+    scene_close(&scene);
+}
+
 static void wrong_folders_are_refused_at_once(void **state)
 {
     char folder[MUSTER_PARAMS_FOLDER_BYTES_MAX + 2];
@@ -718,6 +760,7 @@ int main(void)
         cmocka_unit_test_teardown(a_cut_without_memory_says_so, torture_tell),
         cmocka_unit_test(a_server_that_dies_amid_the_cut_ends_it_with_its_reason),
         cmocka_unit_test(a_cut_that_is_repeated_goes_on_at_the_next_process),
+        cmocka_unit_test(a_cut_of_the_process_before_ends_at_once),
         cmocka_unit_test(wrong_folders_are_refused_at_once),
     };
 
