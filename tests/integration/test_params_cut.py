@@ -163,6 +163,11 @@ class Cut(ParamsCluster):
             cutting = self.start(*words, "--server", f"127.0.0.1:{silent.getsockname()[1]}", self.folder)
             with silent.accept()[0]:
                 self.assertEqual(self.assert_stops(cutting), "")
+        cutting = self.start(*words, "--server", "127.0.0.1:1", "--timeout", "0.2", self.folder)
+        self.assertIn("127.0.0.1:1", cutting.stderr.readline())  # the last cut that came to an end has failed
+        cutting.terminate()
+        cutting.communicate(timeout=PATIENCE_S)
+        self.assertEqual(cutting.returncode, 4)
 
     def several(self, count, job, *words):
         """Seats of one command; the command and all addresses."""

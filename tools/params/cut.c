@@ -68,7 +68,7 @@ static const struct muster_option rows[] = {
      .help =
          "Cut again and again, so much apart, until SIGTERM; 0: once. A cut that fails is told of, "
          "and the next one comes. SIGTERM gives up the one under way, and the command ends with "
-         "0."},
+         "0, or with the code of the last cut if that one has failed."},
     {.name = "clock",
      .kind = MUSTER_OPTION_NUMBER,
      .offset = offsetof(struct settings, clock),
@@ -305,15 +305,16 @@ static bool settings_check(const struct settings *settings, int words, int *ret_
     return false;
 }
 
-/* A cut that is given up since the command is to stop is no failure: the one before it stays. */
-static int cut_once(const struct settings *settings, struct stop *stop, const char *folder)
+/* given_up: the code of a cut that is given up since the command is to stop. */
+static int cut_once(const struct settings *settings, struct stop *stop, const char *folder,
+                    int given_up)
 {
     struct muster_params_cut cut;
     struct muster_error error = {.rc = MUSTER_OK};
     enum muster_rc rc = cut_run(settings, stop, folder, &cut, &error);
 
     if (rc == MUSTER_CANCELLED && stop->is_asked)
-        return EXIT_OK;
+        return given_up;
     if (rc != MUSTER_OK ||
         cut_files_keep(folder, cut.number, (uint32_t)settings->keep, &error) != MUSTER_OK)
         return command_fail("params cut", &error);
@@ -342,10 +343,12 @@ static void stop_await(struct stop *stop, uint64_t until_ns)
     }
 }
 
-/* Until SIGTERM. The time between two cuts runs from the begin of one to that of the next. */
+/* Until SIGTERM; the code is that of the last cut that came to an end. The time between two cuts runs from the begin of
+ * one to that of the next. */
 static int cuts_repeat(const struct settings *settings, const char *folder)
 {
     uint64_t next_ns = monotonic_ns();
+    int code = EXIT_OK;
     struct stop stop = {.fd = -1};
     sigset_t signals;
 
@@ -360,10 +363,10 @@ static int cuts_repeat(const struct settings *settings, const char *folder)
         next_ns += settings->every_ns;
         stop_await(&stop, next_ns);
         if (!stop.is_asked)
-            (void)cut_once(settings, &stop, folder);
+            code = cut_once(settings, &stop, folder, code);
     } while (!stop.is_asked);
     close(stop.fd);
-    return EXIT_OK;
+    return code;
 }
 
 /* Servers have working directories of their own. */
@@ -382,8 +385,9 @@ int params_cut(int argc, char **argv)
     if (folder == NULL)
         return command_refuse(params_cut_options.command, "DIR: the folder %s: %s", argv[rest],
                               strerror(errno));
-    code = settings.every_ns > 0 ? cuts_repeat(&settings, folder)
-                                 : cut_once(&settings, &(struct stop){.fd = -1}, folder);
+    code = settings.every_ns > 0
+               ? cuts_repeat(&settings, folder)
+               : cut_once(&settings, &(struct stop){.fd = -1}, folder, EXIT_OTHER);
     free(folder);
     return code;
 }

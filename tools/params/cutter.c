@@ -53,7 +53,7 @@ pid_t cutter_fork(bool is_again)
 /* One that has refused its words would do so again. */
 bool cutter_has_ended(pid_t cutter, pid_t ended, int status)
 {
-    if (ended != cutter || (WIFEXITED(status) && WEXITSTATUS(status) != EXIT_OK))
+    if (ended != cutter || (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_USAGE))
         return false;
     if (WIFSIGNALED(status))
         fprintf(stderr,

@@ -201,6 +201,10 @@ static void errors_come_as_values_with_their_texts(void **state)
     assert_int_equal(muster_params_cut(params, NULL, &cut, TIMEOUT_NS, &scene.error),
                      MUSTER_INVALID_ARGUMENT);
     assert_non_null(strstr(scene.error.text, "folder"));
+    assert_int_equal(
+        muster_params_cut_at(params, "/nowhere", UINT64_MAX, &cut, TIMEOUT_NS, &scene.error),
+        MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(scene.error.text, "clock"));
     assert_rc_ok(muster_params_disconnect(params, TIMEOUT_NS, &scene.error), &scene);
     scene_close(&scene);
 }
