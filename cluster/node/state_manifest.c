@@ -169,43 +169,63 @@ bool muster_state_chunk_hash(const struct muster_state_chunks *chunks, uint32_t 
     return true;
 }
 
+static const char slots_prefix[] = MUSTER_STATE_SLOTS_PREFIX;
+
 static bool is_slots(const char *name, uint32_t dtype)
 {
-    static const char prefix[] = MUSTER_STATE_SLOTS_PREFIX;
-
-    return dtype == MUSTER_U8 && strncmp(name, prefix, sizeof(prefix) - 1) == 0;
+    return dtype == MUSTER_U8 && strncmp(name, slots_prefix, sizeof(slots_prefix) - 1) == 0;
 }
 
-static uint64_t slots_here(const struct muster_state_chunks *ours)
+static const char *part_of(const char *name)
+{
+    return name + sizeof(slots_prefix) - 1;
+}
+
+/* A tensor that stands for micro-batches: it has one element for each slot, and the elements of a micro-batch in its
+ * name, "5_x_f32". */
+struct slots {
+    uint64_t count;   /* 0: there is no such tensor */
+    const char *part; /* behind the prefix of the name */
+};
+
+static struct slots slots_here(const struct muster_state_chunks *ours)
 {
     for (size_t i = 0; i < ours->tensor_count; i++)
         if (is_slots(ours->tensors[i].name, (uint32_t)ours->tensors[i].tensor.dtype))
-            return ours->tensors[i].tensor.count;
-    return 0;
+            return (struct slots){.count = ours->tensors[i].tensor.count,
+                                  .part = part_of(ours->tensors[i].name)};
+    return (struct slots){.part = ""};
 }
 
-static uint64_t slots_there(const struct muster_state_manifest *theirs)
+static struct slots slots_there(const struct muster_state_manifest *theirs)
 {
     for (size_t i = 0; i < theirs->tensor_count; i++)
         if (is_slots(theirs->tensors[i].name, theirs->tensors[i].dtype))
-            return theirs->tensors[i].count;
-    return 0;
+            return (struct slots){.count = theirs->tensors[i].count,
+                                  .part = part_of(theirs->tensors[i].name)};
+    return (struct slots){.part = ""};
 }
 
-/* The program has given a number, and knows nothing of a tensor. */
+/* The program has given a number and buffers, and knows nothing of a tensor. */
 static enum muster_rc slots_match(const struct muster_state_chunks *ours,
                                   const struct muster_state_manifest *theirs,
                                   struct muster_error *ret_error)
 {
-    uint64_t here = slots_here(ours), there = slots_there(theirs);
+    struct slots here = slots_here(ours), there = slots_there(theirs);
 
-    if (here == there)
+    if (here.count != there.count)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "slots must be the same on all workers: %" PRIu64
+                                " here and %" PRIu64 " on the other side%s; give the same number "
+                                "everywhere (--constant-batch, slots=)",
+                                here.count, there.count,
+                                here.count == 0 || there.count == 0 ? " (0: none)" : "");
+    if (strcmp(here.part, there.part) == 0)
         return MUSTER_OK;
     return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                            "slots must be the same on all workers: %" PRIu64 " here and %" PRIu64
-                            " on the other side%s; give the same number "
-                            "everywhere (--constant-batch, slots=)",
-                            here, there, here == 0 || there == 0 ? " (0: none)" : "");
+                            "the buffers of a slot must be the same on all workers: %.40s here and "
+                            "%.40s on the other side (elements_x_type)",
+                            here.part, there.part);
 }
 
 /* The list is compared in order, and the first difference is named: a program that registers tensors in the

@@ -290,11 +290,12 @@ class Members(Case):
         self.end(alone)
 
     def test_who_has_other_options_is_refused_alone(self):
-        for options in ("16 5", "8 6"):  # 2 members have parts of 3 elements of both 5 and 6
+        for options, text in (("16 5", "slots must be the same on all workers: 16 here and 8 on the other side"),
+                              ("8 6", "the buffers of a slot must be the same on all workers: 6_x_f32 here and 5_x_f32")):  # 2 members have parts of 3 elements of both 5 and 6
             members = self.job.members(3)
             each(members, lambda m: "micro " + (options if m.rank == 1 else "8 5"))
             got = ask_every(members, "begin")
-            self.assertRegex(got[1], "^INVALID_ARGUMENT .*micro_batches_")
+            self.assertRegex(got[1], f"^INVALID_ARGUMENT .*{text}")
             others = [members[0], members[2]]
             for one in (got[0], got[2]):
                 self.assertEqual(ok(one)["step"], 1)

@@ -3,6 +3,7 @@
 #include "torture.h"
 
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "cluster/node/state_manifest.h"
@@ -127,18 +128,23 @@ static void sides_with_other_numbers_of_slots_are_told_of_slots(void **state)
     static const struct {
         uint64_t here, there; /* 0: none */
         const char *text;     /* NULL: they match */
+        const char *name;     /* of the other side's tensor; NULL: the same */
     } rows[] = {
-        {8, 8, NULL},
-        {8, 4, "slots must be the same on all workers: 8 here and 4 on the other side; give"},
-        {8, 0, "8 here and 0 on the other side (0: none); give"},
-        {0, 4, "0 here and 4 on the other side (0: none); give"},
+        {8, 8, NULL, NULL},
+        {8, 8,
+         "the buffers of a slot must be the same on all workers: 5_x_f32 here and 6_x_f32 on the "
+         "other side",
+         "micro_batches_6_x_f32"},
+        {8, 4, "slots must be the same on all workers: 8 here and 4 on the other side; give", NULL},
+        {8, 0, "8 here and 0 on the other side (0: none); give", NULL},
+        {0, 4, "0 here and 4 on the other side (0: none); give", NULL},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct muster_node_tensor ours[] = {
             registered[0], TENSOR("micro_batches_5_x_f32", 0, MUSTER_U8, rows[i].here)};
-        char weights[] = "w", slots[] = "micro_batches_5_x_f32";
+        char weights[] = "w", slots[32];
         struct muster_state_tensor tensors[] = {
             {.name = weights, .dtype = MUSTER_F32, .count = 3},
             {.name = slots, .dtype = MUSTER_U8, .count = rows[i].there}};
@@ -148,6 +154,8 @@ static void sides_with_other_numbers_of_slots_are_told_of_slots(void **state)
         struct muster_error error = {.text = ""};
         enum muster_rc rc;
 
+        (void)snprintf(slots, sizeof(slots), "%s",
+                       rows[i].name != NULL ? rows[i].name : "micro_batches_5_x_f32");
         assert_int_equal(
             muster_state_chunks_init(&chunks, muster_mem_system(), ours, rows[i].here > 0 ? 2 : 1),
             MUSTER_OK);

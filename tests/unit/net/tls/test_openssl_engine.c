@@ -287,6 +287,13 @@ static void whoever_resumes_is_judged_again(void **state)
     }
 }
 
+/* It was made a moment ago, or in this second. */
+static bool is_month_left(const char *text)
+{
+    return strstr(text, "another 29 d 23 h: set the clock of the peer") != NULL ||
+           strstr(text, "another 30 d: set the clock of the peer") != NULL;
+}
+
 /* The clock of the environment says what has expired, not the system's. */
 static void certificates_are_judged_by_the_clock_of_the_environment(void **state)
 {
@@ -301,7 +308,7 @@ static void certificates_are_judged_by_the_clock_of_the_environment(void **state
                                        : "";
         const char *server_words =
             days > 0 ? "our certificate has expired, but by this host's clock it is valid for "
-                       "another 29 d 23 h: set the clock of the peer"
+                       "another "
                      : "";
         struct reunion reunion;
         struct muster_env env;
@@ -315,7 +322,8 @@ static void certificates_are_judged_by_the_clock_of_the_environment(void **state
 
         assert_int_equal(reunion.pair.client.rc, rc);
         if (strstr(reunion.pair.client.error.text, words) == NULL ||
-            strstr(reunion.pair.server.error.text, server_words) == NULL)
+            strstr(reunion.pair.server.error.text, server_words) == NULL ||
+            (days > 0) != is_month_left(reunion.pair.server.error.text))
             fail_msg("%s | %s", reunion.pair.client.error.text, reunion.pair.server.error.text);
         tls_pair_again(&reunion.pair);
         reunion.clients[0]->env = &reunion.pair.test.env;
