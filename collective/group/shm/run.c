@@ -627,6 +627,10 @@ enum muster_run_outcome muster_shm_adopt(struct muster_run *run)
     }
     if (run->state == MUSTER_RUN_ACTIVE)
         return begin_work(run);
+    /* Runs before it may have been aborted by the change of view: then `done` says that it is complete, also when its
+     * entry is taken back in this turn, before the others have looked. */
+    muster_board_enter(shm->link->board);
+    (void)advance_done(shm->link->board, run->group, MUSTER_LANE_INDEX(run->id.lane));
     if (!muster_shm_hear_all_complete(run))
         muster_shm_look(run);
     muster_shm_drive(run->group);
