@@ -580,8 +580,7 @@ static PyGetSetDef strategy_attributes[] = {
      NULL},
     {"committed_step", strategy_get_committed_step, NULL,
      "The last step that is in the registered arrays, by this member's commit or as begin has "
-     "brought "
-     "them; 0: none.",
+     "brought them; 0: none.",
      NULL},
     {"restored", strategy_get_restored, NULL, "Whether begin has replaced the registered arrays.",
      NULL},

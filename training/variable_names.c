@@ -99,29 +99,6 @@ static bool is_known(const char *name)
     return false;
 }
 
-void muster_strategy_find_unknown_variables(struct muster_env *env, void *data,
-                                            muster_unknown_variable_fn *on_unknown)
-{
-    const char *entry;
-
-    for (size_t i = 0; env->vars != NULL && (entry = muster_vars_at(env->vars, i)) != NULL; i++) {
-        size_t length = strcspn(entry, "=");
-        size_t own = length - (sizeof(PREFIX) - 1);
-        char name[NAME_BYTES];
-
-        if (strncmp(entry, PREFIX, sizeof(PREFIX) - 1) != 0)
-            continue;
-        snprintf(name, sizeof(name), "%.*s", (int)length, entry);
-        if (is_known(name) || is_of_others(name, entry + length))
-            continue;
-        /* A short name is near to many: FOO is not a misspelt JOB. */
-        on_unknown(
-            data, name,
-            muster_options_nearest_within(name, names, NAME_COUNT,
-                                          own / 2 < TYPING_ERROR_MAX ? own / 2 : TYPING_ERROR_MAX));
-    }
-}
-
 /* The launcher has told of the names between commas. */
 static bool is_told(struct muster_env *env, const char *name)
 {
@@ -138,12 +115,33 @@ static bool is_told(struct muster_env *env, const char *name)
     return false;
 }
 
+void muster_strategy_find_unknown_variables(struct muster_env *env, void *data,
+                                            muster_unknown_variable_fn *on_unknown)
+{
+    const char *entry;
+
+    for (size_t i = 0; env->vars != NULL && (entry = muster_vars_at(env->vars, i)) != NULL; i++) {
+        size_t length = strcspn(entry, "=");
+        size_t own = length - (sizeof(PREFIX) - 1);
+        char name[NAME_BYTES];
+
+        if (strncmp(entry, PREFIX, sizeof(PREFIX) - 1) != 0)
+            continue;
+        snprintf(name, sizeof(name), "%.*s", (int)length, entry);
+        if (is_known(name) || is_of_others(name, entry + length) || is_told(env, name))
+            continue;
+        /* A short name is near to many: FOO is not a misspelt JOB. */
+        on_unknown(
+            data, name,
+            muster_options_nearest_within(name, names, NAME_COUNT,
+                                          own / 2 < TYPING_ERROR_MAX ? own / 2 : TYPING_ERROR_MAX));
+    }
+}
+
 static void on_unknown(void *data, const char *name, const char *nearest)
 {
     struct muster_env *env = data;
 
-    if (is_told(env, name))
-        return;
     if (nearest != NULL)
         MUSTER_LOG(env, WARN, "unknown_variable", "name", name, "did_you_mean", nearest);
     else
@@ -152,8 +150,8 @@ static void on_unknown(void *data, const char *name, const char *nearest)
 
 void muster_training_tell_unknown_variables(struct muster_env *env)
 {
-    static atomic_flag is_told_of = ATOMIC_FLAG_INIT; /* by whichever strategy opens first */
+    static atomic_flag was_logged = ATOMIC_FLAG_INIT; /* by whichever strategy opens first */
 
-    if (!atomic_flag_test_and_set(&is_told_of))
+    if (!atomic_flag_test_and_set(&was_logged))
         muster_strategy_find_unknown_variables(env, env, on_unknown);
 }

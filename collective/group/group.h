@@ -145,9 +145,9 @@ void muster_group_close_left(struct muster_board *board);
 
 /** The wait of the oldest operation that is under way, as far as this member knows. */
 struct muster_group_wait {
-    uint32_t
-        rank; /* in the group's view: that member has not started it, or given an answer that all need first */
-    char op[64]; /* "all_reduce #0 of step 812", or what its answer is about */
+    /* in the group's view: that member has not started it, or not given an answer that all need first */
+    uint32_t rank;
+    char op[64]; /* "all_reduce #0 of step 812", "the agreement on shared memory" */
 };
 /** False: nothing is under way, or all members have started what is. */
 bool muster_group_waits_for(const struct muster_group *group, struct muster_group_wait *ret_wait);

@@ -43,7 +43,7 @@ static bool lane_waits_for(const struct muster_group *group, const struct muster
     return false;
 }
 
-/* Operations that are queued go on when a part of the group has heard of this member: whether it uses shared memory. */
+/* Queued operations go on when a part of the group has an answer of this member: whether it uses shared memory. */
 static bool part_waits_for(const struct muster_group *group, struct muster_group_wait *ret_wait)
 {
     const char *what = muster_group_parts_await(group, &ret_wait->rank);

@@ -29,7 +29,7 @@ struct muster_vars {
 };
 /** Borrowed text, valid until the variable changes, or NULL. */
 MUSTER_API const char *muster_vars_get(struct muster_vars *vars, const char *name);
-/** Each variable in turn, "NAME=value", borrowed as by get; NULL behind the last one. */
+/** Variable 0, 1 … in turn, "NAME=value", borrowed as by get; NULL behind the last one, where the walk must end. */
 MUSTER_API const char *muster_vars_at(struct muster_vars *vars, size_t index);
 MUSTER_API struct muster_vars *muster_vars_system(void);
 

@@ -69,14 +69,17 @@ struct muster_strategy_options {
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_check_variables(
     struct muster_env *env, struct muster_error *ret_error);
 
+/** name is cut at 127 bytes; nearest is a name that muster knows and that differs by at most two letters, or NULL. Both
+ * are borrowed during the call. */
 typedef void muster_unknown_variable_fn(void *data, const char *name, const char *nearest);
 
 /**
  * Call on_unknown for each variable MUSTER_* of the environment whose name muster does not know: a misspelt one is
- * not read by anybody. muster_strategy_open logs these once per process, except those that MUSTER_UNKNOWN_VARIABLES
- * names: a launcher has told of them.
+ * not read by anybody. Names that MUSTER_UNKNOWN_VARIABLES lists are left out: a launcher has told of them.
+ * muster_strategy_open logs the others, once per process.
  *
- * Owns:    name and nearest (NULL: no name is near) are borrowed during the call.
+ * Owns:    data is handed to on_unknown as it is.
+ * Thread:  any, while no other thread changes the environment.
  */
 MUSTER_API void muster_strategy_find_unknown_variables(struct muster_env *env, void *data,
                                                        muster_unknown_variable_fn *on_unknown);

@@ -206,7 +206,7 @@ class Elastic:
 
     @property
     def step(self):
-        """The step that has begun, inside of one; else the last that was committed. One without records, behind the last pass
+        """The step that has begun, inside of one; else the last that was committed. A step without records, behind the last pass
         over the data, does not count."""
         return self._committed + self._is_begun
 
@@ -310,9 +310,10 @@ class Elastic:
         self._shared, self._is_last = None, False
         if self._slots is not None:
             self._slots.begin_step()
-        self._committed = self.strategy.committed_step if step is None else step - 1
-        if step is None:
+        if step is None:  # the last one of the state may be empty: the data were over
+            self._committed = int(-self._last[0]) if self._last[0] < 0 else self.strategy.committed_step
             return False
+        self._committed = step - 1
         # Members that are past the last step take part in no checkpoint.
         if self._checkpoint is not None and 0 < self._committed < self._until and self._committed % self._every == 0:
             self._start_checkpoint()

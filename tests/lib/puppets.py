@@ -28,7 +28,7 @@ class Puppet:
         env.update({k: str(v) for k, v in variables.items()})
         env = {k: v for k, v in env.items() if variables.get(k, v) is not None}
         self.rank = rank
-        self.tell_others = str  # what the others of its job say, when it hangs
+        self.tell_others = lambda: ""  # what all of its job have done last, when it hangs
         self.child = subprocess.Popen([*prefix, os.path.join(PROGRAMS, "puppet")], env=env, text=True, bufsize=1,
                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.errors = collections.deque(maxlen=200)
@@ -128,7 +128,11 @@ class Job:
         """The last events of all members that are left, which they write as they die of SIGABRT (docs/trace.md)."""
         for puppet in filter(Puppet.is_alive, self.puppets):
             puppet.send_signal(signal.SIGABRT)
-            puppet.child.wait()
+            puppet.send_signal(signal.SIGCONT)  # a case may have stopped it
+            try:
+                puppet.child.wait(timeout=PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                puppet.kill()
         return "".join(f"\n{file.name}: {line}" for file in sorted(pathlib.Path(self.traces.name).iterdir())
                        for line in file.read_text(encoding="utf-8").splitlines()[-count:])
 

@@ -171,7 +171,7 @@ except (RuntimeError, ValueError) as error:
 
 
 def check_told(alone, program, call, text):
-    """What the program makes of `call` in the loop over its steps."""
+    """The program has `call` in the loop over its steps, and prints its error."""
     done = alone(program + LOOP.replace("CALL", call))
 
     assert done.stdout.startswith(text), (done.stdout, done.stderr)

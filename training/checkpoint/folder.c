@@ -101,7 +101,6 @@ enum muster_rc muster_checkpoint_list(struct muster_mem *mem, const char *folder
 {
     struct listing listing = {.mem = mem, .folder = folder};
     enum muster_rc rc = muster_folder_list(folder, on_name, &listing);
-
     int sys = errno;
 
     if (rc != MUSTER_OK) {

@@ -329,8 +329,7 @@ static const char *shm_awaits(const struct muster_group_part *part, uint32_t *re
     for (uint32_t rank = 0; rank < shm->n; rank++)
         if (is_awaited(shm, rank)) {
             *ret_rank = rank;
-            return shm->is_heard[shm->group->rank] ? "its answer about shared memory"
-                                                   : "its shared memory";
+            return "the agreement on shared memory";
         }
     return NULL;
 }

@@ -248,8 +248,7 @@ static bool is_stuck_in_view(const struct run_task *task, uint64_t now_ns, char 
     return true;
 }
 
-/* Another member has not started the operation for so long, and it was the same one all the time.
- */
+/* Another member has not started the operation for so long, or not answered, and it was the same one all the time. */
 static bool is_stuck_in_op(const struct run_task *task, uint64_t now_ns, char *why, size_t bytes)
 {
     const struct run_activity *activity = &task->activity;
@@ -257,7 +256,7 @@ static bool is_stuck_in_op(const struct run_task *task, uint64_t now_ns, char *w
     if (activity->waits_for[0] == '\0' || now_ns - activity->begun_ns < STUCK_OP_NS ||
         now_ns - activity->waited_ns < STUCK_OP_NS)
         return false;
-    snprintf(why, bytes, "%s has waited %llu s for %s, which has not started %s", task->name,
+    snprintf(why, bytes, "%s has waited %llu s for %s in %s", task->name,
              (unsigned long long)((now_ns - activity->begun_ns) / MUSTER_NS_PER_S),
              run_activity_waits_for(task), activity->op);
     return true;

@@ -74,8 +74,8 @@ static void elsewhere_find(struct waited *waited, const struct run *run)
     }
 }
 
-/* Reports come several times a second. A process that was stopped, or gets no processor, says nothing, and may have
- * said last that it waits. */
+/* Reports come several times a second, up to close. A process that was stopped, or gets no processor, says nothing, and
+ * may have said last that it waits. */
 static void silent_find(struct waited *waited, const struct run *run)
 {
     for (uint32_t i = 0; i < run->task_count; i++) {
@@ -83,7 +83,8 @@ static void silent_find(struct waited *waited, const struct run *run)
         uint64_t silent_ns = run_activity_silent_ns(task);
         char what[96];
 
-        if (task->state != RUN_TASK_RUNNING || task->is_preempted || silent_ns < SILENT_NS)
+        if (task->state != RUN_TASK_RUNNING || task->is_preempted || silent_ns < SILENT_NS ||
+            strcmp(task->activity.state, "close") == 0)
             continue;
         (void)snprintf(what, sizeof(what), " (silent for %llu s, after step %llu)",
                        (unsigned long long)(silent_ns / MUSTER_NS_PER_S),

@@ -297,15 +297,18 @@ static void on_unknown_variable(void *data, const char *name, const char *neares
     fprintf(names, "%s%s", ftell(names) > 0 ? "," : "", name);
 }
 
-/* This process has told of them; its workers need not do so again. */
+/* This process has told of them, or the launcher above it; its workers need not do so again. */
 static void add_unknown(struct builder *builder, const struct run *run)
 {
+    const char *told = getenv("MUSTER_UNKNOWN_VARIABLES");
     char *text = NULL;
     size_t bytes = 0;
     FILE *names = open_memstream(&text, &bytes);
 
     if (names == NULL)
         output_no_memory();
+    if (told != NULL)
+        fputs(told, names);
     muster_strategy_find_unknown_variables(run->env, names, on_unknown_variable);
     if (fclose(names) != 0)
         output_no_memory();

@@ -409,7 +409,7 @@ static void a_folder_that_is_not_there_is_named(void **state)
     assert_string_equal(error.text, "cannot list /tmp/there is nothing: not found");
 }
 
-/* As a file server's errors are, EIO and ESTALE: codes of ours say nothing of them. */
+/* ELOOP, as EIO and ESTALE of a file server, is INTERNAL among our codes, whose text says nothing of the cause. */
 static void the_system_s_reason_is_told(void **state)
 {
     struct muster_checkpoint_entry *entries = NULL;

@@ -133,7 +133,7 @@ static void a_wait_for_an_answer_names_the_member(void **state)
         assert_true(turns < TURNS_MAX);
         if (muster_group_waits_for(ring.members[0].group, &wait)) {
             assert_true(wait.rank == 1 || wait.rank == 2);
-            assert_non_null(strstr(wait.op, "shared memory"));
+            assert_string_equal(wait.op, "the agreement on shared memory");
             named_count++;
         }
         muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);

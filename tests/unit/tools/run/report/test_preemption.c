@@ -1,4 +1,4 @@
-/* For whom a job that stops waits, from the reports of its tasks. */
+/* The tasks that a job which stops waits for, from their reports. */
 #include "tools/run/report/preemption.c"
 
 #include "tools/run/report/activity.c"
@@ -100,6 +100,17 @@ static void a_task_that_says_nothing_is_waited_for_by_all(void **state)
     assert_waits(scene, "worker:0 (collective, after step 2), worker:2 (collective, after step 2)");
 }
 
+/* A task reports no more behind its close, and works on. */
+static void a_task_that_has_closed_is_not_silent(void **state)
+{
+    struct scene *scene = *state;
+
+    snprintf(scene->tasks[1].activity.state, sizeof(scene->tasks[1].activity.state), "close");
+    scene->tasks[1].activity.heard_ns -= 4 * MUSTER_NS_PER_S;
+    assert_waits(scene, "worker:0 (collective, after step 2), worker:1 (leaving, after step 2), "
+                        "worker:2 (collective, after step 2)");
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -107,6 +118,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(tasks_that_wait_are_not_waited_for),
         CASE(a_task_that_says_nothing_is_waited_for_by_all),
+        CASE(a_task_that_has_closed_is_not_silent),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -127,6 +127,11 @@ static void a_worker_is_told_of_which_names_this_process_has_warned(void **state
     check_value(&stage, "MUSTER_UNKNOWN_VARIABLES", "MUSTER_WRIE,MUSTER_EXPERIMENT");
     check_value(&stage, "MUSTER_WRIE", "tcp"); /* perhaps the program's own */
     stage_drop(&stage);
+    assert_int_equal(setenv("MUSTER_UNKNOWN_VARIABLES", "MUSTER_EXPERIMENT", 1), 0);
+    stage_make(&stage);
+    check_value(&stage, "MUSTER_UNKNOWN_VARIABLES", "MUSTER_EXPERIMENT,MUSTER_WRIE");
+    stage_drop(&stage);
+    assert_int_equal(unsetenv("MUSTER_UNKNOWN_VARIABLES"), 0);
     assert_int_equal(unsetenv("MUSTER_WRIE"), 0);
     assert_int_equal(unsetenv("MUSTER_EXPERIMENT"), 0);
 }
