@@ -27,7 +27,8 @@ static bool is_mapped_by_all(const struct muster_run *run, uint32_t share)
     return true;
 }
 
-/* A peer cannot map the share: it has no addresses left, or no memory for their tables. */
+/* A peer cannot map the share: it has no addresses left, or no memory for their tables. Peers answer in order: when one
+ * has refused this share or a later one, this one is mapped there or refused. */
 static bool is_refused(const struct muster_run *run, uint32_t share)
 {
     const struct muster_shm_run *shm = run->executor;
@@ -36,7 +37,8 @@ static bool is_refused(const struct muster_run *run, uint32_t share)
         const struct muster_shm_participant *participant = &shm->participants[i];
 
         if (participant->peer == NULL || participant->is_dead ||
-            participant->peer->refused_end != (uint64_t)share + 1)
+            participant->peer->refused_end <= (uint64_t)share ||
+            muster_board_is_share_mapped(shm->link->board, share, participant->peer))
             continue;
         MUSTER_LOG(run->group->env, WARN, "input_not_mapped", "rank", participant->rank, "share",
                    share);

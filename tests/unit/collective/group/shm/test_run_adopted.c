@@ -87,8 +87,8 @@ static void freeze_member(uint32_t member)
     muster_progress_fini(&progress);
 }
 
-/* The root dies when it has announced the second of two broadcasts and not yet the first. The last member to complete the
- * second one ends it in the turn of the change of view, and takes its entry back before the other looks again. */
+/* The root dies when it has announced the second of two broadcasts and not yet the first. The last member to complete
+ * the second one ends it in the turn of the change of view, before the other looks again. */
 static void who_is_slow_hears_that_the_others_have_ended_a_later_operation(void **state)
 {
     (void)state;
