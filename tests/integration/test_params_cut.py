@@ -152,7 +152,7 @@ class Cut(ParamsCluster):
         _, address, log = self.logged_server("--expect", "1", "--shards", "4")
         words = (MUSTER, "params", "cut", "--job", "j", "--every", "20ms")
         pulse = self.pulse(address, "j", 0)
-        cutting = self.start(*words, "--server", address, self.folder)
+        cutting = self.start(*words, "--every", "500ms", "--server", address, self.folder)  # no other cut can fail before SIGTERM comes
         self.assertIn("saved cut ", cutting.stdout.readline())
         self.assert_stops(cutting)
         pulse.kill()
@@ -160,6 +160,7 @@ class Cut(ParamsCluster):
         self.wait_until(lambda: [line for line in self.lines_of(log, "params_cut_ended") if "may come back" in line], "the cut is not begun again")
         self.assertEqual(self.assert_stops(cutting), "")
         with socket.create_server(("127.0.0.1", 0)) as silent:
+            silent.settimeout(PATIENCE_S)
             cutting = self.start(*words, "--server", f"127.0.0.1:{silent.getsockname()[1]}", self.folder)
             with silent.accept()[0]:
                 self.assertEqual(self.assert_stops(cutting), "")
@@ -384,6 +385,7 @@ class Cut(ParamsCluster):
                                   (("--server", "127.0.0.1:1", "/no/such"), 2, "DIR: the folder /no/such cannot be made: No such file or directory; make the folder above it"),
                                   (("--server", "127.0.0.1:1", MUSTER), 2, f"DIR: {MUSTER} is not a folder; name another path"),
                                   (("--server", "127.0.0.1:1", "--clock", "3", "--every", "5", self.folder), 2, "give one of them"),
+                                  (("--server", "127.0.0.1:1", "--every", "9ms", self.folder), 2, "--every must be 0 or at least 10ms, got 0.009 s"),
                                   (("--server", "127.0.0.1:1", "--timeout", "0.2", self.folder), 4, "127.0.0.1:1")):
             done = self.run_tool(MUSTER, "params", "cut", *words)
             self.assertEqual((done.returncode, done.stdout), (code, ""), words)

@@ -21,6 +21,8 @@
 #include "params/connection.h"
 #include "params/cut_files.h"
 
+#define EVERY_NS_MIN (10 * MUSTER_NS_PER_MS)
+
 struct settings {
     struct params_connection_settings connection;
     const char *job;
@@ -66,9 +68,9 @@ static const struct muster_option rows[] = {
      .fallback = "0",
      .unit = "s",
      .help =
-         "Cut again and again, so much apart, until SIGTERM; 0: once. A cut that fails is told of, "
-         "and the next one comes. SIGTERM gives up the one under way, and the command ends with "
-         "0, or with the code of the last cut if that one has failed."},
+         "Cut again and again, so much apart (at least 10ms), until SIGTERM; 0: once. A cut that "
+         "fails is told of, and the next one comes. SIGTERM gives up the one under way, and the "
+         "command ends with 0, or with the code of the last cut if that one has failed."},
     {.name = "clock",
      .kind = MUSTER_OPTION_NUMBER,
      .offset = offsetof(struct settings, clock),
@@ -76,8 +78,7 @@ static const struct muster_option rows[] = {
      .unit = "steps",
      .max = UINT64_MAX - 1,
      .help = "Cut between the steps: when all workers that tick have completed so many, which none "
-             "may have passed "
-             "yet; 0: now."},
+             "may have passed yet; 0: now."},
     PARAMS_TLS_ROWS(struct settings),
     {.name = "json",
      .kind = MUSTER_OPTION_FLAG,
@@ -116,12 +117,13 @@ struct stop {
 };
 
 /* One cut. */
-struct making {
+struct cut_run {
     struct muster_env *env;
     struct stop *stop;
     struct muster_fd_watch watch; /* of stop */
     bool is_done;                 /* what was started last, with rc */
     enum muster_rc rc;
+    struct muster_error error; /* why there is no connection */
 };
 
 static void stop_take(struct stop *stop)
@@ -133,60 +135,69 @@ static void stop_take(struct stop *stop)
 
 static void on_stop(struct muster_fd_watch *watch, unsigned ready)
 {
-    const struct making *making = watch->data;
+    const struct cut_run *run = watch->data;
 
     (void)ready;
-    stop_take(making->stop);
+    stop_take(run->stop);
 }
 
-static void making_end(struct making *making, enum muster_rc rc)
+static void run_end(struct cut_run *run, enum muster_rc rc)
 {
-    making->is_done = true;
-    making->rc = rc;
+    run->is_done = true;
+    run->rc = rc;
 }
 
-static void on_client(struct muster_params *params, enum muster_rc rc)
+/* A later event of the same turn may take the client's error away. */
+static void on_opened(struct muster_params *params, enum muster_rc rc)
 {
-    making_end(muster_params_data(params), rc);
+    struct cut_run *run = muster_params_data(params);
+
+    run->error = *muster_params_error(params);
+    run_end(run, rc);
+}
+
+static void on_closed(struct muster_params *params, enum muster_rc rc)
+{
+    run_end(muster_params_data(params), rc);
 }
 
 static void on_cut(struct muster_params_op *op, enum muster_rc rc)
 {
-    making_end(op->data, rc);
+    run_end(op->data, rc);
 }
 
 /* CANCELLED: the command is to stop, and what was started is not over. */
-static enum muster_rc making_await(struct making *making)
+static enum muster_rc run_await(struct cut_run *run)
 {
-    while (!making->is_done && !making->stop->is_asked)
-        muster_loop_turn(making->env->loop, UINT64_MAX);
-    return making->is_done ? making->rc : MUSTER_CANCELLED;
+    while (!run->is_done && !run->stop->is_asked)
+        muster_loop_turn(run->env->loop, UINT64_MAX);
+    return run->is_done ? run->rc : MUSTER_CANCELLED;
 }
 
-static enum muster_rc making_await_end(struct making *making)
+static enum muster_rc run_await_end(struct cut_run *run)
 {
-    while (!making->is_done)
-        muster_loop_turn(making->env->loop, UINT64_MAX);
-    return making->rc;
+    while (!run->is_done)
+        muster_loop_turn(run->env->loop, UINT64_MAX);
+    return run->rc;
 }
 
-static uint64_t deadline_of(const struct settings *settings, const struct making *making)
+static uint64_t deadline_of(const struct settings *settings, const struct cut_run *run)
 {
-    return muster_loop_after_ns(making->env->loop, settings->connection.timeout_ns);
+    return muster_loop_after_ns(run->env->loop, settings->connection.timeout_ns);
 }
 
 /* Links are freed in later turns. */
 #define CLOSING_TURNS 4
 
-static enum muster_rc client_close(struct muster_params *params, struct making *making,
+static enum muster_rc client_close(struct muster_params *params, struct cut_run *run,
                                    struct muster_error *ret_error)
 {
-    struct muster_loop *loop = making->env->loop;
+    struct muster_loop *loop = run->env->loop;
     enum muster_rc rc;
 
-    making->is_done = false;
-    muster_params_close(params, muster_loop_after_ns(loop, MUSTER_NS_PER_S), on_client);
-    rc = making_await_end(making);
+    run->is_done = false;
+    muster_params_close(params, muster_loop_after_ns(loop, MUSTER_NS_PER_S), on_closed);
+    rc = run_await_end(run);
     for (int i = 0; i < CLOSING_TURNS; i++)
         muster_loop_turn(loop, 0);
     return rc == MUSTER_OK
@@ -195,77 +206,74 @@ static enum muster_rc client_close(struct muster_params *params, struct making *
 }
 
 static enum muster_rc cut_ask(const struct settings *settings, struct muster_params *params,
-                              struct making *making, const char *folder,
+                              struct cut_run *run, const char *folder,
                               struct muster_params_cut *ret_cut, struct muster_error *ret_error)
 {
-    struct muster_params_op op = {.data = making};
+    struct muster_params_op op = {.data = run};
     enum muster_rc rc;
 
-    making->is_done = false;
+    run->is_done = false;
     rc = muster_params_cut_at_start(&op, params, folder, settings->clock, ret_cut,
-                                    deadline_of(settings, making), on_cut);
-    if (rc == MUSTER_OK && making_await(making) == MUSTER_CANCELLED)
+                                    deadline_of(settings, run), on_cut);
+    if (rc == MUSTER_OK && run_await(run) == MUSTER_CANCELLED)
         muster_params_op_cancel(&op);
     if (rc == MUSTER_OK)
-        rc = making_await_end(making);
-    if (rc != MUSTER_OK && op.error.rc == MUSTER_OK)
-        muster_error_set(&op.error, rc, "%s", muster_rc_text(rc));
+        rc = run_await_end(run);
     if (rc != MUSTER_OK)
         *ret_error = op.error;
     return rc;
 }
 
-static enum muster_rc cut_make(const struct settings *settings, struct making *making,
+static enum muster_rc cut_make(const struct settings *settings, struct cut_run *run,
                                const char *folder, struct muster_params_cut *ret_cut,
                                struct muster_error *ret_error)
 {
     const struct muster_params_options options = {.server = settings->connection.server,
                                                   .job = settings->job,
-                                                  .connect_deadline_ns =
-                                                      deadline_of(settings, making),
-                                                  .data = making};
+                                                  .connect_deadline_ns = deadline_of(settings, run),
+                                                  .data = run};
     struct muster_params *params;
     struct muster_error error;
-    enum muster_rc rc = muster_params_open(making->env, &options, on_client, &params, ret_error);
+    enum muster_rc rc = muster_params_open(run->env, &options, on_opened, &params, ret_error);
     enum muster_rc closed;
 
     if (rc != MUSTER_OK)
         return rc;
-    rc = making_await(making);
+    rc = run_await(run);
     if (rc == MUSTER_OK)
-        rc = cut_ask(settings, params, making, folder, ret_cut, ret_error);
+        rc = cut_ask(settings, params, run, folder, ret_cut, ret_error);
     else
-        *ret_error = *muster_params_error(params);
-    closed = client_close(params, making, &error);
+        *ret_error = run->error;
+    closed = client_close(params, run, &error);
     if (rc != MUSTER_OK || closed == MUSTER_OK)
         return rc;
     *ret_error = error;
     return closed;
 }
 
-static enum muster_rc making_open(struct making *making, struct muster_error *ret_error)
+static enum muster_rc run_open(struct cut_run *run, struct muster_error *ret_error)
 {
-    enum muster_rc rc = muster_env_system_open(NULL, &making->env);
+    enum muster_rc rc = muster_env_system_open(NULL, &run->env);
 
     if (rc == MUSTER_OK)
-        rc = muster_net_system_open(making->env, &making->env->net);
-    making->watch = (struct muster_fd_watch){
-        .data = making, .on_ready = on_stop, .fd = making->stop->fd, .wanted = MUSTER_FD_READ};
-    if (rc == MUSTER_OK && making->stop->fd >= 0)
-        rc = muster_fd_watch_open(&making->watch, making->env->loop);
+        rc = muster_net_system_open(run->env, &run->env->net);
+    run->watch = (struct muster_fd_watch){
+        .data = run, .on_ready = on_stop, .fd = run->stop->fd, .wanted = MUSTER_FD_READ};
+    if (rc == MUSTER_OK && run->stop->fd >= 0)
+        rc = muster_fd_watch_open(&run->watch, run->env->loop);
     return rc == MUSTER_OK
                ? rc
                : muster_error_set(ret_error, rc, "no event loop: %s", muster_rc_text(rc));
 }
 
-static void making_close(struct making *making)
+static void run_close(struct cut_run *run)
 {
-    struct muster_env *env = making->env;
+    struct muster_env *env = run->env;
     struct muster_tls *tls;
 
     if (env == NULL)
         return;
-    muster_fd_watch_close(&making->watch);
+    muster_fd_watch_close(&run->watch);
     tls = env->tls;
     env->tls = NULL;
     muster_tls_close(tls);
@@ -274,19 +282,20 @@ static void making_close(struct making *making)
     muster_env_system_close(env);
 }
 
-static enum muster_rc cut_run(const struct settings *settings, struct stop *stop,
+static enum muster_rc cut_try(const struct settings *settings, struct stop *stop,
                               const char *folder, struct muster_params_cut *ret_cut,
                               struct muster_error *ret_error)
 {
-    struct making making = {.stop = stop};
-    enum muster_rc rc = making_open(&making, ret_error);
+    struct cut_run run = {.stop = stop};
+    enum muster_rc rc = run_open(&run, ret_error);
 
     if (rc == MUSTER_OK)
-        rc = params_connection_tls_open(making.env, &settings->connection, &making.env->tls,
-                                        ret_error);
+        rc = params_connection_tls_open(run.env, &settings->connection, &run.env->tls, ret_error);
     if (rc == MUSTER_OK)
-        rc = cut_make(settings, &making, folder, ret_cut, ret_error);
-    making_close(&making);
+        rc = cut_make(settings, &run, folder, ret_cut, ret_error);
+    run_close(&run);
+    if (rc != MUSTER_OK && ret_error->rc != rc)
+        muster_error_set(ret_error, rc, "%s", muster_rc_text(rc));
     return rc;
 }
 
@@ -298,8 +307,12 @@ static bool settings_check(const struct settings *settings, int words, int *ret_
         *ret_exit = command_refuse(command, "--server must be the address of a server, got none");
     else if (words != 1)
         *ret_exit = command_refuse(command, "one folder must be given, got %d words", words);
+    else if (settings->every_ns > 0 && settings->every_ns < EVERY_NS_MIN)
+        *ret_exit = command_refuse(command, "--every must be 0 or at least 10ms, got %g s",
+                                   (double)settings->every_ns / MUSTER_NS_PER_S);
     else if (settings->clock > 0 && settings->every_ns > 0)
-        *ret_exit = command_refuse(command, "--clock names one cut, and --every many: give one of them");
+        *ret_exit =
+            command_refuse(command, "--clock names one cut, and --every many: give one of them");
     else
         return params_connection_check(command, &settings->connection, ret_exit);
     return false;
@@ -311,7 +324,7 @@ static int cut_once(const struct settings *settings, struct stop *stop, const ch
 {
     struct muster_params_cut cut;
     struct muster_error error = {.rc = MUSTER_OK};
-    enum muster_rc rc = cut_run(settings, stop, folder, &cut, &error);
+    enum muster_rc rc = cut_try(settings, stop, folder, &cut, &error);
 
     if (rc == MUSTER_CANCELLED && stop->is_asked)
         return given_up;
@@ -329,11 +342,14 @@ static uint64_t monotonic_ns(void)
     return (uint64_t)now.tv_sec * MUSTER_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
+/* A cut may have ended without a turn of its loop, and after the time of the next one: the first look
+ * is without waiting. */
 static void stop_await(struct stop *stop, uint64_t until_ns)
 {
     struct pollfd watch = {.fd = stop->fd, .events = POLLIN};
     uint64_t now_ns;
 
+    stop_take(stop);
     while (!stop->is_asked && (now_ns = monotonic_ns()) < until_ns) {
         const struct timespec left = {.tv_sec = (time_t)((until_ns - now_ns) / MUSTER_NS_PER_S),
                                       .tv_nsec = (long)((until_ns - now_ns) % MUSTER_NS_PER_S)};
@@ -343,8 +359,17 @@ static void stop_await(struct stop *stop, uint64_t until_ns)
     }
 }
 
-/* Until SIGTERM; the code is that of the last cut that came to an end. The time between two cuts runs from the begin of
- * one to that of the next. */
+static int signals_fail(void)
+{
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "SIGTERM cannot be waited for: %s",
+                     strerror(errno));
+    return command_fail("params cut", &error);
+}
+
+/* Until SIGTERM; the code is that of the last cut that came to an end. The time between two cuts runs
+ * from the begin of one to that of the next. */
 static int cuts_repeat(const struct settings *settings, const char *folder)
 {
     uint64_t next_ns = monotonic_ns();
@@ -357,8 +382,7 @@ static int cuts_repeat(const struct settings *settings, const char *folder)
     (void)sigprocmask(SIG_BLOCK, &signals, NULL);
     stop.fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (stop.fd < 0)
-        return command_fail("params cut", &(struct muster_error){.rc = MUSTER_RESOURCE_EXHAUSTED,
-                                                                 .text = "no descriptor is free"});
+        return signals_fail();
     do {
         next_ns += settings->every_ns;
         stop_await(&stop, next_ns);

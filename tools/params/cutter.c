@@ -19,13 +19,20 @@
 /* A cutter that the kernel kills for want of memory would be killed again at once. */
 #define AGAIN_PAUSE_S 1
 
+/* Other codes may be those of the last cut of a process that was asked to end. */
+static _Noreturn void start_fail(const char *what)
+{
+    fprintf(stderr, "muster " NAME ": %s: %s\n", what, strerror(errno));
+    _exit(EXIT_NOT_RUNNABLE);
+}
+
 static void word_add(char *words[], size_t *count, const char *option, const char *value)
 {
     size_t bytes = strlen(option) + strlen(value) + 1;
 
     words[*count] = malloc(bytes);
     if (words[*count] == NULL)
-        _exit(EXIT_OTHER);
+        start_fail("the words of 'muster params cut' cannot be kept");
     snprintf(words[(*count)++], bytes, "%s%s", option, value);
 }
 
@@ -50,11 +57,20 @@ pid_t cutter_fork(bool is_again)
     return 0;
 }
 
-/* One that has refused its words would do so again. */
-bool cutter_has_ended(pid_t cutter, pid_t ended, int status)
+bool cutter_must_restart(pid_t cutter, pid_t ended, int status)
 {
-    if (ended != cutter || (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_USAGE))
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_OK;
+
+    if (ended != cutter)
         return false;
+    if (code == EXIT_USAGE || code == EXIT_NOT_RUNNABLE) {
+        fprintf(stderr,
+                "muster " NAME ": no cuts are made any more: the process that makes them could not "
+                "begin, and has ended with exit code %d; mend what it has said, and start this "
+                "command again\n",
+                code);
+        return false;
+    }
     if (WIFSIGNALED(status))
         fprintf(stderr,
                 "muster " NAME ": the process that makes the cuts was killed by signal %d (%s); "
@@ -62,9 +78,9 @@ bool cutter_has_ended(pid_t cutter, pid_t ended, int status)
                 WTERMSIG(status), strsignal(WTERMSIG(status)), AGAIN_PAUSE_S);
     else
         fprintf(stderr,
-                "muster " NAME ": the process that makes the cuts has ended at SIGTERM; the next "
-                "one begins in %d s\n",
-                AGAIN_PAUSE_S);
+                "muster " NAME ": the process that makes the cuts has ended with exit code %d; "
+                "the next one begins in %d s\n",
+                code, AGAIN_PAUSE_S);
     return true;
 }
 
@@ -75,7 +91,7 @@ _Noreturn void cutter_run(const struct params_seat_settings *settings, const cha
     size_t count = 0;
 
     if (freopen("/dev/null", "w", stdout) == NULL)
-        _exit(EXIT_OTHER);
+        start_fail("/dev/null cannot be opened");
     snprintf(every, sizeof(every), "%.6f", (double)settings->cut_every_ns / 1e9);
     snprintf(keep, sizeof(keep), "%" PRIu64, settings->cut_keep);
     word_add(words, &count, "cut", "");

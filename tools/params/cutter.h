@@ -11,9 +11,9 @@
  * Returns its pid; in the child 0: the child drops what it has of seats, and calls cutter_run. -1: there is
  * none, and the reason has been printed. */
 pid_t cutter_fork(bool is_again);
-/** Whether the child that has ended with this status (waitpid) is the cutter, and was killed or asked to end: then
- * it is to be started again, and that is printed. One that ends by itself has said why. */
-bool cutter_has_ended(pid_t cutter, pid_t ended, int status);
+/** Whether the child that has ended with this status (waitpid) is the cutter, and must be started again. How it ended,
+ * and what comes of it, is printed. False also where it could not begin, which the next one could not either. */
+bool cutter_must_restart(pid_t cutter, pid_t ended, int status);
 /** Cut the tables of these servers ("HOST:PORT,…") again and again. */
 _Noreturn void cutter_run(const struct params_seat_settings *settings, const char *servers);
 

@@ -321,7 +321,7 @@ static void on_other_ended(struct keeper *keeper, pid_t pid, int status)
 {
     struct params_seat *seat = keeper->data;
 
-    if (cutter_has_ended(seat->cutter, pid, status))
+    if (cutter_must_restart(seat->cutter, pid, status))
         cutter_start(seat, true);
 }
 

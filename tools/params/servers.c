@@ -287,7 +287,7 @@ static void keepers_reap(struct supervisor *supervisor)
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        if (!supervisor->is_stopping && cutter_has_ended(supervisor->cutter, pid, status))
+        if (!supervisor->is_stopping && cutter_must_restart(supervisor->cutter, pid, status))
             cutter_start(supervisor, true);
         for (uint32_t i = 0; i < supervisor->count; i++) {
             struct slot *slot = &supervisor->slots[i];
