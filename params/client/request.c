@@ -251,14 +251,16 @@ static void pushes_transmit(struct muster_params_way *way)
 }
 
 /* Pulls wait behind the pushes to their tables: they show what the same program has pushed before. They wait for
- * credit in their order, so that large ones get theirs, too. */
+ * credit in their order, so that large ones get theirs, too. A tick waits for its pushes by itself. The hold of a cut
+ * that is begun again must come before the end of the one before, which waits for nothing. */
 static void request_advance(struct muster_params_request *request)
 {
     struct muster_params_way *way = request->way;
 
     if (!request_is_pull(request)) {
         if (!way->is_behind || request->kind == MUSTER_PARAMS_REQUEST_TABLE ||
-            request->kind == MUSTER_PARAMS_REQUEST_TICK)
+            request->kind == MUSTER_PARAMS_REQUEST_TICK ||
+            request->kind == MUSTER_PARAMS_REQUEST_HOLD)
             (void)request_transmit(request);
     } else if (!way->is_pull_behind && (!way->is_behind || request->barrier < way->behind)) {
         way->is_pull_behind = !request_transmit(request) &&

@@ -33,16 +33,21 @@ static void clients_tell(struct muster_params_server *server)
 }
 
 /* An asker that still waits for its answer gets the error. */
-static void hold_drop(struct muster_params_server *server, const struct muster_error *error)
+static void asker_refuse(struct muster_params_server *server, const struct muster_error *error)
 {
     struct muster_params_client *asker = server->hold.asker;
 
     if (asker != NULL && server->hold.request.type != 0 &&
         !muster_params_refuse(asker, &server->hold.request, error))
         muster_params_answer_lose(asker);
-    server->hold.clock = 0;
     server->hold.asker = NULL;
     server->hold.request.type = 0;
+}
+
+static void hold_drop(struct muster_params_server *server, const struct muster_error *error)
+{
+    asker_refuse(server, error);
+    server->hold.clock = 0;
     muster_timer_stop(&server->hold.deadline);
     clients_tell(server);
 }
@@ -107,6 +112,16 @@ static bool asker_is_of(const struct muster_params_server *server,
     return asker->slot == client->slot && asker->generation <= client->generation;
 }
 
+/* Its client may go on over the link before, and is not to wait until its own deadline. */
+static void own_hold_leave(struct muster_params_server *server)
+{
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_UNAVAILABLE,
+                     "its client has lost its connection, or has begun it anew");
+    asker_refuse(server, &error);
+}
+
 /* Marks tell of sources that have pushed after the clock without having ticked. */
 static enum muster_rc hold_check(const struct muster_params_server *server,
                                  const struct muster_params_client *client,
@@ -165,6 +180,7 @@ bool muster_params_handle_hold(struct muster_params_client *client,
     }
     if (hold_check(server, client, &hold, &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
+    own_hold_leave(server);
     server->hold.number = hold.number;
     server->hold.clock = hold.clock;
     server->hold.asker = client;

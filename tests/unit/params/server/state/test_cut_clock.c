@@ -398,6 +398,13 @@ static bool is_held_again(void *data)
                                                                   node);
 }
 
+static bool waits_to_begin_again(void *data)
+{
+    const struct muster_params *asker = data;
+
+    return muster_timer_is_started(&asker->cutting->again);
+}
+
 /* A server may hear of a client's new link before it hears that the one before is gone. */
 static void a_source_that_asks_over_another_link_holds_anew(void **state)
 {
@@ -422,15 +429,18 @@ static void a_source_that_asks_over_another_link_holds_anew(void **state)
     young->generation = old->generation;
     cut_start(scene, &second, 1);
     test_env_run_until(&scene->stand.test.env, is_held_again, scene);
+    test_env_run_until(&scene->stand.test.env, waits_to_begin_again, asker);
+    assert_int_equal(asker->cutting->error.rc, MUSTER_UNAVAILABLE);
+    assert_non_null(strstr(asker->cutting->error.text, "has begun it anew"));
+    muster_params_op_cancel(&first.op);
+    assert_int_equal(call_await(scene, &first), MUSTER_CANCELLED);
     for (uint32_t i = 0; i < WORKERS; i++)
         worker_tick(scene, i, 1);
 
     assert_int_equal(call_await(scene, &second), MUSTER_OK);
-    assert_false(first.is_done);
     young->slot = slot;
     young->generation = generation;
     assert_int_equal(params_stand_leave(&scene->stand, asker), MUSTER_OK);
-    assert_int_equal(call_await(scene, &first), MUSTER_CANCELLED);
 }
 
 static bool cuts_nothing(void *data)
@@ -579,11 +589,37 @@ static void sources_wait_until_a_cut_that_failed_is_made(void **state)
     cut_check(scene, 1, 1);
 }
 
-static bool waits_to_begin_again(void *data)
+static bool is_held_by_another_attempt(void *data)
 {
     const struct scene *scene = data;
 
-    return muster_timer_is_started(&scene->asker->cutting->again);
+    return scene->stand.server->hold.number > scene->stand.server->cut.number;
+}
+
+/* Pushes of the asker wait for credit: its new hold comes before the end of the old one all the same. */
+static void sources_wait_while_the_asker_is_behind(void **state)
+{
+    struct scene *scene = *state;
+    struct muster_error error;
+    struct call cut, ahead;
+
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "shards have moved amid the cut");
+    worker_tick(scene, 0, 1);
+    cut_begin(scene, &cut, 1);
+    push_start(scene, &ahead, 0);
+    worker_push(scene, 1);
+    worker_tick(scene, 1, 1);
+    test_env_run_until(&scene->stand.test.env, is_marking, scene);
+    muster_params_cut_end(&scene->stand.server->cut, &error);
+    test_env_run_until(&scene->stand.test.env, waits_to_begin_again, scene->asker);
+    scene->asker->only->is_behind = true;
+    test_env_run_until(&scene->stand.test.env, is_held_by_another_attempt, scene);
+    assert_false(ahead.is_done);
+    muster_params_requests_go_on(scene->asker);
+
+    assert_int_equal(call_await(scene, &cut), MUSTER_OK);
+    assert_int_equal(call_await(scene, &ahead), MUSTER_OK);
+    cut_check(scene, 0, 1);
 }
 
 /* It is between two attempts when its program, or its time, ends it. */
@@ -601,7 +637,7 @@ static void a_cut_that_would_be_begun_again_can_end(void **state)
         worker_tick(scene, 1, way + 1);
         test_env_run_until(&scene->stand.test.env, is_marking, scene);
         muster_params_cut_end(&scene->stand.server->cut, &error);
-        test_env_run_until(&scene->stand.test.env, waits_to_begin_again, scene);
+        test_env_run_until(&scene->stand.test.env, waits_to_begin_again, scene->asker);
         if (way == 0) {
             muster_params_op_cancel(&cut.op);
         } else if (way == 1) {
@@ -657,6 +693,7 @@ int main(void)
         CASE(pushes_to_tensors_wait_for_the_cut_before_them),
         CASE(a_cut_at_a_clock_has_the_rounds_before_it),
         CASE(sources_wait_until_a_cut_that_failed_is_made),
+        CASE(sources_wait_while_the_asker_is_behind),
         CASE(a_cut_that_would_be_begun_again_can_end),
         CASE(a_source_that_connects_meanwhile_waits_too),
     };
