@@ -286,7 +286,8 @@ static void again_note(struct muster_params_server_cut *cut,
 
     if (header->flags != MUSTER_PARAMS_CUT_AGAIN)
         return;
-    muster_error_set(&error, MUSTER_UNAVAILABLE, "the server has ended amid the cut");
+    muster_error_set(&error, MUSTER_UNAVAILABLE,
+                     "the connection was lost amid the cut, or the server's process has ended");
     if (cut->state == MUSTER_PARAMS_CUT_MARKING && number == cut->number)
         muster_params_cut_end(cut, &error);
     if (cut->state != MUSTER_PARAMS_CUT_NONE || number <= cut->number)

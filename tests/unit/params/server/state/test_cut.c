@@ -714,7 +714,8 @@ static void a_cut_of_the_process_before_ends_at_once(void **state)
                      MUSTER_OK);
     test_env_run_until(&scene.stand.test.env, is_over, &scene);
 
-    assert_string_equal(scene.stand.server->cut.error.text, "the server has ended amid the cut");
+    assert_string_equal(scene.stand.server->cut.error.text,
+                        "the connection was lost amid the cut, or the server's process has ended");
     assert_int_equal(scene.stand.server->cut.error.rc, MUSTER_UNAVAILABLE);
     scene_close(&scene);
 }
