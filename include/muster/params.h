@@ -362,10 +362,12 @@ struct muster_params_cut {
  * Owns:    borrows op and ret_cut until done; copies folder, which is there already.
  * Errors:  returned INVALID_ARGUMENT (folder: 1 to 1,024 bytes that begin with /), FAILED_PRECONDITION (closing; not
  *          connected yet; another cut of this client; a cut of another job in the folder), RESOURCE_EXHAUSTED; by
- *          done UNAVAILABLE (shards moved, a client came or went meanwhile, or one that has pushed has lost its
- *          connection less than 10 s ago: try again), DEADLINE_EXCEEDED (a source has not
- *          answered within a second, and is named), FAILED_PRECONDITION (another cut is under way),
- *          PERMISSION_DENIED, and errors of the disk; CANCELLED. No file of the cut before is changed.
+ *          done UNAVAILABLE (shards moved, a client came or went meanwhile, one that has pushed has lost its
+ *          connection less than 10 s ago, a connection was lost or the process of a server has ended, a server
+ *          knows of another cut that it was not asked for yet, or this source has begun another one: try again),
+ *          DEADLINE_EXCEEDED (a source has not answered within a second, and is named), FAILED_PRECONDITION (a cut
+ *          of another source, which is named, is under way), PERMISSION_DENIED, and errors of the disk; CANCELLED.
+ *          No file of the cut before is changed.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_cut_start(
     struct muster_params_op *op, struct muster_params *params, const char *folder,
