@@ -37,8 +37,15 @@ class Dataset(_Base):
         return self.next_shares(slots.start, len(slots), total)
 
 
+def _make(kind, options):
+    dataset = Dataset(kind, **options)
+    # What the order of the records follows from, besides the records.
+    dataset.order = f"batch={options.get('batch', 1)} seed={options.get('seed', 0)} shuffle={'yes' if options['shuffle'] else 'no'}"
+    return dataset
+
+
 def _open(kind, paths, options):
-    return Dataset(kind, paths=[paths] if isinstance(paths, str) else [str(each) for each in paths], **options)
+    return _make(kind, {"paths": [paths] if isinstance(paths, str) else [str(each) for each in paths], **options})
 
 
 def lines(paths, **options):
@@ -66,4 +73,4 @@ def tfrecord(paths, **options):
 
 def numbers(count, **options):
     """The numbers 0 … count - 1, for data that the program has itself, such as a dataset of PyTorch: records are empty."""
-    return Dataset("numbers", count=count, **{"shuffle": True, **options})
+    return _make("numbers", {"count": count, "shuffle": True, **options})

@@ -73,10 +73,42 @@ def _set_state(extra, value):
     elif isinstance(extra, numpy.random.Generator):
         extra.bit_generator.state = value
     elif isinstance(extra, dict):
-        extra.clear()
-        extra.update(value)
+        _set_inside(extra, value, set())
     else:
         extra.setstate(value)
+
+
+def _set_inside(old, new, seen):
+    """What holds new's state: old itself wherever it can, for the program may hold it, too."""
+    if type(old) is not type(new):
+        return new
+    if id(old) in seen:
+        return old
+    seen.add(id(old))
+    if isinstance(old, dict):
+        values = {key: _set_inside(old[key], each, seen) if key in old else each for key, each in new.items()}
+        old.clear()
+        old.update(values)
+    elif isinstance(old, (list, tuple)):
+        values = [_set_inside(*pair, seen) for pair in zip(old, new)] + list(new[len(old):])
+        if isinstance(old, tuple):
+            return old if len(old) == len(values) and all(map(operator.is_, old, values)) else new
+        old[:] = values
+    elif isinstance(old, numpy.random.Generator) and type(old.bit_generator) is type(new.bit_generator):
+        old.bit_generator.state = new.bit_generator.state
+    elif isinstance(old, numpy.random.BitGenerator):
+        old.state = new.state
+    elif isinstance(old, numpy.random.RandomState):
+        old.set_state(new.get_state(legacy=False))
+    elif isinstance(old, random.Random):
+        old.setstate(new.getstate())
+    elif isinstance(old, numpy.ndarray) and old.dtype == new.dtype and old.shape == new.shape and old.flags.writeable:
+        old[...] = new
+    elif hasattr(old, "state_dict") and hasattr(old, "load_state_dict"):
+        old.load_state_dict(new.state_dict())
+    else:
+        return new
+    return old
 
 
 def _generators_in(value):
@@ -84,7 +116,7 @@ def _generators_in(value):
     found, left, seen = [], [value], set()
     while left:
         each = left.pop()
-        if isinstance(each, (numpy.random.Generator, random.Random)):
+        if isinstance(each, (numpy.random.Generator, numpy.random.BitGenerator, numpy.random.RandomState, random.Random)):
             found.append(each)
         elif isinstance(each, (dict, list, tuple)) and id(each) not in seen:
             seen.add(id(each))
@@ -195,7 +227,8 @@ class Elastic:
             self.strategy.register(name, array)
         self.strategy.register("muster.last", self._last)
         if self._data is not None:
-            self.strategy.register("muster.position", self._data.position)
+            # Its name has what the order of the records follows from: members that differ there, or a checkpoint, are told so.
+            self.strategy.register(f"muster.data {getattr(self._data, 'order', '')}".rstrip(), self._data.position)
         if self._extra:
             self.strategy.register_blob("muster.extra")
             self._save()
@@ -475,7 +508,7 @@ class Elastic:
 
     def _draws(self):
         """The states of the generators in extra."""
-        return _dump([_state_of("", each) for each in _generators_in(self._extra)])
+        return _dump(_generators_in(self._extra))
 
     def _measure_slot(self):
         """Elements of means and of sums that a slot has, and whether they are float64."""
@@ -563,6 +596,10 @@ class Elastic:
 
     def _load(self):
         values = pickle.loads(self.strategy.blob("muster.extra"))
+        if set(values) != set(self._extra):
+            raise ValueError(f"extra must have the same names on all workers and in the checkpoint: this program has {sorted(self._extra)}, "
+                             f"the state that it is to go on from has {sorted(values)}; give extra the same names everywhere, or name an "
+                             "empty folder for checkpoints")
         for name, value in values.items():
             _set_state(self._extra[name], value)
 

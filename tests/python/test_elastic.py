@@ -76,18 +76,22 @@ def test_kills_change_no_weight(job, undisturbed, wire):
 
 def test_extra_is_rolled_back_when_a_step_runs_again(job):
     run = job("""
-order, notes = numpy.random.default_rng(7), {}
+order, notes, inner, table = numpy.random.default_rng(7), {}, numpy.random.default_rng(8), numpy.zeros(2)
+held = {"a": [{"b": inner}], "pair": (inner, 1), "table": table, "old": numpy.random.RandomState(1)}
 total = numpy.zeros(1)
-elastic = muster.Elastic({"total": total}, extra={"order": order, "notes": notes})
+elastic = muster.Elastic({"total": total}, extra={"order": order, "notes": notes, "held": held})
 is_aborted = False
 for step in elastic.steps(3):
     with step:
-        say("number", step.step, order.integers(0, 1000000), len(notes))
+        table += 1
+        say("number", step.step, order.integers(0, 1000000), len(notes), inner.integers(0, 1000000), held["old"].randint(1000000), table[0])
+        held["new"] = step.step
         notes[step.step] = "done"
         if step.step == 2 and not is_aborted:
             is_aborted = True
             raise muster.Aborted("a test says so")
         total += 1
+assert held["a"][0]["b"] is held["pair"][0] is inner and held["table"] is table and held["new"] == 3
 say("total", total[0])
 elastic.close()
 """, 1)
@@ -96,6 +100,8 @@ elastic.close()
     numbers = [words[1:] for _, _, words in run.said() if words[0] == "number"]
     assert [words[0] for words in numbers] == ["1", "2", "2", "3"] and numbers[1] == numbers[2]
     assert [words[2] for words in numbers] == ["0", "1", "1", "2"]
+    assert [words[5] for words in numbers] == ["1.0", "2.0", "2.0", "3.0"]
+    assert len({tuple(words) for words in numbers}) == 3, "what is inside of dictionaries and lists is rolled back, too"
     assert run.said()[-1][2] == ["total", "3.0"]
 
 
@@ -259,6 +265,29 @@ def test_a_job_that_is_preempted_says_so(job, tmp_path):
     run.end(42)
     ends = {run.said(task)[-1][2][1] for task in (0, 1)}
     assert len(ends) == 1, "both stop behind one step"
+
+
+def test_a_checkpoint_of_other_extra_or_data_is_told(alone, tmp_path):
+    text = f"""
+import muster.data
+try:
+    total, records = numpy.zeros(1, "f4"), muster.data.numbers(20, batch=4, seed=SEED, shuffle=SHUFFLE)
+    elastic = muster.Elastic({{"total": total}}, extra={{NAME: {{}}}}, data=records, checkpoint={str(tmp_path / "saved")!r})
+    for step in elastic.steps(3):
+        with step:
+            step.share()
+    print("done")
+    elastic.close()
+except (ValueError, muster.Error) as error:
+    print(error)
+"""
+    for seed, shuffle, name, said in ((7, True, "notes", "done"), (8, True, "notes", "muster.data batch=4 seed=7 shuffle=yes"),
+                                      (7, False, "notes", "muster.data batch=4 seed=7 shuffle=yes"),
+                                      (7, True, "other", "extra must have the same names on all workers and in the checkpoint: this program has "
+                                                         "['other'], the state that it is to go on from has ['notes']")):
+        done = alone(text.replace("SEED", str(seed)).replace("SHUFFLE", str(shuffle)).replace("NAME", repr(name)))
+
+        assert said in done.stdout, (seed, shuffle, name, done.stdout, done.stderr)
 
 
 def test_extra_that_cannot_be_pickled_is_named(alone):

@@ -156,7 +156,8 @@ def test_each_record_is_used_once_and_the_last_pass_ends_the_loop(job):
 USE = """
 import random
 weights = numpy.ones(2, "f4")
-order, words = numpy.random.default_rng(1), {"a": [(random.Random(2), 3)], "b": {"c": numpy.random.default_rng(3)}}
+order, inner, old = numpy.random.default_rng(1), numpy.random.default_rng(3), numpy.random.RandomState(4)
+words = {"a": [(random.Random(2), 3)], "b": {"c": inner, "d": [old]}}
 elastic = muster.Elastic({"weights": weights}, extra={"order": order, "words": words}, slots=2)
 gradient, = elastic.buffers([weights])
 """
@@ -192,6 +193,8 @@ EACH = "for slot in step.slots: "
     (EACH + "order.random(); step.add()", "RuntimeError a generator of extra was drawn from inside of `for slot in step.slots`"),
     (EACH + "words['a'][0][0].random(); step.add()", "RuntimeError a generator of extra was drawn from inside of `for slot in step.slots`"),
     (EACH + "words['b']['c'].random(); step.add()", "RuntimeError a generator of extra was drawn from inside of `for slot in step.slots`"),
+    (EACH + "inner.random(); step.add()", "RuntimeError a generator of extra was drawn from inside of `for slot in step.slots`"),
+    (EACH + "old.rand(); step.add()", "RuntimeError a generator of extra was drawn from inside of `for slot in step.slots`"),
     (EACH + "step.add(weight=-1)", "ValueError a weight must be a whole number of examples, from 0 on, got -1"),
     (EACH + "step.add()\n            step.average(weight=2)", "ValueError with slots average() takes no arrays and no weight"),
     (EACH + "step.add()\n            step.average([weights])", "ValueError with slots average() takes no arrays and no weight"),
