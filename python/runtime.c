@@ -1,7 +1,12 @@
 /* An environment, a runtime, and calls that wait on it and look at signals meanwhile. */
 #include "python/runtime.h"
 
+#include <muster/log.h>
 #include <muster/stream.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define FIRST_LOOK_NS MUSTER_NS_PER_MS
 #define LOOK_NS       (50 * MUSTER_NS_PER_MS)
@@ -30,10 +35,25 @@ static void on_look(struct muster_timer *timer)
     cancel(self->cancel_data);
 }
 
+static bool is_json_asked(void)
+{
+    const char *format = getenv("MUSTER_LOG_FORMAT");
+
+    return format != NULL && strcmp(format, "json") == 0;
+}
+
 static enum muster_rc open_world(struct muster_py_runtime *self)
 {
+    const char *asked = getenv("MUSTER_LOG_LEVEL");
+    enum muster_log_level level = MUSTER_LOG_WARN;
     enum muster_rc rc = muster_env_system_open(NULL, &self->env);
 
+    /* It says what a call waits for; without memory for it nothing does. */
+    if (asked != NULL)
+        (void)!muster_log_level_parse(asked, &level);
+    if (rc == MUSTER_OK)
+        (void)!muster_log_file_open(self->env->mem, stderr, is_json_asked(), level,
+                                    &self->env->log);
     if (rc == MUSTER_OK)
         rc = muster_net_system_open(self->env, &self->env->net);
     if (rc == MUSTER_OK)
@@ -46,6 +66,8 @@ static enum muster_rc open_world(struct muster_py_runtime *self)
 
 static void close_world(struct muster_py_runtime *self)
 {
+    struct muster_log *log;
+
     muster_runtime_close(self->runtime);
     muster_authorization_free(self->authorization);
     self->authorization = NULL;
@@ -54,6 +76,9 @@ static void close_world(struct muster_py_runtime *self)
             muster_net_system_close(self->env->net);
         muster_tls_close(self->env->tls);
         self->env->tls = NULL;
+        log = self->env->log;
+        self->env->log = NULL;
+        muster_log_file_close(log);
         muster_env_system_close(self->env);
     }
     self->runtime = NULL;

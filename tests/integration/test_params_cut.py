@@ -170,6 +170,11 @@ class Cut(ParamsCluster):
         cutting.communicate(timeout=PATIENCE_S)
         self.assertEqual(cutting.returncode, 4)
 
+    def test_a_cut_says_which_server_it_waits_for(self):
+        cutting = self.start(MUSTER, "params", "cut", "--server", "127.0.0.1:1", self.folder)
+        self.assertRegex(cutting.stderr.readline(), "waits_for_params_server server=127.0.0.1:1 reason=.*Connection refused")
+        cutting.kill()
+
     def several(self, count, job, *words):
         """Seats of one command; the command and all addresses."""
         return self.serve("--log-level", "error", "--registry", self.registry, "--job", job, "--servers", str(count), *words)

@@ -325,6 +325,13 @@ def test_a_server_that_is_not_there_is_told():
         muster.params.Client("127.0.0.1:1", timeout=0.2)
 
 
+def test_a_server_that_is_waited_for_is_told():
+    waiting = subprocess.Popen([sys.executable, "-c", "import muster; muster.params.Client('127.0.0.1:1')"], stderr=subprocess.PIPE, text=True)
+    with waiting:
+        assert "waits_for_params_server server=127.0.0.1:1" in waiting.stderr.readline()
+        waiting.kill()
+
+
 def test_threads_share_a_client(client):
     table = client.table("counters", 1)
     def work(_):

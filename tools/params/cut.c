@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <muster/log.h>
 #include <muster/loop.h>
 #include <muster/params.h>
 #include <muster/stream.h>
@@ -255,6 +256,9 @@ static enum muster_rc run_open(struct cut_run *run, struct muster_error *ret_err
 {
     enum muster_rc rc = muster_env_system_open(NULL, &run->env);
 
+    if (rc ==
+        MUSTER_OK) /* it says what the command waits for; without memory for it nothing does */
+        (void)!muster_log_file_open(run->env->mem, stderr, false, MUSTER_LOG_WARN, &run->env->log);
     if (rc == MUSTER_OK)
         rc = muster_net_system_open(run->env, &run->env->net);
     run->watch = (struct muster_fd_watch){
@@ -270,6 +274,7 @@ static void run_close(struct cut_run *run)
 {
     struct muster_env *env = run->env;
     struct muster_tls *tls;
+    struct muster_log *log;
 
     if (env == NULL)
         return;
@@ -279,6 +284,9 @@ static void run_close(struct cut_run *run)
     muster_tls_close(tls);
     if (env->net != NULL)
         muster_net_system_close(env->net);
+    log = env->log;
+    env->log = NULL;
+    muster_log_file_close(log);
     muster_env_system_close(env);
 }
 
