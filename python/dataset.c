@@ -414,20 +414,38 @@ static PyObject *dataset_get_position(PyObject *self, void *unused)
 }
 
 /* A call of another thread may move it. In a fork, and in a handler of a signal within a call, nobody does. */
-static PyObject *dataset_get_epoch(PyObject *self, void *unused)
+/* True: *ret_epoch and *ret_is_over are those of one moment. */
+static bool dataset_look(struct dataset_object *ours, uint64_t *ret_epoch, bool *ret_is_over)
 {
-    struct dataset_object *ours = dataset_of(self);
     bool is_still =
         muster_py_calls_is_forked(&ours->calls) || muster_py_calls_is_inside(&ours->calls);
-    uint64_t epoch;
 
-    (void)unused;
     if (!is_still && !muster_py_calls_lock(&ours->calls))
-        return NULL;
-    epoch = muster_dataset_epoch(ours->dataset);
+        return false;
+    *ret_epoch = muster_dataset_epoch(ours->dataset);
+    *ret_is_over = muster_dataset_is_over(ours->dataset);
     if (!is_still)
         muster_py_calls_unlock(&ours->calls);
-    return PyLong_FromUnsignedLongLong(epoch);
+    return true;
+}
+
+static PyObject *dataset_get_epoch(PyObject *self, void *unused)
+{
+    uint64_t epoch;
+    bool is_over;
+
+    (void)unused;
+    return dataset_look(dataset_of(self), &epoch, &is_over) ? PyLong_FromUnsignedLongLong(epoch)
+                                                            : NULL;
+}
+
+static PyObject *dataset_get_is_over(PyObject *self, void *unused)
+{
+    uint64_t epoch;
+    bool is_over;
+
+    (void)unused;
+    return dataset_look(dataset_of(self), &epoch, &is_over) ? PyBool_FromLong(is_over) : NULL;
 }
 
 static Py_ssize_t dataset_length(PyObject *self)
@@ -465,6 +483,8 @@ static PyMethodDef dataset_methods[] = {
 static PyGetSetDef dataset_attributes[] = {
     {"position", dataset_get_position, NULL, "The place in the data: state of the job.", NULL},
     {"epoch", dataset_get_epoch, NULL, "Of the last batch, from 0.", NULL},
+    {"is_over", dataset_get_is_over, NULL,
+     "Whether the position is behind the last epoch: no step is left.", NULL},
     {"claims", dataset_get_claims, NULL, "Values of f32 that claims take.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -140,6 +140,9 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_dataset_row_parse(
 MUSTER_API struct muster_tensor muster_dataset_position(struct muster_dataset *dataset);
 /** The epoch of the last batch that was given, from 0. */
 MUSTER_API uint64_t muster_dataset_epoch(const struct muster_dataset *dataset);
+/** Whether the position is behind the last epoch, for steps that members share: next_share and next_shares would end
+ * with OUT_OF_RANGE. false for the position of another dataset, which they refuse. */
+MUSTER_API bool muster_dataset_is_over(const struct muster_dataset *dataset);
 
 /* Each record of an epoch once, by members that die, come back and join.
  *

@@ -288,7 +288,7 @@ class Elastic:
         if not isinstance(until, numbers.Real) or math.isnan(until):
             raise TypeError(f"until must be the number of the last step, math.inf for no end, got {until!r}")
         self._until = until
-        while self._committed < until and not self._is_over and self._last[0] <= 0:
+        while self._committed < until and not self._is_done():
             try:
                 is_begun = self._begin(None if math.isinf(until) else math.ceil(until))
             except muster.JobOver:
@@ -300,7 +300,7 @@ class Elastic:
                 sys.exit(EXIT_PREEMPTED)
             if not is_begun:  # it came back after the last step, and has the others' state
                 return
-            if self._last[0] > 0:
+            if self._is_done():  # as the state says that this member was given
                 self._drop_step()
                 return
             yield self
@@ -315,6 +315,10 @@ class Elastic:
         if not self._is_begun:
             raise RuntimeError("stop() must be inside of `with step`")
         self._is_last = True
+
+    def _is_done(self):
+        """Whether the state says that no step is left: stop() was called, or all passes over the data are done."""
+        return self._is_over or self._last[0] > 0 or (self._has_state and self._data is not None and self._data.is_over)
 
     def _drop_step(self):
         """The step that has begun is nobody's work."""

@@ -145,8 +145,10 @@ def test_each_record_is_used_once_and_the_last_pass_ends_the_loop(job):
         if dies >= 0:
             run.wait_said("opened", dies, 2)
             run.touch("go")
-        assert run.end()["kills"] == (dies >= 0)
+        summary = run.end()
         ends.append(result_of(run))
+        assert summary["kills"] == (dies >= 0)
+        assert summary["steps"] == 4 * 13, "no step was begun behind the last pass"
 
     assert ends[0][:3] == ("0", "4", "4") and len(set(ends)) == 1, ends
 

@@ -212,6 +212,15 @@ static enum muster_rc shares_next(struct muster_dataset *dataset,
     return place_next(dataset, &place, ret_batch, ret_error);
 }
 
+bool muster_dataset_is_over(const struct muster_dataset *dataset)
+{
+    struct muster_data_place place = position_place(dataset);
+
+    place.is_share = true;
+    return position_check(dataset, NULL) == MUSTER_OK &&
+           !muster_data_place_settle(&dataset->division, &place);
+}
+
 enum muster_rc muster_dataset_next_share(struct muster_dataset *dataset, uint32_t rank,
                                          uint32_t size, struct muster_dataset_batch *ret_batch,
                                          struct muster_error *ret_error)

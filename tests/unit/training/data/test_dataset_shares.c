@@ -125,10 +125,12 @@ static void steps_of_all_epochs_are_completed_one_by_one(void **state)
             for (size_t i = 0; i < batch.count; i++)
                 uses[batch.numbers[i]]++;
         }
+        assert_false(muster_dataset_is_over(world->dataset));
         step_complete(world);
         steps++;
     }
     assert_int_equal(world->error.rc, MUSTER_OUT_OF_RANGE);
+    assert_true(muster_dataset_is_over(world->dataset));
     assert_int_equal(steps, 12);
     for (unsigned i = 0; i < RECORDS; i++)
         assert_int_equal(uses[i], 3);
