@@ -378,8 +378,8 @@ static void servers_ask(struct muster_params_cutting *cutting)
 }
 
 /* Servers let pushes go once the cut is complete there. Where it was not, they hear that it never will be; the
- * hold of one that does not hear of it ends with the deadline of the cut. One that marks have told of the cut no
- * more waits to be asked for it, and can be in the next one. */
+ * hold of one that does not hear of it ends with the deadline of the cut. A
+ * server that knows the cut from marks alone then waits no longer for CUT, and can take part in the next cut. */
 static void servers_tell_end(const struct muster_params_cutting *cutting, uint64_t number)
 {
     const struct muster_params_hold hold = {.number = number};

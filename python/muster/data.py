@@ -39,7 +39,7 @@ class Dataset(_Base):
 
 def _make(kind, options):
     dataset = Dataset(kind, **options)
-    # What the order of the records follows from, besides the records.
+    # With the records, these options decide the order in which records come.
     dataset.order = f"batch={options.get('batch', 1)} seed={options.get('seed', 0)} shuffle={'yes' if options['shuffle'] else 'no'}"
     return dataset
 

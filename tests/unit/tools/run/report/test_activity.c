@@ -1,59 +1,17 @@
 /* The waits of tasks for each other, from the reports of all. */
 #include "tools/run/report/activity.c"
 
-#include "test_env.h"
+#include "report_scene.h"
 
-#include <stdlib.h>
-
-enum { TASKS = 4 };
-
-struct scene {
-    struct test_env test;
-    struct run run;
-    struct run_task tasks[TASKS];
-};
-
-struct run_task *run_task_find(const struct run *run, const char *name)
-{
-    for (uint32_t i = 0; i < run->task_count; i++)
-        if (strcmp(run->tasks[i].name, name) == 0)
-            return &run->tasks[i];
-    return NULL;
-}
-
-/* Each task has just reported, and waits for the next one; the last one computes. */
+/* Each task waits for the next one; the last one computes. */
 static int set_up(void **state)
 {
-    struct scene *scene = calloc(1, sizeof(*scene));
+    struct scene *scene = scene_open(TASKS);
 
-    if (scene == NULL)
-        return -1;
-    test_env_open(&scene->test);
-    scene->run = (struct run){.env = &scene->test.env, .tasks = scene->tasks, .task_count = TASKS};
-    for (uint32_t i = 0; i < TASKS; i++) {
-        struct run_task *task = &scene->tasks[i];
-
-        task->run = &scene->run;
-        task->state = RUN_TASK_RUNNING;
-        task->lives = task->activity.life = 1;
-        task->activity.heard_ns = muster_loop_now_ns(scene->test.env.loop);
-        snprintf(task->name, sizeof(task->name), "worker:%u", i);
-        snprintf(task->activity.state, sizeof(task->activity.state), "collective");
-        if (i + 1 < TASKS)
-            snprintf(task->activity.waits_for, sizeof(task->activity.waits_for), "worker:%u",
-                     i + 1);
-    }
+    for (uint32_t i = 0; scene != NULL && i + 1 < TASKS; i++)
+        task_waits(&scene->tasks[i], scene->tasks[i + 1].name);
     *state = scene;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct scene *scene = *state;
-
-    test_env_close(&scene->test);
-    free(scene);
-    return 0;
+    return scene != NULL ? 0 : -1;
 }
 
 static void a_task_waits_for_the_end_of_the_chain(void **state)

@@ -3,25 +3,7 @@
 
 #include "tools/run/report/activity.c"
 
-#include "test_env.h"
-
-#include <stdlib.h>
-
-enum { TASKS = 3 };
-
-struct scene {
-    struct test_env test;
-    struct run run;
-    struct run_task tasks[TASKS];
-};
-
-struct run_task *run_task_find(const struct run *run, const char *name)
-{
-    for (uint32_t i = 0; i < run->task_count; i++)
-        if (strcmp(run->tasks[i].name, name) == 0)
-            return &run->tasks[i];
-    return NULL;
-}
+#include "report_scene.h"
 
 void run_tell(struct run *run, const char *format, ...)
 {
@@ -29,42 +11,10 @@ void run_tell(struct run *run, const char *format, ...)
     (void)format;
 }
 
-/* Each task has just reported that it is in a collective call behind step 2. */
 static int set_up(void **state)
 {
-    struct scene *scene = calloc(1, sizeof(*scene));
-
-    if (scene == NULL)
-        return -1;
-    test_env_open(&scene->test);
-    scene->run = (struct run){.env = &scene->test.env, .tasks = scene->tasks, .task_count = TASKS};
-    for (uint32_t i = 0; i < TASKS; i++) {
-        struct run_task *task = &scene->tasks[i];
-
-        task->run = &scene->run;
-        task->state = RUN_TASK_RUNNING;
-        task->step = 2;
-        task->lives = task->activity.life = 1;
-        task->activity.heard_ns = muster_loop_now_ns(scene->test.env.loop);
-        snprintf(task->name, sizeof(task->name), "worker:%u", i);
-        snprintf(task->activity.state, sizeof(task->activity.state), "collective");
-    }
-    *state = scene;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct scene *scene = *state;
-
-    test_env_close(&scene->test);
-    free(scene);
-    return 0;
-}
-
-static void task_waits(struct run_task *task, const char *other)
-{
-    snprintf(task->activity.waits_for, sizeof(task->activity.waits_for), "%s", other);
+    *state = scene_open(3);
+    return *state != NULL ? 0 : -1;
 }
 
 static void assert_waits(const struct scene *scene, const char *expected)
