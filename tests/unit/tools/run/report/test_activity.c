@@ -1,7 +1,7 @@
 /* The waits of tasks for each other, from the reports of all. */
 #include "tools/run/report/activity.c"
 
-#include "report_scene.h"
+#include "launcher_scene.h"
 
 /* Each task waits for the next one; the last one computes. */
 static int set_up(void **state)

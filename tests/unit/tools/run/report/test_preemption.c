@@ -3,7 +3,7 @@
 
 #include "tools/run/report/activity.c"
 
-#include "report_scene.h"
+#include "launcher_scene.h"
 
 void run_tell(struct run *run, const char *format, ...)
 {

@@ -1,6 +1,6 @@
 /* A launcher whose tasks have just reported, for tests that include tools/run/report/activity.c before it. */
-#ifndef MUSTER_REPORT_SCENE_H
-#define MUSTER_REPORT_SCENE_H
+#ifndef MUSTER_LAUNCHER_SCENE_H
+#define MUSTER_LAUNCHER_SCENE_H
 
 #include "test_env.h"
 
