@@ -18,6 +18,8 @@ static struct {
     char told[1024], failed[1024];
 } stand;
 
+static void keep_text(char *text, const char *fmt, va_list args) MUSTER_PRINTF(2, 0);
+
 static void keep_text(char *text, const char *fmt, va_list args)
 {
     assert_true(vsnprintf(text, 1024, fmt, args) < 1024);
