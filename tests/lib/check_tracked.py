@@ -23,7 +23,7 @@ PLACES = {
     "include/muster": ".h",
     "proto/google/protobuf": ".proto LICENSE README.md",
     "tests": "CMakeLists.txt",
-    "tests/bench": ".c killed_workers.py jax_operations preload_recovery publish_hosts random_kills",
+    "tests/bench": ".c checkpoint_restore killed_workers.py jax_operations preload_recovery publish_hosts random_kills",
     "tests/bench/peers": ".c .h .py build-rpc params_table rpc_table table tfrecord_table torch_table",
     "tests/bench/peers/params": ".c .cc .h .py",
     "tests/bench/peers/rpc/**": ".c .cc .go .mod .rs .toml .lock",
