@@ -416,6 +416,15 @@ void muster_report_unsaved(struct muster_report *report, uint64_t step, const ch
     send_line(report, &line);
 }
 
+void muster_report_checkpoint_dir(struct muster_report *report, const char *folder)
+{
+    struct line line = {.length = 0};
+
+    line_add(&line, "{\"report\":\"checkpoint_dir\"");
+    add_text(&line, "folder", folder);
+    send_line(report, &line);
+}
+
 void muster_report_checkpoint(struct muster_report *report, uint64_t step, uint64_t duration_ns,
                               const char *why)
 {

@@ -100,6 +100,8 @@ void muster_report_refused(struct muster_report *report, const char *why);
 void muster_report_preempted(struct muster_report *report, uint64_t step, bool is_saved);
 /** This process ends, and the last checkpoint, of `step`, is not whole: no success whatever its exit code. */
 void muster_report_unsaved(struct muster_report *report, uint64_t step, const char *why);
+/** The program saves in this folder, an absolute path, every now and then and its last step at close. */
+void muster_report_checkpoint_dir(struct muster_report *report, const char *folder);
 /** A checkpoint of `step` is whole (why NULL), or was given up. */
 void muster_report_checkpoint(struct muster_report *report, uint64_t step, uint64_t duration_ns,
                               const char *why);

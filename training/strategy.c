@@ -256,6 +256,8 @@ enum muster_rc muster_strategy_open(const struct muster_strategy_options *option
     }
     if (rc == MUSTER_OK)
         rc = muster_report_open(strategy->env, &strategy->report, &error);
+    if (rc == MUSTER_OK && strategy->schedule.folder != NULL)
+        muster_report_checkpoint_dir(strategy->report, strategy->schedule.folder);
     if (rc == MUSTER_OK && options->communication.implementation == MUSTER_COMMUNICATION_NCCL)
         rc = muster_strategy_open_device(strategy, NULL,
                                          &error); /* before anybody counts on this one */

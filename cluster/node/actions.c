@@ -123,8 +123,9 @@ static void tell_view(struct muster_node *node)
     node->tell.view = node->tell.previous = NULL;
     if (change.view->is_below_min) {
         muster_error_set(&error, MUSTER_ABORTED,
-                         "too few members: %u are left after waiting for a return (%s)",
-                         change.view->member_count, change.view->reason);
+                         "too few members: %u are left, at least %u were asked for (muster run "
+                         "--min-members, MUSTER_MIN_MEMBERS), and none came back in time (%s)",
+                         change.view->member_count, node->min_members, change.view->reason);
         muster_node_fail(node, &error);
     }
     if (change.view->is_state_lost && muster_node_lacks_state(node)) {

@@ -136,7 +136,7 @@ static enum muster_rc make_machine(struct muster_node *node,
     machine.job = node->job;
     machine.self = node->member;
     machine.expected_count = options->expected_count;
-    machine.min_members = options->min_members;
+    node->min_members = machine.min_members = options->min_members;
     machine.min_members_start = options->min_members_start;
     machine.min_members_timeout_ns = options->min_members_timeout_ns;
     machine.plan = options->plan;

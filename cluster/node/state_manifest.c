@@ -224,7 +224,8 @@ static enum muster_rc slots_match(const struct muster_state_chunks *ours,
         return MUSTER_OK;
     return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                             "the buffers of a slot must be the same on all workers: %.40s here and "
-                            "%.40s on the other side (elements_x_type)",
+                            "%.40s on the other side (elements_x_type; in Python with 8 for the "
+                            "weight of a slot)",
                             here.part, there.part);
 }
 

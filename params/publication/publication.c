@@ -15,6 +15,8 @@
 
 #define REQUEST_TIMEOUT_NS (2 * MUSTER_NS_PER_S)
 #define RETRY_NS           (200 * MUSTER_NS_PER_MS)
+#define TELL_AFTER_NS      (2 * MUSTER_NS_PER_S) /* an operation that waits for so long for others … */
+#define TELL_AGAIN_NS      (10 * MUSTER_NS_PER_S) /* … is logged, and each time after that */
 
 enum publication_state {
     PUBLICATION_OPENING,
@@ -59,7 +61,8 @@ struct muster_publication {
     bool is_uncertain; /* a swap may have been applied: the key is read before the next one */
     struct muster_registry_op request;
     bool is_requesting, is_stale; /* the version that the request is for was given up */
-    struct muster_timer retry, deadline;
+    struct muster_timer retry, deadline, tell;
+    uint64_t waits_since_ns; /* the program, for its operation */
     muster_publication_fn *opened;
     struct put put;
     struct muster_task step;
@@ -67,6 +70,22 @@ struct muster_publication {
     struct muster_publication_waiter waiter;
     struct muster_publication_meters meters;
 };
+
+static void waits_begin(struct muster_publication *publication, uint64_t deadline_ns)
+{
+    struct muster_loop *loop = publication->env->loop;
+
+    publication->waits_since_ns = muster_loop_now_ns(loop);
+    muster_timer_start(&publication->deadline, loop, deadline_ns);
+    muster_timer_start(&publication->tell, loop, publication->waits_since_ns + TELL_AFTER_NS);
+}
+
+static void waits_end(struct muster_publication *publication)
+{
+    muster_timer_stop(&publication->deadline);
+    muster_timer_stop(&publication->tell);
+    muster_timer_stop(&publication->retry);
+}
 
 static void step_post(struct muster_publication *publication)
 {
@@ -87,8 +106,7 @@ static uint64_t after_ns(const struct muster_publication *publication, uint64_t 
 
 static void open_end(struct muster_publication *publication, const struct muster_error *error)
 {
-    muster_timer_stop(&publication->deadline);
-    muster_timer_stop(&publication->retry);
+    waits_end(publication);
     publication->state = error->rc == MUSTER_OK ? PUBLICATION_OPEN : PUBLICATION_FAILED;
     publication->error = *error;
     publication->opened(publication, error->rc);
@@ -99,8 +117,7 @@ static void put_end(struct muster_publication *publication, const struct muster_
 {
     struct muster_publication_op *op = publication->put.op;
 
-    muster_timer_stop(&publication->deadline);
-    muster_timer_stop(&publication->retry);
+    waits_end(publication);
     if (publication->put.making.held != NULL && publication->put.state != PUT_WAITING &&
         (!publication->is_uncertain || muster_list_is_empty(&publication->put.making.held->node))) {
         muster_held_unref(publication->put.making.held);
@@ -522,18 +539,41 @@ static void put_make(struct muster_publication *publication)
     key_step(publication);
 }
 
+/* adverb: "yet" or "in time". */
+static void cause_name(struct muster_publication *publication, const char *adverb,
+                       struct muster_error *ret_error)
+{
+    if (publication->put.state == PUT_WAITING)
+        missing_name(publication, ret_error);
+    else
+        muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
+                         "the registry at %s has not answered %s%s%.110s", publication->endpoints,
+                         adverb, publication->error.text[0] != '\0' ? ": " : "",
+                         publication->error.text);
+}
+
+/* A deadline may be far away, so the log says for whom the program waits. */
+static void on_tell(struct muster_timer *timer)
+{
+    struct muster_publication *publication = timer->data;
+    uint64_t now_ns = muster_loop_now_ns(publication->env->loop);
+    struct muster_error error;
+
+    muster_timer_start(timer, publication->env->loop, now_ns + TELL_AGAIN_NS);
+    if (publication->put.state == PUT_MAKING) /* that is its own work */
+        return;
+    cause_name(publication, "yet", &error);
+    MUSTER_LOG(publication->env, WARN, "publication_waits", "publication", publication->name,
+               "reason", error.text, "seconds",
+               (now_ns - publication->waits_since_ns) / MUSTER_NS_PER_S);
+}
+
 static void on_deadline(struct muster_timer *timer)
 {
     struct muster_publication *publication = timer->data;
     struct muster_error error;
 
-    if (publication->put.state == PUT_WAITING)
-        missing_name(publication, &error);
-    else
-        muster_error_set(&error, MUSTER_DEADLINE_EXCEEDED,
-                         "the registry at %s has not answered in time%s%.110s",
-                         publication->endpoints, publication->error.text[0] != '\0' ? ": " : "",
-                         publication->error.text);
+    cause_name(publication, "in time", &error);
     if (publication->is_requesting) /* its outcome is read before the next version */
         publication->is_uncertain = publication->is_stale = true;
     work_end(publication, &error);
@@ -575,7 +615,7 @@ enum muster_rc muster_publication_put_start(struct muster_publication_op *op,
     publication->error.text[0] = '\0';
     publication->put = (struct put){
         .state = PUT_MAKING, .op = op, .wait_readers = put->wait_readers, .making = making};
-    muster_timer_start(&publication->deadline, publication->env->loop, put->deadline_ns);
+    waits_begin(publication, put->deadline_ns);
     step_post(publication);
     return MUSTER_OK;
 }
@@ -706,6 +746,7 @@ enum muster_rc muster_publication_open(struct muster_env *env,
     muster_task_init(&publication->step, on_step, publication);
     muster_timer_init(&publication->retry, on_retry, publication);
     muster_timer_init(&publication->deadline, on_deadline, publication);
+    muster_timer_init(&publication->tell, on_tell, publication);
     snprintf(publication->name, sizeof(publication->name), "%s", options->name);
     snprintf(publication->endpoints, sizeof(publication->endpoints), "%s", options->registry);
     muster_publication_key(job, options->name, publication->key);
@@ -727,7 +768,7 @@ enum muster_rc muster_publication_open(struct muster_env *env,
     }
     muster_publication_meters_open(&publication->meters, env, publication->name, on_collect,
                                    publication);
-    muster_timer_start(&publication->deadline, env->loop, options->deadline_ns);
+    waits_begin(publication, options->deadline_ns);
     step_post(publication);
     *ret_publication = publication;
     return MUSTER_OK;
@@ -783,7 +824,6 @@ void muster_publication_close(struct muster_publication *publication, muster_pub
 {
     publication->closed = closed;
     publication->state = PUBLICATION_CLOSING;
-    muster_timer_stop(&publication->retry);
-    muster_timer_stop(&publication->deadline);
+    waits_end(publication);
     step_post(publication);
 }

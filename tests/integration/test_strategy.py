@@ -369,6 +369,16 @@ class Calls(Case):
             self.assertEqual((got["value"], got["contributors"]), (4, 2))
         self.end(members)
 
+    def test_too_few_members_are_told_with_the_number_that_was_asked(self):
+        members = self.started(3, MUSTER_MIN_MEMBERS=3, MUSTER_MIN_MEMBERS_TIMEOUT_S=1)
+        members[2].kill()
+        for member in members[:2]:
+            member.tell("all_reduce 10 4 mean")
+        for line in [member.hear() for member in members[:2]]:
+            self.assertRegex(line, r"^ABORTED .*too few members: 2 are left, at least 3 were asked for \(muster run --min-members, MUSTER_MIN_MEMBERS\)")
+        for member in members:
+            member.kill()
+
     def launched(self, size):
         """Puppets that their launcher knows by their incarnation, as under `muster run`."""
         return [self.job.puppet(rank, size, MUSTER_INCARNATION=f"{rank + 1:032x}") for rank in range(size)]

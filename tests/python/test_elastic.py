@@ -1,8 +1,10 @@
 """muster.Elastic on NumPy: a model is trained while workers die; weights, random numbers and samples are those of a run without deaths."""
 import os
+import re
 import signal
 
 import pytest
+from conftest import PATIENCE_S
 
 # Linear regression by minibatches, with a momentum, a learning rate that falls, and batches of a generator that is state.
 TRAIN = """
@@ -254,6 +256,28 @@ def test_the_last_step_is_saved(job, tmp_path):
         assert {words[0] for words in result_of(run).values()} == {str(steps)}, run.text()
 
     assert first_steps == [1, None, 26]
+
+
+@pytest.mark.parametrize("end", ["elastic.close()", ""])
+def test_the_launcher_knows_where_the_program_saves(job, end):
+    run = job(f"""
+total = numpy.zeros(1)
+elastic = muster.Elastic({{"total": total}}, checkpoint="saved", every=10)
+for step in elastic.steps(15):
+    with step:
+        total += 1
+        elastic.average([numpy.ones(1)])
+{end}
+""", 2)
+
+    code = run.child.wait(PATIENCE_S)
+
+    folder = run.folder / "saved"
+    if end:
+        assert code == 0 and f"step 15 is saved in {folder}\n" in run.text(), run.text()
+        return
+    told = f"step 15 is not saved: ({folder} has no checkpoint|the newest checkpoint in {folder} is of step 10).*; no worker has closed its strategy"
+    assert code == 1 and re.search(told, run.text()), run.text()
 
 
 def test_a_job_that_is_preempted_says_so(job, tmp_path):

@@ -180,6 +180,7 @@ static void tell_small_ones(void)
     muster_report_unclosed(bench.report, 8, false, 10);
     muster_report_over(bench.report);
     muster_report_skipped(bench.report, 10);
+    muster_report_checkpoint_dir(bench.report, "/data/\"a\"");
 }
 
 static void each_report_is_a_line(void **state)
@@ -227,7 +228,8 @@ static void each_report_is_a_line(void **state)
          "{\"report\":\"abandoned\",\"step\":6,\"reason\":\"no disk\"}\n"
          "{\"report\":\"unclosed\",\"step\":7,\"in_step\":true}\n"
          "{\"report\":\"unclosed\",\"step\":8,\"in_step\":false,\"last_step\":10}\n"
-         "{\"report\":\"over\"}\n{\"report\":\"skipped\",\"step\":10}\n"},
+         "{\"report\":\"over\"}\n{\"report\":\"skipped\",\"step\":10}\n"
+         "{\"report\":\"checkpoint_dir\",\"folder\":\"/data/\\\"a\\\"\"}\n"},
     };
 
     (void)state;

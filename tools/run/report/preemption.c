@@ -3,6 +3,7 @@
 
 #include "run/output/log.h"
 #include "run/report/activity.h"
+#include "run/report/saved.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -123,7 +124,7 @@ bool run_preemption_waits(const struct run *run, char *ret_text, size_t bytes)
 bool run_preemption_tell(struct run *run)
 {
     const struct run_task *task = run_preemption_find(run);
-    const char *folder = run->settings.checkpoint_dir;
+    const char *folder = run_saved_folder(run);
 
     if (task == NULL)
         return false;

@@ -13,6 +13,7 @@
 #include "run/report/events.h"
 #include "run/report/progress.h"
 #include "run/report/recovery.h"
+#include "run/report/saved.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -239,6 +240,8 @@ static void on_report(struct run_task *task, const struct muster_json *report)
         on_over(task);
     else if (strcmp(kind, "preempted") == 0)
         on_preempted(task, report);
+    else if (strcmp(kind, "checkpoint_dir") == 0)
+        run_saved_on_folder(task->run, muster_json_text(muster_json_member(report, "folder")));
     else if (strcmp(kind, "checkpoint") == 0)
         run_checkpoints_on_report(task->run, report);
     else if (strcmp(kind, "unsaved") == 0)

@@ -7,11 +7,25 @@
 #include <muster/json.h>
 
 #include <stdio.h>
+#include <string.h>
+
+void run_saved_on_folder(struct run *run, const char *folder)
+{
+    if (folder != NULL && strlen(folder) < sizeof(run->program_checkpoint_dir))
+        strcpy(run->program_checkpoint_dir, folder);
+}
+
+const char *run_saved_folder(const struct run *run)
+{
+    if (run->settings.checkpoint_dir != NULL)
+        return run->settings.checkpoint_dir;
+    return run->program_checkpoint_dir[0] != '\0' ? run->program_checkpoint_dir : NULL;
+}
 
 /* Its manifest alone does not tell: all bytes are read. */
 static bool is_whole(struct run *run, const struct muster_checkpoint_name *name)
 {
-    const char *folder = run->settings.checkpoint_dir;
+    const char *folder = run_saved_folder(run);
     struct muster_checkpoint *checkpoint = NULL;
     struct muster_error error;
     enum muster_rc rc;
@@ -42,9 +56,8 @@ static bool is_suspect(struct run *run, const struct run_outcome *outcome, uint6
 
     if (step < outcome->steps)
         return false;
-    return has_unsaved(run, outcome) ||
-           (outcome->results > 0 && step > outcome->steps &&
-            !muster_checkpoint_is_in_use(run->settings.checkpoint_dir, job));
+    return has_unsaved(run, outcome) || (outcome->results > 0 && step > outcome->steps &&
+                                         !muster_checkpoint_is_in_use(run_saved_folder(run), job));
 }
 
 static enum muster_rc newest_find(struct run *run, const struct run_outcome *outcome,
@@ -53,8 +66,8 @@ static enum muster_rc newest_find(struct run *run, const struct run_outcome *out
     struct muster_checkpoint_entry *entries = NULL;
     size_t count = 0;
     uint64_t step = 0;
-    enum muster_rc rc = muster_checkpoint_list(run->env->mem, run->settings.checkpoint_dir,
-                                               &entries, &count, ret_error);
+    enum muster_rc rc =
+        muster_checkpoint_list(run->env->mem, run_saved_folder(run), &entries, &count, ret_error);
 
     if (rc != MUSTER_OK)
         return rc;
@@ -72,7 +85,7 @@ static const struct run_saved *newest_look(struct run *run, const struct run_out
 {
     struct run_saved *saved = &run->saved;
 
-    if (!saved->is_known && run->settings.checkpoint_dir != NULL)
+    if (!saved->is_known && run_saved_folder(run) != NULL)
         saved->rc = newest_find(run, outcome, &saved->step, &saved->error);
     saved->is_known = true;
     return saved;
@@ -93,7 +106,7 @@ const struct run_task *run_saved_find_lost(struct run *run, const struct run_out
 /* Told with --quiet, too: the training has to be repeated from the newest checkpoint on, or its last steps are. */
 static void tell_lost(struct run *run, const struct run_task *task)
 {
-    const char *folder = run->settings.checkpoint_dir;
+    const char *folder = run_saved_folder(run);
     uint64_t step = run->saved.step;
     char text[2 * MUSTER_ERROR_TEXT_BYTES + 512], rest[160];
     int length;
@@ -126,7 +139,7 @@ static void tell_lost(struct run *run, const struct run_task *task)
 
 bool run_saved_is_missing(struct run *run, const struct run_outcome *outcome)
 {
-    return run->settings.checkpoint_dir != NULL && outcome->steps > 0 &&
+    return run_saved_folder(run) != NULL && outcome->steps > 0 &&
            newest_look(run, outcome)->step < outcome->steps;
 }
 
@@ -136,7 +149,7 @@ static void tell_missing(struct run *run, const struct run_outcome *outcome)
                             ? "; no worker has closed its strategy, which saves the last step"
                             : "";
     uint64_t last_step = outcome->steps;
-    const char *folder = run->settings.checkpoint_dir;
+    const char *folder = run_saved_folder(run);
     const char *reason = run->saved.error.text;
     enum muster_rc rc = run->saved.rc;
     uint64_t step = run->saved.step;
@@ -187,7 +200,7 @@ static bool is_partial(const struct run *run)
 
 void run_saved_tell(struct run *run, const struct run_outcome *outcome)
 {
-    const char *folder = run->settings.checkpoint_dir;
+    const char *folder = run_saved_folder(run);
     const struct run_task *lost = run_saved_find_lost(run, outcome);
 
     if (lost != NULL)

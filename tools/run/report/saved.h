@@ -1,4 +1,4 @@
-/* Whether the last step of a run is in the folder of --checkpoint-dir. */
+/* Whether the last step of a run is in the folder of --checkpoint-dir, or of its program. */
 #ifndef MUSTER_RUN_SAVED_H
 #define MUSTER_RUN_SAVED_H
 
@@ -7,6 +7,10 @@
 
 struct muster_json;
 
+/** A worker says in which folder its program saves its steps, and its last one. NULL: it did not say. */
+void run_saved_on_folder(struct run *run, const char *folder);
+/** Where the job's steps are saved: --checkpoint-dir, or what the program has named. NULL: nowhere that is known. */
+const char *run_saved_folder(const struct run *run);
 /** The task that has trained to the end of the job and could not save it, where nobody else has saved it, either; or
  * NULL. */
 const struct run_task *run_saved_find_lost(struct run *run, const struct run_outcome *outcome);

@@ -307,15 +307,14 @@ static void tell_unfinished(struct run *run, const struct run_outcome *outcome)
     const struct run_task *task = run_outcome_find_unfinished(run, outcome);
 
     if (task != NULL && run->stop_signal == 0)
-        run_log_error(
-            "the end of rank 0 may be missing: %s died after the last step, %llu, before "
-            "it closed, and the others have finished; what rank 0 does after its loop "
-            "(an export, a print) may not be done, exit code of this run %d; %s",
-            task->name, (unsigned long long)task->undone_step, run->exit_code,
-            run->settings.checkpoint_dir != NULL
-                ? "if that step is saved, start the same command again for it"
-                : "no --checkpoint-dir has its state: start the same command again, which "
-                  "goes on from what the program itself has saved, if it has");
+        run_log_error("the end of rank 0 may be missing: %s died after the last step, %llu, before "
+                      "it closed, and the others have finished; what rank 0 does after its loop "
+                      "(an export, a print) may not be done, exit code of this run %d; %s",
+                      task->name, (unsigned long long)task->undone_step, run->exit_code,
+                      run_saved_folder(run) != NULL
+                          ? "if that step is saved, start the same command again for it"
+                          : "no checkpoint has its state: start the same command again, which "
+                            "goes on from what the program itself has saved, if it has");
 }
 
 /* With the place from which the same command goes on. */

@@ -301,6 +301,8 @@ static struct muster_json *table_of(const struct run *run)
         muster_json_set(root, "tf_cluster", muster_json_text_new(run->tf_cluster)) &&
         muster_json_set(root, "log_dir", muster_json_text_new(run->log_dir)) &&
         muster_json_set(root, "preempt_cause", muster_json_text_new(run->preempt_cause)) &&
+        muster_json_set(root, "program_checkpoint_dir",
+                        muster_json_text_new(run->program_checkpoint_dir)) &&
         muster_json_set(root, "failed", muster_json_integer_new(failed)) &&
         muster_json_set(root, "recoveries_ms", times_of(run->recoveries_ms, run->recovery_count)) &&
         muster_json_set(root, "detections_ms",
@@ -366,6 +368,8 @@ static bool load_from(struct run *run, const struct muster_json *root)
     snprintf(run->settings.job_name, sizeof(run->settings.job_name), "%s", job);
     snprintf(run->log_dir, sizeof(run->log_dir), "%s", log_dir != NULL ? log_dir : "");
     load_text(root, "preempt_cause", run->preempt_cause, sizeof(run->preempt_cause));
+    load_text(root, "program_checkpoint_dir", run->program_checkpoint_dir,
+              sizeof(run->program_checkpoint_dir));
     run->tf_cluster = cluster != NULL ? strdup(cluster) : NULL;
     load_fields(root, run, run_fields, COUNT(run_fields));
     load_lists(run, root);

@@ -74,10 +74,64 @@ static void version_that_may_be_committed_is_kept(void **state)
     }
 }
 
+static unsigned told_count;
+static char told[256];
+
+static void keep_wait(struct muster_log *log, enum muster_log_level level, uint64_t wall_ns,
+                      const char *event, const struct muster_field *fields, size_t count)
+{
+    (void)log;
+    (void)level;
+    (void)wall_ns;
+    if (strcmp(event, "publication_waits") != 0)
+        return;
+    told_count++;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(fields[i].name, "reason") == 0)
+            snprintf(told, sizeof(told), "%s", fields[i].text);
+}
+
+static void wait_is_told_with_its_cause(void **state)
+{
+    static const struct muster_log_ops log_ops = {.write = keep_wait};
+    struct muster_log log = {.ops = &log_ops, .level_max = MUSTER_LOG_DEBUG};
+    struct publication_stand *stand = *state;
+    struct muster_publication *publication = publication_stand_publish(stand);
+    struct muster_loop *loop = stand->env->loop;
+    enum muster_rc rc = MUSTER_UNKNOWN;
+    struct muster_publication_op op = {.data = &rc};
+    struct muster_registry_op answer = {.data = publication};
+
+    put_begin(stand, publication, &op);
+    stand->env->log = &log;
+    assert_true(muster_timer_is_started(&publication->tell));
+    assert_true(publication->tell.due_ns - muster_loop_now_ns(loop) <= TELL_AFTER_NS);
+    publication->put.state = PUT_MAKING;
+    on_tell(&publication->tell);
+    assert_int_equal(told_count, 0);
+    publication->put.state = PUT_COMMITTING;
+    on_tell(&publication->tell);
+    assert_non_null(strstr(told, publication->endpoints));
+    assert_non_null(strstr(told, "has not answered yet"));
+    assert_true(publication->tell.due_ns - muster_loop_now_ns(loop) > TELL_AFTER_NS);
+
+    publication->put.wait_readers = 2;
+    publication->put.state = PUT_WAITING;
+    on_tell(&publication->tell);
+    assert_non_null(strstr(told, "0 of 2 readers (wait_readers) have it; 0 are connected"));
+    assert_int_equal(told_count, 2);
+    publication->put.state = PUT_COMMITTING;
+    on_swapped(&answer, MUSTER_UNAVAILABLE);
+    on_deadline(&publication->deadline);
+    assert_false(muster_timer_is_started(&publication->tell));
+    stand->env->log = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(version_that_may_be_committed_is_kept),
+        CASE(wait_is_told_with_its_cause),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,11 @@
 
 #include "launcher_scene.h"
 
+const char *run_saved_folder(const struct run *run)
+{
+    return run->settings.checkpoint_dir;
+}
+
 void run_tell(struct run *run, const char *format, ...)
 {
     (void)run;

@@ -389,7 +389,7 @@ static void the_end_of_rank_0_that_may_be_missing_is_told(void **state)
 
     assert_non_null(strstr(told, "the end of rank 0 may be missing: worker:0 died after the last "
                                  "step, 7, before it closed"));
-    assert_non_null(strstr(told, "exit code of this run 1; no --checkpoint-dir has its state"));
+    assert_non_null(strstr(told, "exit code of this run 1; no checkpoint has its state"));
     assert_non_null(strstr(written, "\"died_after_step\":7"));
 
     told[0] = '\0';
@@ -397,6 +397,32 @@ static void the_end_of_rank_0_that_may_be_missing_is_told(void **state)
     run_summary_print(&scene->run);
     assert_non_null(strstr(told, "step 7 is not saved: /nonexistent has no checkpoint, "));
     assert_non_null(strstr(told, "if that step is saved, start the same command again for it"));
+}
+
+/* The program's own folder counts like that of --checkpoint-dir, and not beside it. */
+static void the_end_is_looked_for_where_the_program_saves(void **state)
+{
+    char beyond[PATH_MAX + 1];
+    struct scene *scene = *state;
+    struct run_outcome outcome;
+
+    put_results(scene, 7);
+    run_outcome_gather(&scene->run, &outcome);
+    run_saved_on_folder(&scene->run, NULL);
+    assert_null(run_saved_folder(&scene->run));
+    assert_false(run_saved_is_missing(&scene->run, &outcome));
+    run_saved_on_folder(&scene->run, "/nonexistent");
+    assert_true(run_saved_is_missing(&scene->run, &outcome));
+    scene->run.exit_code = 1;
+    run_summary_print(&scene->run);
+    assert_non_null(strstr(told, "step 7 is not saved: /nonexistent has no checkpoint, "));
+
+    memset(beyond, 'a', PATH_MAX);
+    beyond[PATH_MAX] = '\0';
+    run_saved_on_folder(&scene->run, beyond);
+    assert_string_equal(run_saved_folder(&scene->run), "/nonexistent");
+    scene->run.settings.checkpoint_dir = "/data/job";
+    assert_string_equal(run_saved_folder(&scene->run), "/data/job");
 }
 
 /* Nobody has a result; the folder tells whether the last step is lost. */
@@ -640,6 +666,7 @@ int main(void)
         CASE(weights_are_not_known_where_no_state_is_registered),
         CASE(a_run_that_was_stopped_tells_its_steps),
         CASE(a_run_that_saved_nothing_says_so),
+        CASE(the_end_is_looked_for_where_the_program_saves),
         CASE(a_folder_that_cannot_be_read_is_not_called_empty),
         CASE(a_checkpoint_of_a_later_step_saves_the_last_one_while_its_job_runs),
         CASE(the_end_of_rank_0_that_may_be_missing_is_told),
