@@ -166,6 +166,17 @@ class TakenOver(Case):
         self.assertEqual([task["exit_code"] for task in result["tasks"]], [0, 0, 7])
         self.assertIn("first failure", err)
 
+    def test_a_successor_knows_where_the_program_saves(self):
+        launcher = self.first("-n", "1", script=(
+            "echo '{\"report\":\"checkpoint_dir\",\"folder\":\"/nonexistent\"}' >&3; while [ ! -e $WHERE/go ]; do sleep 0.02; done; "
+            "echo '{\"report\":\"result\",\"steps\":7,\"digest\":\"abcd\"}' >&3"))
+        wait_until(lambda: os.path.exists(os.path.join(self.dir, "table.json")) and self.table()["program_checkpoint_dir"] == "/nonexistent")
+        self.kill(launcher)
+        self.touch("go")
+        _, err, result = self.end(self.resume(), 1)
+        self.assertIn("step 7 is not saved: /nonexistent has no checkpoint", err)
+        self.assertEqual(result["not_saved"]["step"], 7)
+
     def test_a_worker_that_the_others_have_refused_is_not_started_again(self):
         launcher = self.first("-n", "2", script=(
             "[ $RANK = 0 ] || echo '{\"report\":\"refused\",\"why\":\"its shape differs\"}' >&3; "
