@@ -128,8 +128,8 @@ void run_events_on_death(struct run_task *task)
     task->is_death_untold = true;
     task->is_loss_owed = task->has_reported;
     task->death_status = task->wait_status;
-    task->death_step = task->step;
     task->death_begun_step = task->begun_step;
+    task->death_step = run_task_last_step(task);
     muster_timer_start(&task->death_timer, loop, muster_loop_after_ns(loop, DEATH_WAIT_NS));
     if (!run_events_are_expected(task))
         deaths_hurry(task->run);

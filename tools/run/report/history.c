@@ -112,7 +112,7 @@ void run_history_on_death(struct run_task *task)
         return;
     event = event_add(history, "death");
     snprintf(event->text, sizeof(event->text), "%s %s at step %llu", task->name, life->end,
-             (unsigned long long)task->step);
+             (unsigned long long)run_task_last_step(task));
 }
 
 void run_history_on_rejoin(struct run_task *task)

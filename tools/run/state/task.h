@@ -57,7 +57,7 @@ struct run_task {
     /* its death, until it has been reported (run/report/events.c) */
     bool is_death_untold; /* its event waits for what the others say about it */
     int death_status;     /* wait status of the last death */
-    uint64_t death_step;  /* the last that it reported before */
+    uint64_t death_step;  /* run_task_last_step then */
     uint64_t death_begun_step; /* it died in this one; 0: between steps, or not known */
     uint64_t undone_step; /* a life ended so behind this one, without close, and none has closed
                              since; 0: none has */
@@ -122,5 +122,11 @@ uint32_t run_task_count(const struct run *run, enum run_task_state state);
 int run_task_exit_code(int wait_status);
 /** "killed by SIGKILL", "exited with code 3". Returns text. */
 const char *run_task_death(int wait_status, char *text, size_t bytes);
+
+/** The step in which its last life ended, or the last one that it had committed then; 0: none is known. */
+static inline uint64_t run_task_last_step(const struct run_task *task)
+{
+    return task->begun_step != 0 ? task->begun_step : task->step;
+}
 
 #endif

@@ -163,6 +163,22 @@ static void a_death_without_members_is_told_in_the_next_turn(void **state)
     assert_string_equal(told, "died: worker:0 exited with code 2, restart 1 of 3\n");
 }
 
+static void a_death_is_told_with_the_step_that_it_had_begun(void **state)
+{
+    (void)state;
+    scene.tasks[0].step = 4;
+    end_at_once(0, 0);
+    test_env_turn(&scene.test.env, 2);
+    assert_string_equal(told, "died: worker:0 exited with code 2 at step 4, restart 1 of 3\n");
+
+    told[0] = '\0';
+    scene.tasks[1].step = 4;
+    scene.tasks[1].begun_step = 5;
+    end_at_once(1, 0);
+    test_env_turn(&scene.test.env, 2);
+    assert_string_equal(told, "died: worker:1 exited with code 2 at step 5, restart 1 of 3\n");
+}
+
 static void a_restart_is_not_said_and_taken_back_when_all_were_called_wrongly(void **state)
 {
     (void)state;
@@ -295,6 +311,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_death_without_members_is_told_in_the_next_turn, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_death_is_told_with_the_step_that_it_had_begun, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(
             a_restart_is_not_said_and_taken_back_when_all_were_called_wrongly, set_up, tear_down),

@@ -118,6 +118,7 @@ static void a_life_is_a_bar_and_its_end_an_event(void **state)
     run_history_on_start(&scene->task);
     scene->task.wait_status = 9;
     scene->task.step = 7;
+    scene->task.begun_step = 8;
     run_history_on_death(&scene->task);
     run_history_on_start(&scene->task);
     scene->task.wait_status = 0;
@@ -132,7 +133,7 @@ static void a_life_is_a_bar_and_its_end_an_event(void **state)
     assert_int_equal(muster_json_count(muster_json_member(page, "events")), 1);
     event = muster_json_at(muster_json_member(page, "events"), 0);
     assert_string_equal(muster_json_text(muster_json_member(event, "text")),
-                        "worker:0 ended by 9 at step 7");
+                        "worker:0 ended by 9 at step 8");
     muster_json_free(page);
 }
 
