@@ -245,6 +245,7 @@ static enum muster_rc part_await(struct restoring *restoring)
     if (rc != MUSTER_OK)
         return muster_error_set(&strategy->error, rc, GIVE ": %s", muster_rc_text(rc));
     restoring->is_read = false;
+    muster_aside_keep_priority(aside); /* all members wait for it */
     muster_aside_start(aside, part_read, on_part, restoring);
     muster_strategy_wait_until(strategy, muster_strategy_is_true, &restoring->is_read);
     muster_aside_close(aside);
