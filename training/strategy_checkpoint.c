@@ -572,7 +572,8 @@ static enum muster_rc last_save(struct muster_strategy *strategy)
         .folder = strategy->schedule.folder,
         .keep_count = strategy->schedule.keep_count,
         .copy_bytes_max = NO_COPY_BYTES,
-        .patience_ns = strategy->schedule.patience_ns};
+        .patience_ns = strategy->schedule.patience_ns,
+        .is_awaited = true};
     struct muster_error error;
 
     if (muster_strategy_saving_start(strategy, &start, &error) == MUSTER_OK)

@@ -470,6 +470,8 @@ enum muster_rc muster_strategy_saving_start(struct muster_strategy *strategy,
     saving_move(saving, MUSTER_SAVING_WRITES);
     saving->is_copier_busy = true;
     muster_aside_keep_priority(saving->copier); /* update_begin may wait for it */
+    if (start->is_awaited)
+        muster_aside_keep_priority(saving->aside);
     muster_aside_start(saving->copier, chunks_copy, on_copied, strategy);
     muster_aside_start(saving->aside, shard_write, on_written, strategy);
     return MUSTER_OK;

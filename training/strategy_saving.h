@@ -65,6 +65,7 @@ struct muster_strategy_saving_start {
     uint64_t timeout_ns;
     uint64_t copy_bytes_max; /* 0: the shard's */
     uint64_t patience_ns;    /* for a shard that nobody has begun to write; 0: timeout_ns */
+    bool is_awaited;         /* no steps go on beside it: it is written at the program's priority */
 };
 /** In the seat, in a step. Errors: of this member; the caller tells the others. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_saving_start(

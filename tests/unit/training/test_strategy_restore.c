@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -82,6 +83,31 @@ static void tensors_are_restored_by_name_whatever_their_order(void **state)
     job_stage_join(&stage);
     job_stage_close(&stage);
     trainee_is_reversed = false;
+}
+
+static void save_last(unsigned rank, void *data)
+{
+    struct trainee one;
+    unsigned before;
+
+    (void)rank;
+    (void)data;
+    trainee_open(&one, TRAINEE_COUNT, NULL);
+    trainee_train(&one, 2);
+    before = lowered_count;
+    trainee_close(&one);
+    JOB_CHECK(lowered_count == before);
+    JOB_CHECK(rmdir(trainee_folder) != 0); /* it has files */
+}
+
+static void the_last_step_is_saved_at_the_priority_of_the_program(void **state)
+{
+    (void)state;
+    job_stage_open(&stage, 0, 1);
+    setenv("MUSTER_CHECKPOINT_DIR", trainee_folder, 1);
+    save_last(0, NULL);
+    unsetenv("MUSTER_CHECKPOINT_DIR");
+    job_stage_close(&stage);
 }
 
 static void the_newest_whole_one_is_taken_and_damage_ends_a_job_that_has_no_other(void **state)
@@ -228,6 +254,7 @@ int main(void)
     cmocka_unit_test_setup_teardown(name, trainee_folders_make, trainee_folders_delete)
     const struct CMUnitTest tests[] = {
         CASE(tensors_are_restored_by_name_whatever_their_order),
+        CASE(the_last_step_is_saved_at_the_priority_of_the_program),
         CASE(a_program_with_other_slots_is_told_their_number),
         CASE(the_newest_whole_one_is_taken_and_damage_ends_a_job_that_has_no_other),
         CASE(without_a_manifest_a_job_begins_with_its_tensors),
