@@ -73,27 +73,30 @@ def _set_state(extra, value):
     elif isinstance(extra, numpy.random.Generator):
         extra.bit_generator.state = value
     elif isinstance(extra, dict):
-        _set_inside(extra, value, set())
+        _set_inside(extra, value, {})
     else:
         extra.setstate(value)
 
 
 def _set_inside(old, new, seen):
-    """What holds new's state: old itself wherever it can, for the program may hold it, too."""
+    """Give old the state of new, in place where old allows that, since the program may hold old itself. Returns what has the state:
+    old, or an object in its place. seen: what new gave its state to each object that was set, by the object's id."""
     if type(old) is not type(new):
         return new
-    if id(old) in seen:
-        return old
-    seen.add(id(old))
+    if id(old) in seen:  # it is held twice, or holds itself; new may have two objects there
+        return old if seen[id(old)] is new else new
+    if isinstance(old, tuple):
+        values = _values_inside(old, new, seen)
+        if len(old) == len(values) and all(map(operator.is_, old, values)):
+            return old
+        return tuple(values) if type(old) is tuple else new
+    seen[id(old)] = new
     if isinstance(old, dict):
         values = {key: _set_inside(old[key], each, seen) if key in old else each for key, each in new.items()}
         old.clear()
         old.update(values)
-    elif isinstance(old, (list, tuple)):
-        values = [_set_inside(*pair, seen) for pair in zip(old, new)] + list(new[len(old):])
-        if isinstance(old, tuple):
-            return old if len(old) == len(values) and all(map(operator.is_, old, values)) else new
-        old[:] = values
+    elif isinstance(old, list):
+        old[:] = _values_inside(old, new, seen)
     elif isinstance(old, numpy.random.Generator) and type(old.bit_generator) is type(new.bit_generator):
         old.bit_generator.state = new.bit_generator.state
     elif isinstance(old, numpy.random.BitGenerator):
@@ -107,8 +110,13 @@ def _set_inside(old, new, seen):
     elif hasattr(old, "state_dict") and hasattr(old, "load_state_dict"):
         old.load_state_dict(new.state_dict())
     else:
+        del seen[id(old)]  # a number or a text may stand in other places, where new has another one
         return new
     return old
+
+
+def _values_inside(old, new, seen):
+    return [_set_inside(*pair, seen) for pair in zip(old, new)] + list(new[len(old):])
 
 
 def _generators_in(value):
@@ -239,7 +247,7 @@ class Elastic:
 
     @property
     def step(self):
-        """The step that has begun, inside of one; else the last that was committed. A step without records, behind the last pass
+        """The step that has begun, inside of one; else the last that was committed. A step without records, after the last pass
         over the data, does not count."""
         return self._committed + self._is_begun
 
@@ -392,7 +400,7 @@ class Elastic:
         return False
 
     def _note_last(self):
-        """Into the state, before a commit. Returns the number that this step leaves behind."""
+        """Writes into the state, before a commit, whether this step is the last. Returns the number of the last step that counts."""
         last = self._committed + 1
         if self._is_over:
             last = int(-self._last[0]) or self._committed  # a job that goes on from a checkpoint may find the data over at once

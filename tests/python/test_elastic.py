@@ -79,19 +79,23 @@ def test_kills_change_no_weight(job, undisturbed, wire):
 def test_extra_is_rolled_back_when_a_step_runs_again(job):
     run = job("""
 order, notes, inner, table = numpy.random.default_rng(7), {}, numpy.random.default_rng(8), numpy.zeros(2)
-held = {"a": [{"b": inner}], "pair": (inner, 1), "table": table, "old": numpy.random.RandomState(1)}
+counts = {"drawn": 0, "used": 0, "left": [], "right": []}
+held = {"a": [{"b": inner}], "pair": (inner, 1), "table": table, "old": numpy.random.RandomState(1), "counts": counts}
 total = numpy.zeros(1)
 elastic = muster.Elastic({"total": total}, extra={"order": order, "notes": notes, "held": held})
 is_aborted = False
 for step in elastic.steps(3):
     with step:
         table += 1
-        say("number", step.step, order.integers(0, 1000000), len(notes), inner.integers(0, 1000000), held["old"].randint(1000000), table[0])
-        held["new"] = step.step
+        say("number", step.step, order.integers(0, 1000000), len(notes), inner.integers(0, 1000000), held["old"].randint(1000000), table[0],
+            *counts.values(), held["pair"][1])
+        held["new"], held["pair"] = step.step, (inner, step.step)
         notes[step.step] = "done"
         if step.step == 2 and not is_aborted:
             is_aborted = True
+            counts.update(drawn=9, used=9, left=counts["right"])  # what stands there twice now is two objects in the state
             raise muster.Aborted("a test says so")
+        counts.update(drawn=step.step, used=2 * step.step, left=[step.step], right=[-step.step])
         total += 1
 assert held["a"][0]["b"] is held["pair"][0] is inner and held["table"] is table and held["new"] == 3
 say("total", total[0])
@@ -103,6 +107,7 @@ elastic.close()
     assert [words[0] for words in numbers] == ["1", "2", "2", "3"] and numbers[1] == numbers[2]
     assert [words[2] for words in numbers] == ["0", "1", "1", "2"]
     assert [words[5] for words in numbers] == ["1.0", "2.0", "2.0", "3.0"]
+    assert [words[6:] for words in numbers[1:]] == [["1", "2", "[1]", "[-1]", "1"]] * 2 + [["2", "4", "[2]", "[-2]", "2"]]
     assert len({tuple(words) for words in numbers}) == 3, "what is inside of dictionaries and lists is rolled back, too"
     assert run.said()[-1][2] == ["total", "3.0"]
 
