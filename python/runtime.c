@@ -10,7 +10,6 @@
 
 #define FIRST_LOOK_NS MUSTER_NS_PER_MS
 #define LOOK_NS       (50 * MUSTER_NS_PER_MS)
-#define CLOSING_TURNS 4
 #define GOODBYE_NS    (2 * MUSTER_NS_PER_S)
 #define TIMEOUT_NS    (30 * MUSTER_NS_PER_S)
 
@@ -291,14 +290,13 @@ enum muster_rc muster_py_runtime_wait(struct muster_py_runtime *self, muster_py_
     return self->rc;
 }
 
-/* A link and its stream are freed in later turns, under TLS when the peer has said goodbye. */
+/* Under TLS a link is freed when its peer has said goodbye. */
 void muster_py_runtime_close(struct muster_py_runtime *self)
 {
     struct muster_env *env = self->env;
     uint64_t until_ns = muster_loop_after_ns(env->loop, GOODBYE_NS);
 
-    for (int i = 0; i < CLOSING_TURNS; i++)
-        muster_loop_turn(env->loop, 0);
+    muster_loop_turn_closing(env->loop);
     while (env->tls != NULL && muster_tls_is_shared(env->tls) &&
            muster_loop_now_ns(env->loop) < until_ns)
         muster_loop_turn(env->loop, MUSTER_NS_PER_MS);

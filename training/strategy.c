@@ -18,9 +18,6 @@
 #include "training/variable_names.h"
 #include "training/variables.h"
 
-/* Closing what a failed open has opened takes a few turns: each close is told in the one after it.
- */
-#define CLEAN_UP_TURNS   8
 #define START_TIMEOUT_NS (5 * 60 * MUSTER_NS_PER_S) /* as the node's */
 /* A member that computes for longer between two operations is taken for stuck. */
 #define OP_TIMEOUT_NS (300 * MUSTER_NS_PER_S)
@@ -157,8 +154,8 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
         rc = find_address(strategy, &node, ret_error);
     if (rc == MUSTER_OK)
         rc = muster_node_open(&node, &strategy->node, ret_error);
-    for (unsigned turn = 0; rc != MUSTER_OK && turn < CLEAN_UP_TURNS; turn++)
-        muster_loop_turn(env->loop, 0); /* what it had opened closes */
+    if (rc != MUSTER_OK)
+        muster_loop_turn_closing(env->loop); /* what it had opened */
     if (rc == MUSTER_OK)
         rc = muster_strategy_open_recorder(strategy, &node, ret_error);
     if (rc == MUSTER_OK && resolver != NULL && strategy->opened_resolver == NULL &&

@@ -140,6 +140,11 @@ MUSTER_API void muster_loop_close(struct muster_loop *loop);
  * posted run between them, too. */
 MUSTER_API void muster_loop_turn(struct muster_loop *loop, uint64_t wait_ns);
 
+/** Run the few turns in which links and their streams are freed after the close of a params client, a publication or a
+ * reader has called back, or after a server has failed to open: call it then, before the environment is closed. It does
+ * not wait. */
+MUSTER_API void muster_loop_turn_closing(struct muster_loop *loop);
+
 /** Turn until muster_loop_stop is called. */
 MUSTER_API void muster_loop_run(struct muster_loop *loop);
 

@@ -35,10 +35,7 @@ static void on_told(struct muster_params *params, enum muster_rc rc)
     *params->outcome = (struct muster_params_outcome){true, rc};
 }
 
-/* A link and its stream are freed in later turns. The program may close its environment next, so these
- * turns are run here. */
-#define CLOSING_TURNS 4
-
+/* The program may close its environment next. */
 static enum muster_rc close_wait(struct muster_params *params, uint64_t deadline_ns)
 {
     struct muster_runtime *runtime = params->runtime;
@@ -50,8 +47,7 @@ static enum muster_rc close_wait(struct muster_params *params, uint64_t deadline
     muster_params_close(params, deadline_ns, on_told);
     rc = muster_runtime_wait(runtime, is_known, &outcome, UINT64_MAX);
     MUSTER_ASSERT(rc == MUSTER_OK); /* the caller is in the seat */
-    for (int i = 0; i < CLOSING_TURNS; i++)
-        muster_loop_turn(loop, 0);
+    muster_loop_turn_closing(loop);
     return outcome.rc;
 }
 

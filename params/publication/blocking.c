@@ -31,17 +31,14 @@ static void outcome_await(struct muster_runtime *runtime,
     MUSTER_ASSERT(rc == MUSTER_OK); /* the caller is in the seat */
 }
 
-/* Links and their streams are freed in later turns. The program may close its environment next, so these turns
- * are run here. */
-#define CLOSING_TURNS 4
-#define TELLING_NS    MUSTER_NS_PER_S
+#define TELLING_NS MUSTER_NS_PER_S
 
+/* The program may close its environment next. */
 static void closing_await(struct muster_runtime *runtime, struct muster_loop *loop,
                           struct muster_publication_outcome *outcome)
 {
     outcome_await(runtime, outcome);
-    for (int i = 0; i < CLOSING_TURNS; i++)
-        muster_loop_turn(loop, 0);
+    muster_loop_turn_closing(loop);
 }
 
 /* --- The publisher --- */

@@ -11,6 +11,8 @@
 
 /* A yield that takes longer than this may have let another thread run. */
 #define LATE_NS (2 * MUSTER_NS_PER_US)
+/* A close is told a turn later, and one leads to the next: that of a client ends links, that of a link its stream. */
+#define CLOSING_TURNS 8
 
 /* If another thread did run, the loop sleeps instead of polling for a while: short at first,
  * because one late yield may be chance, then longer and longer, because a thread that shares the
@@ -221,4 +223,10 @@ void muster_loop_turn(struct muster_loop *loop, uint64_t wait_ns)
     if (ours->is_joined) /* the base's owner polls next: the tick must end that poll in time */
         muster_loop_libevent_arm(ours, muster_loop_libevent_due_ns(ours),
                                  muster_loop_libevent_clock_ns());
+}
+
+void muster_loop_turn_closing(struct muster_loop *loop)
+{
+    for (int i = 0; i < CLOSING_TURNS; i++)
+        muster_loop_turn(loop, 0);
 }

@@ -181,9 +181,7 @@ void bench_params_disconnect(struct bench_params *bench)
         free(client->batches);
     }
     free(bench->clients);
-    /* Links are taken down by the loop's next turns. */
-    for (int turn = 0; turn < 4; turn++)
-        muster_loop_turn(bench->env->loop, 0);
+    muster_loop_turn_closing(bench->env->loop);
 }
 
 /* --- Batches --- */

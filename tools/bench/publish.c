@@ -451,9 +451,6 @@ static void on_registry_closed(struct muster_registry_server *server)
     bench->is_closed = true;
 }
 
-/* Links and streams end in turns after the callbacks. */
-#define CLOSING_TURNS 8
-
 static void publish_close(struct bench_publish *bench)
 {
     bool is_good = true;
@@ -472,8 +469,7 @@ static void publish_close(struct bench_publish *bench)
     muster_timer_stop(&bench->look);
     if (!is_good)
         return; /* the memory is in use, and goes with the process */
-    for (int i = 0; i < CLOSING_TURNS; i++)
-        muster_loop_turn(bench->env->loop, 0);
+    muster_loop_turn_closing(bench->env->loop);
     muster_registry_store_close(bench->store);
     muster_net_system_close(bench->env->net);
     muster_env_system_close(bench->env);

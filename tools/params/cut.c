@@ -187,9 +187,6 @@ static uint64_t deadline_of(const struct settings *settings, const struct cut_ru
     return muster_loop_after_ns(run->env->loop, settings->connection.timeout_ns);
 }
 
-/* Links are freed in later turns. */
-#define CLOSING_TURNS 4
-
 static enum muster_rc client_close(struct muster_params *params, struct cut_run *run,
                                    struct muster_error *ret_error)
 {
@@ -199,8 +196,7 @@ static enum muster_rc client_close(struct muster_params *params, struct cut_run 
     run->is_done = false;
     muster_params_close(params, muster_loop_after_ns(loop, MUSTER_NS_PER_S), on_closed);
     rc = run_await_end(run);
-    for (int i = 0; i < CLOSING_TURNS; i++)
-        muster_loop_turn(loop, 0);
+    muster_loop_turn_closing(loop);
     return rc == MUSTER_OK
                ? rc
                : muster_error_set(ret_error, rc, "the server has not acknowledged the end");

@@ -237,9 +237,7 @@ static int serve_in(struct service *service)
     else
         code = command_fail(name, &error);
     service_tell(service, &error);
-    /* A server that failed to open is taken down by the loop's next turns. */
-    for (int turn = 0; turn < 4; turn++)
-        muster_loop_turn(env->loop, 0);
+    muster_loop_turn_closing(env->loop); /* a server that failed to open, too */
     if (service->kind->clean != NULL)
         service->kind->clean(service);
     muster_tls_close(service->tls);

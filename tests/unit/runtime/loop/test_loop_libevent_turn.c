@@ -459,6 +459,27 @@ static void a_turn_that_polls_ends_when_something_is_due(void **state)
     muster_poller_stop(&slot.poller);
 }
 
+static void on_close(struct muster_task *task)
+{
+    unsigned *left = task->data;
+
+    if (--*left > 0)
+        muster_task_post(task, test.env.loop);
+}
+
+static void closings_that_follow_each_other_get_their_turns_at_once(void **state)
+{
+    struct muster_task task;
+    unsigned left = 8;
+
+    (void)state;
+    muster_task_init(&task, on_close, &left);
+    muster_task_post(&task, test.env.loop);
+    muster_loop_turn_closing(test.env.loop);
+    assert_int_equal(left, 0);
+    check_told("LLLLLLLL"); /* it looks at descriptors, and never sleeps */
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -473,6 +494,7 @@ int main(void)
         CASE(who_sleeps_says_so_and_looks_once_more),
         CASE(what_moves_ends_the_turn_and_descriptors_are_not_forgotten),
         CASE(a_turn_that_polls_ends_when_something_is_due),
+        CASE(closings_that_follow_each_other_get_their_turns_at_once),
     };
 
     return cmocka_run_group_tests_name("loop_libevent_turn", tests, NULL, NULL);
