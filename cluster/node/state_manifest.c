@@ -171,42 +171,45 @@ bool muster_state_chunk_hash(const struct muster_state_chunks *chunks, uint32_t 
 
 static const char slots_prefix[] = MUSTER_STATE_SLOTS_PREFIX;
 
-static bool is_slots(const char *name, uint32_t dtype)
-{
-    return dtype == MUSTER_U8 && strncmp(name, slots_prefix, sizeof(slots_prefix) - 1) == 0;
-}
-
-static const char *part_of(const char *name)
-{
-    return name + sizeof(slots_prefix) - 1;
-}
-
-/* A tensor that stands for micro-batches: it has one element for each slot, and the elements of a micro-batch in its
- * name, "5_x_f32". */
+/* A tensor that stands for micro-batches has one element for each slot. */
 struct slots {
     uint64_t count;   /* 0: there is no such tensor */
-    const char *part; /* behind the prefix of the name */
+    const char *part; /* the elements and the type of a slot, from the tensor's name: "5_x_f32" */
 };
+
+/* The first such tensor counts. */
+static void slots_note(struct slots *slots, const char *name, uint32_t dtype, uint64_t count)
+{
+    const size_t prefix_bytes = sizeof(slots_prefix) - 1;
+
+    if (slots->count > 0 || dtype != MUSTER_U8 || strncmp(name, slots_prefix, prefix_bytes) != 0)
+        return;
+    slots->count = count;
+    slots->part = name + prefix_bytes;
+}
 
 static struct slots slots_here(const struct muster_state_chunks *ours)
 {
+    struct slots slots = {.part = ""};
+
     for (size_t i = 0; i < ours->tensor_count; i++)
-        if (is_slots(ours->tensors[i].name, (uint32_t)ours->tensors[i].tensor.dtype))
-            return (struct slots){.count = ours->tensors[i].tensor.count,
-                                  .part = part_of(ours->tensors[i].name)};
-    return (struct slots){.part = ""};
+        slots_note(&slots, ours->tensors[i].name, (uint32_t)ours->tensors[i].tensor.dtype,
+                   ours->tensors[i].tensor.count);
+    return slots;
 }
 
 static struct slots slots_there(const struct muster_state_manifest *theirs)
 {
+    struct slots slots = {.part = ""};
+
     for (size_t i = 0; i < theirs->tensor_count; i++)
-        if (is_slots(theirs->tensors[i].name, theirs->tensors[i].dtype))
-            return (struct slots){.count = theirs->tensors[i].count,
-                                  .part = part_of(theirs->tensors[i].name)};
-    return (struct slots){.part = ""};
+        slots_note(&slots, theirs->tensors[i].name, theirs->tensors[i].dtype,
+                   theirs->tensors[i].count);
+    return slots;
 }
 
-/* The program has given a number and buffers, and knows nothing of a tensor. */
+/* The program has given a number of slots and their buffers, and does not know the tensor that stands for them: a
+ * difference is told in the program's words. */
 static enum muster_rc slots_match(const struct muster_state_chunks *ours,
                                   const struct muster_state_manifest *theirs,
                                   struct muster_error *ret_error)
@@ -224,8 +227,8 @@ static enum muster_rc slots_match(const struct muster_state_chunks *ours,
         return MUSTER_OK;
     return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                             "the buffers of a slot must be the same on all workers: %.40s here and "
-                            "%.40s on the other side (elements_x_type; in Python with 8 for the "
-                            "weight of a slot)",
+                            "%.40s on the other side (elements_x_type; Python adds 8 elements for "
+                            "a slot's weight); give the same buffers everywhere",
                             here.part, there.part);
 }
 

@@ -14,10 +14,10 @@
 #define MUSTER_STATE_REQUEST_MAX (1u << 20)
 /* In place of a step: the state as it is, chunks that the step under way changes left out. */
 #define MUSTER_STATE_STABLE UINT64_MAX
-/** The tensor that tells in how many slots (micro-batches) the steps are, by its count: micro_batches_5_x_f32, u8. */
-#define MUSTER_STATE_SLOTS_PREFIX "micro_batches_"
 #define MUSTER_STATE_AT_ONCE                                                                       \
     1u /* flag of such a request: hashes that are not known yet are zeros */
+/** The tensor that tells in how many slots (micro-batches) the steps are, by its count: micro_batches_5_x_f32, u8. */
+#define MUSTER_STATE_SLOTS_PREFIX "micro_batches_"
 
 /** The registered tensors cut into chunks: chunks never span tensors. */
 struct muster_state_chunks {
