@@ -341,8 +341,9 @@ static bool hold_ask(struct muster_params_cutting *cutting, struct muster_params
     return true;
 }
 
-/* This client marks when it is connected to all servers that lead a shard, and those that were asked wait for that no
- * longer than a second. */
+/* This client marks only when it is connected to all servers that lead a shard, and a server that was asked waits no
+ * longer than a second for the mark. So a cut that may be begun again is not begun without one of them: *cutting gets
+ * the error. */
 static bool servers_are_there(struct muster_params_cutting *cutting)
 {
     const struct muster_params *params = cutting->params;
@@ -378,8 +379,8 @@ static void servers_ask(struct muster_params_cutting *cutting)
 }
 
 /* Servers let pushes go once the cut is complete there. Where it was not, they hear that it never will be; the
- * hold of one that does not hear of it ends with the deadline of the cut. A
- * server that knows the cut from marks alone then waits no longer for CUT, and can take part in the next cut. */
+ * hold of one that does not hear of it ends with the deadline of the cut. A server that knows the cut from marks alone
+ * then waits no longer for CUT, and can take part in the next cut. */
 static void servers_tell_end(const struct muster_params_cutting *cutting, uint64_t number)
 {
     const struct muster_params_hold hold = {.number = number};

@@ -62,7 +62,7 @@ struct muster_publication {
     struct muster_registry_op request;
     bool is_requesting, is_stale; /* the version that the request is for was given up */
     struct muster_timer retry, deadline, tell;
-    uint64_t waits_since_ns; /* the program, for its operation */
+    uint64_t waits_since_ns; /* when the operation that is under way was started */
     muster_publication_fn *opened;
     struct put put;
     struct muster_task step;
@@ -539,7 +539,7 @@ static void put_make(struct muster_publication *publication)
     key_step(publication);
 }
 
-/* adverb: "yet" or "in time". */
+/* Names the readers or the registry that the operation waits for. adverb: "yet" or "in time". */
 static void cause_name(struct muster_publication *publication, const char *adverb,
                        struct muster_error *ret_error)
 {
@@ -560,7 +560,7 @@ static void on_tell(struct muster_timer *timer)
     struct muster_error error;
 
     muster_timer_start(timer, publication->env->loop, now_ns + TELL_AGAIN_NS);
-    if (publication->put.state == PUT_MAKING) /* that is its own work */
+    if (publication->put.state == PUT_MAKING) /* this process is at work, and waits for nobody */
         return;
     cause_name(publication, "yet", &error);
     MUSTER_LOG(publication->env, WARN, "publication_waits", "publication", publication->name,

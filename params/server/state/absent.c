@@ -60,7 +60,7 @@ static void name_forget(struct muster_params_server *server,
     presence->name = NULL;
 }
 
-/* For the errors of cuts that wait for it; without memory they have its id alone. */
+/* Errors of cuts that wait for the source tell its name; without memory for that they have the id alone. */
 static void name_keep(struct muster_params_server *server, struct muster_params_presence *presence,
                       const char *name)
 {

@@ -20,8 +20,8 @@ void muster_params_absent_learn(struct muster_params_server *server, uint64_t sl
 void muster_params_absent_drop(struct muster_params_server *server, uint64_t slot);
 /** A source that has pushed and may come back. False: there is none. */
 bool muster_params_absent_find(const struct muster_params_server *server, uint64_t *ret_slot);
-/** The name that the link told which it has lost; "": it had none, or another process of this server had the link.
- * Borrowed until the source is back or is not expected any more. */
+/** The name that the absent source gave over its last link; "": it gave none, or gave it to an earlier process of this
+ * server. Borrowed until the source is back or is not expected any more. */
 const char *muster_params_absent_name(const struct muster_params_server *server, uint64_t slot);
 
 #endif

@@ -262,23 +262,20 @@ bool muster_params_handle_mark(struct muster_params_client *client,
     return true;
 }
 
-/* A source that asks again, over another link or with another number, begins its cut anew: the loss of the link over
- * which it asked before may not have been noticed yet. */
 static void own_cut_leave(struct muster_params_server_cut *cut,
                           const struct muster_params_client *client, uint64_t number)
 {
     struct muster_error error;
 
-    if (cut->asker == NULL || cut->asker->slot != client->slot ||
-        cut->asker->generation > client->generation || cut->number > number)
+    if (cut->asker == NULL || !muster_params_cut_is_begun_anew(cut->asker, client) ||
+        cut->number > number)
         return;
-    muster_error_set(&error, MUSTER_UNAVAILABLE,
-                     "its client has lost its connection, or has begun it anew");
+    muster_params_cut_set_anew(&error);
     muster_params_cut_end(cut, &error);
 }
 
-/* Another process of this server was asked for the cut. This one may have heard of it by marks, and waits for clients
- * that have marked before: marks of the others may still come. */
+/* The asker has sent CUT before, perhaps to an earlier process of this server. Clients that have marked for it there do
+ * not mark again, so this process ends the cut, even if marks of other clients have told it of the cut or still may. */
 static void again_note(struct muster_params_server_cut *cut,
                        const struct muster_frame_header *header, uint64_t number)
 {
@@ -296,7 +293,8 @@ static void again_note(struct muster_params_server_cut *cut,
     cut->error = error;
 }
 
-/* A cut that nobody has asked this server for yet ends soon where nobody does. */
+/* A cut that this server knows from marks alone ends soon if its client does not ask for it: UNAVAILABLE, so that the
+ * other cut is tried again. */
 static bool other_cut_refuse(struct muster_params_client *client,
                              const struct muster_frame_header *header)
 {

@@ -132,3 +132,15 @@ void muster_params_cut_give_up(struct muster_params_server_cut *cut, uint64_t nu
     muster_error_set(&error, MUSTER_CANCELLED, "its client has given it up");
     muster_params_cut_leave(cut, &error);
 }
+
+bool muster_params_cut_is_begun_anew(const struct muster_params_client *asker,
+                                     const struct muster_params_client *client)
+{
+    return asker->slot == client->slot && asker->generation <= client->generation;
+}
+
+void muster_params_cut_set_anew(struct muster_error *ret_error)
+{
+    muster_error_set(ret_error, MUSTER_UNAVAILABLE,
+                     "the client of this cut has lost its connection, or has begun the cut anew");
+}

@@ -35,6 +35,12 @@ void muster_params_cut_leave(struct muster_params_server_cut *cut,
                              const struct muster_error *error);
 /** Its client says that the cut of this number is over. One that has asked this server for it gets its answer. */
 void muster_params_cut_give_up(struct muster_params_server_cut *cut, uint64_t number);
+/** Whether client is the asker's source, in the same process or a later one. That source begins its cut anew: the loss
+ * of the link over which it asked before may not have been noticed yet. */
+bool muster_params_cut_is_begun_anew(const struct muster_params_client *asker,
+                                     const struct muster_params_client *client);
+/** The asker's error then. */
+void muster_params_cut_set_anew(struct muster_error *ret_error);
 /** Clients that have marked are read again. */
 void muster_params_cut_release_marks(struct muster_params_server *server);
 /** A client that cannot be answered is closed by the door in its next turn. */

@@ -103,22 +103,12 @@ uint64_t muster_params_server_hold_pushed(const struct muster_params_server *ser
     return pushed;
 }
 
-/* The source may ask over another link than before, whose loss has not been noticed yet. */
-static bool asker_is_of(const struct muster_params_server *server,
-                        const struct muster_params_client *client)
-{
-    const struct muster_params_client *asker = server->hold.asker;
-
-    return asker->slot == client->slot && asker->generation <= client->generation;
-}
-
-/* Its client may go on over the link before, and is not to wait until its own deadline. */
+/* The client of the hold before may still read that link: it must not wait for an answer until its own deadline. */
 static void own_hold_leave(struct muster_params_server *server)
 {
     struct muster_error error;
 
-    muster_error_set(&error, MUSTER_UNAVAILABLE,
-                     "its client has lost its connection, or has begun it anew");
+    muster_params_cut_set_anew(&error);
     asker_refuse(server, &error);
 }
 
@@ -131,7 +121,7 @@ static enum muster_rc hold_check(const struct muster_params_server *server,
     char source[MUSTER_PARAMS_SOURCE_TEXT_BYTES];
     uint64_t beyond = source_beyond(server, hold->clock);
 
-    if (server->hold.clock != 0 && !asker_is_of(server, client))
+    if (server->hold.clock != 0 && !muster_params_cut_is_begun_anew(server->hold.asker, client))
         return muster_error_set(
             ret_error, MUSTER_FAILED_PRECONDITION,
             "another cut at a clock is under way, of source %s; ask again when it has ended",

@@ -532,7 +532,7 @@ static void a_source_that_asks_over_another_link_begins_its_cut_anew(void **stat
 
     assert_int_equal(cut_await(&scene, &again), MUSTER_OK);
     assert_int_equal(cut_await(&scene, &first), MUSTER_UNAVAILABLE);
-    assert_non_null(strstr(first.op.error.text, "or has begun it anew"));
+    assert_non_null(strstr(first.op.error.text, "or has begun the cut anew"));
     young->slot = slot;
     young->generation = generation;
     scene_close(&scene);

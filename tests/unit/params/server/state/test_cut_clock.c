@@ -431,7 +431,7 @@ static void a_source_that_asks_over_another_link_holds_anew(void **state)
     test_env_run_until(&scene->stand.test.env, is_held_again, scene);
     test_env_run_until(&scene->stand.test.env, waits_to_begin_again, asker);
     assert_int_equal(asker->cutting->error.rc, MUSTER_UNAVAILABLE);
-    assert_non_null(strstr(asker->cutting->error.text, "has begun it anew"));
+    assert_non_null(strstr(asker->cutting->error.text, "has begun the cut anew"));
     muster_params_op_cancel(&first.op);
     assert_int_equal(call_await(scene, &first), MUSTER_CANCELLED);
     for (uint32_t i = 0; i < WORKERS; i++)
