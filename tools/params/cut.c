@@ -111,7 +111,7 @@ static bool cut_print(const struct settings *settings, const char *folder,
     return output_flush();
 }
 
-/* SIGTERM ends --every, where nothing is half done then. */
+/* SIGTERM ends --every, and leaves nothing half done. */
 struct stop {
     int fd; /* for signals; -1: there is no --every, and SIGTERM ends the process itself */
     bool is_asked;
@@ -121,10 +121,10 @@ struct stop {
 struct cut_run {
     struct muster_env *env;
     struct stop *stop;
-    struct muster_fd_watch watch; /* of stop */
-    bool is_done;                 /* what was started last, with rc */
-    enum muster_rc rc;
-    struct muster_error error; /* why there is no connection */
+    struct muster_fd_watch watch; /* of stop->fd */
+    bool is_done;                 /* the operation that was started last, … */
+    enum muster_rc rc;            /* … with this code */
+    struct muster_error error;    /* why there is no connection */
 };
 
 static void stop_take(struct stop *stop)
@@ -148,7 +148,7 @@ static void run_end(struct cut_run *run, enum muster_rc rc)
     run->rc = rc;
 }
 
-/* A later event of the same turn may take the client's error away. */
+/* The client's error is copied at once: a later event of the same turn may clear it. */
 static void on_opened(struct muster_params *params, enum muster_rc rc)
 {
     struct cut_run *run = muster_params_data(params);
@@ -252,8 +252,8 @@ static enum muster_rc run_open(struct cut_run *run, struct muster_error *ret_err
 {
     enum muster_rc rc = muster_env_system_open(NULL, &run->env);
 
-    if (rc ==
-        MUSTER_OK) /* it says what the command waits for; without memory for it nothing does */
+    /* The log says what the command waits for; without memory for it nothing does. */
+    if (rc == MUSTER_OK)
         (void)!muster_log_file_open(run->env->mem, stderr, false, MUSTER_LOG_WARN, &run->env->log);
     if (rc == MUSTER_OK)
         rc = muster_net_system_open(run->env, &run->env->net);
@@ -322,7 +322,7 @@ static bool settings_check(const struct settings *settings, int words, int *ret_
     return false;
 }
 
-/* given_up: the code of a cut that is given up since the command is to stop. */
+/* given_up: what is returned when SIGTERM ends the cut. */
 static int cut_once(const struct settings *settings, struct stop *stop, const char *folder,
                     int given_up)
 {
@@ -346,8 +346,7 @@ static uint64_t monotonic_ns(void)
     return (uint64_t)now.tv_sec * MUSTER_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
-/* A cut may have ended without a turn of its loop, and after the time of the next one: the first look
- * is without waiting. */
+/* The signal is looked for even if until_ns has passed: the cut before may have failed without a turn of its loop. */
 static void stop_await(struct stop *stop, uint64_t until_ns)
 {
     struct pollfd watch = {.fd = stop->fd, .events = POLLIN};

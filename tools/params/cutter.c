@@ -19,7 +19,7 @@
 /* A cutter that the kernel kills for want of memory would be killed again at once. */
 #define AGAIN_PAUSE_S 1
 
-/* Other codes may be those of the last cut of a process that was asked to end. */
+/* No cut ends with this code, so it shows that the process could not begin. */
 static _Noreturn void start_fail(const char *what)
 {
     fprintf(stderr, "muster " NAME ": %s: %s\n", what, strerror(errno));
@@ -66,8 +66,8 @@ bool cutter_must_restart(pid_t cutter, pid_t ended, int status)
     if (code == EXIT_USAGE || code == EXIT_NOT_RUNNABLE) {
         fprintf(stderr,
                 "muster " NAME ": no cuts are made any more: the process that makes them could not "
-                "begin, and has ended with exit code %d; mend what it has said, and start this "
-                "command again\n",
+                "begin, and has ended with exit code %d; correct what it has told above, and start "
+                "this command again\n",
                 code);
         return false;
     }

@@ -43,7 +43,7 @@ static void the_next_cutter_begins_unless_it_could_not(void **state)
         {CUTTER, W_EXITCODE(EXIT_DENIED, 0), true, "has ended with exit code 5; the next one"},
         {CUTTER, W_EXITCODE(EXIT_OTHER, 0), true, "has ended with exit code 1; the next one"},
         {CUTTER, W_EXITCODE(EXIT_USAGE, 0), false, "no cuts are made any more: "},
-        {CUTTER, W_EXITCODE(EXIT_NOT_RUNNABLE, 0), false, "has ended with exit code 126; mend"},
+        {CUTTER, W_EXITCODE(EXIT_NOT_RUNNABLE, 0), false, "has ended with exit code 126; correct"},
         {OTHER, W_EXITCODE(0, SIGKILL), false, NULL},
         {OTHER, W_EXITCODE(EXIT_OK, 0), false, NULL},
     };
