@@ -40,11 +40,8 @@ static bool refuse_option(int *ret_exit, const char *fmt, ...)
     return false;
 }
 
-/* The variable may have given the value, or stand beside the option that has. */
-static const char *or_variable(const char *name, const char *words)
-{
-    return getenv(name) != NULL ? words : "";
-}
+/* For errors: where the variable is set, the value may have come from it instead of the option. */
+#define OR_VARIABLE(name) (getenv(name) != NULL ? " (or " name ")" : "")
 
 static uint32_t count_cpus(void)
 {
@@ -233,8 +230,7 @@ static bool read_job(struct run_settings *settings, int *ret_exit)
         return true;
     }
     if (muster_job_name_check(job, &error) != MUSTER_OK)
-        return refuse_option(ret_exit, "--job%s: %s", or_variable("MUSTER_JOB", " (or MUSTER_JOB)"),
-                             error.text);
+        return refuse_option(ret_exit, "--job%s: %s", OR_VARIABLE("MUSTER_JOB"), error.text);
     snprintf(settings->job_name, sizeof(settings->job_name), "%s", job);
     return true;
 }
@@ -347,8 +343,8 @@ bool run_settings_check(struct run_settings *settings, int *ret_exit)
     if (settings->members_min > settings->world_size)
         return refuse_option(ret_exit,
                              "--min-members%s must be at most %u, the number of workers, got %llu",
-                             or_variable("MUSTER_MIN_MEMBERS", " (or MUSTER_MIN_MEMBERS)"),
-                             settings->world_size, (unsigned long long)settings->members_min);
+                             OR_VARIABLE("MUSTER_MIN_MEMBERS"), settings->world_size,
+                             (unsigned long long)settings->members_min);
     if (settings->checkpoint_dir == NULL && settings->checkpoint_every != NULL)
         return refuse_option(ret_exit, "--checkpoint-every needs --checkpoint-dir");
     if (settings->preemption_grace_ns == RUN_PREEMPTION_GRACE_UNSET)

@@ -172,8 +172,8 @@ static void keep_recovery(struct run *run, const struct run_epoch *epoch, bool i
         run->detections_ms[run->detection_count++] = epoch->detection_ms;
 }
 
-/* A view names the step and the operation of those that are left. A lost one may have been in the step behind
- * that one already: its part of that operation was done long ago, and was not what its death has interrupted. */
+/* A view names the step and the operation of the members that are left. A lost member may have begun the next step
+ * already: then its part of that operation was done long before, and its death has not interrupted the operation. */
 static void epoch_correct_step(const struct run *run, struct run_epoch *epoch)
 {
     struct run_names lost;

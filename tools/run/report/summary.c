@@ -314,7 +314,7 @@ static void tell_unfinished(struct run *run, const struct run_outcome *outcome)
                       run_saved_folder(run) != NULL
                           ? "if that step is saved, start the same command again for it"
                           : "no checkpoint has its state: start the same command again, which "
-                            "goes on from what the program itself has saved, if it has");
+                            "goes on from what the program has saved by itself, or begins anew");
 }
 
 /* With the place from which the same command goes on. */

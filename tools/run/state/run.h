@@ -78,8 +78,8 @@ struct run {
     char *tf_cluster;         /* JSON of the cluster, or NULL */
     char trace_dir[PATH_MAX]; /* of --trace; "": not given */
     char checkpoint_dir[PATH_MAX]; /* what the setting names, absolute */
-    char program_checkpoint_dir
-        [PATH_MAX]; /* without the setting: what the workers' program names; "": nothing */
+    /* what the workers' program names, for a run without the setting; "": nothing */
+    char program_checkpoint_dir[PATH_MAX];
     struct run_saved saved;        /* at the end: report/saved.c */
     char log_dir[512];
     bool is_terminal_lent; /* to the only worker */

@@ -83,7 +83,8 @@ struct run_task {
     bool
         is_silent; /* it ended with 0 and without a word, by _exit: its place is as last reported, … */
     bool is_place_known;  /* … or known from this launcher's memory */
-    uint64_t begun_step;  /* where that says that it has ended in a step; or 0 */
+    uint64_t
+        begun_step; /* the step in which it has ended, by its place; 0: in none, or not known */
     uint64_t born_epoch;  /* the last one known when it was started */
     uint64_t dying_ns;    /* it has said that it kills itself now; 0: it has not */
     uint64_t died_ns;     /* its last life, as far as is known; 0: none has ended */
