@@ -413,8 +413,8 @@ static PyObject *dataset_get_position(PyObject *self, void *unused)
     return tensor;
 }
 
-/* A call of another thread may move it. In a fork, and in a handler of a signal within a call, nobody does. */
-/* True: *ret_epoch and *ret_is_over are those of one moment. */
+/* A call of another thread may move the position. In a fork, and in a handler of a signal within a call, nobody does.
+ * False: that thread is in a call, and Python has the exception. */
 static bool dataset_look(struct dataset_object *ours, uint64_t *ret_epoch, bool *ret_is_over)
 {
     bool is_still =

@@ -47,7 +47,7 @@ static enum muster_rc open_world(struct muster_py_runtime *self)
     enum muster_log_level level = MUSTER_LOG_WARN;
     enum muster_rc rc = muster_env_system_open(NULL, &self->env);
 
-    /* It says what a call waits for; without memory for it nothing does. */
+    /* The log says what a call waits for; without memory for it nothing does. A misspelt level counts as warn. */
     if (asked != NULL)
         (void)!muster_log_level_parse(asked, &level);
     if (rc == MUSTER_OK)
