@@ -2,6 +2,7 @@
 #ifndef MUSTER_LAUNCHER_SCENE_H
 #define MUSTER_LAUNCHER_SCENE_H
 
+#include "launcher_tasks.h"
 #include "test_env.h"
 
 #include <stdlib.h>
@@ -13,14 +14,6 @@ struct scene {
     struct run run;
     struct run_task tasks[TASKS];
 };
-
-struct run_task *run_task_find(const struct run *run, const char *name)
-{
-    for (uint32_t i = 0; i < run->task_count; i++)
-        if (strcmp(run->tasks[i].name, name) == 0)
-            return &run->tasks[i];
-    return NULL;
-}
 
 /* Tasks that have just reported a collective call behind step 2. NULL: no memory. */
 static struct scene *scene_open(uint32_t task_count)

@@ -3,6 +3,7 @@
 #include "tools/run/report/events.c"
 #include "tools/run/report/names.c"
 
+#include "launcher_tasks.h"
 #include "test_env.h"
 
 #include <sys/wait.h>
@@ -87,14 +88,6 @@ void run_anew_on_view(struct run *run, uint64_t epoch, uint64_t members)
     (void)epoch;
     (void)members;
     fail();
-}
-
-struct run_task *run_task_find(const struct run *run, const char *name)
-{
-    for (uint32_t i = 0; i < run->task_count; i++)
-        if (strcmp(run->tasks[i].name, name) == 0)
-            return &run->tasks[i];
-    return NULL;
 }
 
 const char *run_task_death(int wait_status, char *text, size_t bytes)
