@@ -33,14 +33,43 @@ bool muster_membership_is_view_dead(const struct muster_membership *machine)
     return true;
 }
 
+struct ends {
+    bool is_done;
+    uint64_t done_step; /* the last step of those whose work was done */
+    uint64_t step;      /* of all */
+};
+
+static void count_end(struct ends *ends, const struct membership_peer *peer)
+{
+    ends->is_done = ends->is_done || peer->is_recorded_done;
+    if (peer->is_recorded_done && peer->committed_step > ends->done_step)
+        ends->done_step = peer->committed_step;
+    if (peer->committed_step > ends->step)
+        ends->step = peer->committed_step;
+}
+
+/* Those who had the state are in no view any more: all have left, or a view is left without the state. While a member
+ * lacks it nobody begins the step from which that member takes part, so they have not gone beyond the one before. It
+ * had been begun when that member came: a program that finds nothing to do in it ends with the step before that. */
+static bool count_former(const struct muster_membership *machine, struct ends *ends)
+{
+    const struct muster_view *view = machine->view;
+
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (machine->peers[i].is_recorded)
+            count_end(ends, &machine->peers[i]);
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (view->members[i].from_step > ends->done_step + 2)
+            return false;
+    return true;
+}
+
 /* The work is done when a member left or ended with success having done it, and no member of the last view had gone
  * beyond that step. is_sure: only records of launchers count. */
 static bool is_work_done(const struct muster_membership *machine, bool is_sure)
 {
     const struct muster_view *view = machine->view;
-    bool is_done = view->is_done;
-    uint64_t done_step = view->done_step;
-    uint64_t step = 0;
+    struct ends ends = {.is_done = view->is_done, .done_step = view->done_step};
 
     for (uint32_t i = 0; i < view->member_count; i++) {
         const struct membership_peer *peer =
@@ -48,13 +77,12 @@ static bool is_work_done(const struct muster_membership *machine, bool is_sure)
 
         if (peer == NULL || (is_sure && !peer->is_recorded))
             return false;
-        is_done = is_done || peer->is_recorded_done;
-        if (peer->is_recorded_done && peer->committed_step > done_step)
-            done_step = peer->committed_step;
-        if (peer->committed_step > step)
-            step = peer->committed_step;
+        count_end(&ends, peer);
     }
-    return is_done && step <= done_step;
+    if (!ends.is_done && (view->member_count == 0 || view->is_state_lost) &&
+        !count_former(machine, &ends))
+        return false;
+    return ends.is_done && ends.step <= ends.done_step;
 }
 
 bool muster_membership_fail_if_over(struct muster_membership *machine, bool is_sure)

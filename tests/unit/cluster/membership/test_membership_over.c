@@ -157,6 +157,86 @@ static void a_process_that_ended_with_success_counts_as_one_that_left(void **sta
     assert_told_over(late);
 }
 
+/* Task 1 has come back and has no state yet when the others go, in the step behind the last one, without a word whether
+ * their work is done. Their launcher then records how they ended; NULL: nothing. Returns task 1's next life. */
+static unsigned lose_state_to_leavers(const char *first_record, const char *second_record)
+{
+    unsigned joiner;
+
+    open_world();
+    world.pump.nodes[0].begun_step = world.pump.nodes[2].begun_step = 101;
+    world.pump.is_catch_up_held = true;
+    pump_kill(&world.pump, 1);
+    world.pump.is_return = true;
+    joiner = pump_start(&world.pump, 1, 1);
+    pump_run(&world.pump, PUMP_S(1));
+    assert_true(pump_is_member(&world.pump, joiner));
+    pump_leave_undone(&world.pump, 0);
+    pump_leave_undone(&world.pump, 2);
+    pump_run(&world.pump, PUMP_S(1));
+    assert_true(world.pump.key_view->is_state_lost && world.pump.nodes[joiner].is_failed);
+
+    pump_kill(&world.pump, joiner);
+    if (first_record != NULL)
+        strcpy(world.pump.nodes[0].record, first_record);
+    if (second_record != NULL)
+        strcpy(world.pump.nodes[2].record, second_record);
+    if (first_record != NULL)
+        pump_confirm(&world.pump, 0);
+    if (second_record != NULL)
+        pump_confirm(&world.pump, 2);
+    return come_back(1, 1);
+}
+
+static void it_is_over_when_those_who_left_a_joiner_without_the_state_ended_with_success(
+    void **state)
+{
+    static const struct {
+        const char *first, *second;
+        bool is_over;
+    } rows[] = {
+        {"exit 0 at step 100, done", "exit 0 at step 100, done", true},
+        {"exit 0 at step 100, done", "SIGKILL at step 100", true},
+        {"exit 0 at step 100, done", "SIGKILL at step 101", false},
+        {"exit 0 at step 90, done", NULL, false}, /* the others went on */
+        {"SIGKILL at step 100", "exit 1 at step 100", false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        unsigned late = lose_state_to_leavers(rows[i].first, rows[i].second);
+
+        if (rows[i].is_over)
+            assert_told_over(late);
+        else if (world.pump.nodes[late].is_failed)
+            fail_msg("row %zu: %s", i, world.pump.nodes[late].error.text);
+        if (i + 1 < sizeof(rows) / sizeof(rows[0]))
+            membership_world_close();
+    }
+}
+
+/* As above, and nobody was joining. */
+static void it_is_over_when_all_who_left_ended_with_success(void **state)
+{
+    unsigned late;
+
+    (void)state;
+    open_world();
+    pump_kill(&world.pump, 1);
+    pump_run(&world.pump, PUMP_S(1));
+    pump_leave_undone(&world.pump, 0);
+    pump_leave_undone(&world.pump, 2);
+    pump_run(&world.pump, PUMP_S(3));
+    assert_true(world.pump.key_view->member_count == 0 && !world.pump.key_view->is_done);
+    strcpy(world.pump.nodes[0].record, "exit 0 at step 100, done");
+    strcpy(world.pump.nodes[2].record, "exit 0 at step 100, done");
+    pump_confirm(&world.pump, 0);
+    pump_confirm(&world.pump, 2);
+    late = come_back(1, 1);
+
+    assert_told_over(late);
+}
+
 static void a_job_that_all_have_left_in_failure_begins_anew(void **state)
 {
     unsigned late;
@@ -221,6 +301,9 @@ int main(void)
         MEMBERSHIP_CASE(nobody_says_over_before_the_launchers_have_told_how_far_the_dead_had_come),
         MEMBERSHIP_CASE(a_death_seen_before_its_record_does_not_say_over),
         MEMBERSHIP_CASE(a_process_that_ended_with_success_counts_as_one_that_left),
+        MEMBERSHIP_CASE(
+            it_is_over_when_those_who_left_a_joiner_without_the_state_ended_with_success),
+        MEMBERSHIP_CASE(it_is_over_when_all_who_left_ended_with_success),
         MEMBERSHIP_CASE(a_job_that_all_have_left_in_failure_begins_anew),
         MEMBERSHIP_CASE(a_first_life_begins_anew_whatever_others_have_done),
         MEMBERSHIP_CASE(an_observer_that_saw_members_is_told_like_one_that_comes_back),
