@@ -10,6 +10,9 @@ struct muster_replica_place {
     char task_type[MUSTER_JOB_NAME_BYTES]; /* "worker" */
     uint32_t task_index;
     uint32_t expected_count; /* tasks that train together */
+    const char *
+        chief_job; /* the job of the one that is no worker: "chief" or "master"; NULL: all are workers */
+    bool is_sparse; /* their indices have gaps */
     char address[MUSTER_HOST_TEXT_BYTES +
                  8];        /* of this task, as the resolver tells it; "": it does not */
     bool is_sole;           /* no other task has the same address */

@@ -57,6 +57,22 @@ static enum muster_rc adapt_cluster(struct muster_mem *mem,
     return rc;
 }
 
+static void describe_tasks(struct muster_replica_place *place,
+                           const struct muster_cluster_spec *cluster)
+{
+    const char *name;
+
+    for (size_t i = 0; (name = muster_strategy_role_training_job(i)) != NULL; i++) {
+        const struct muster_cluster_job *job = muster_cluster_spec_job(cluster, name);
+
+        if (job == NULL || job->task_count == 0)
+            continue;
+        if (strcmp(name, "worker") != 0)
+            place->chief_job = name;
+        place->is_sparse = place->is_sparse || !muster_cluster_job_is_dense(job);
+    }
+}
+
 enum muster_rc muster_replica_place_set_role(struct muster_replica_place *place,
                                              struct muster_mem *mem,
                                              const struct muster_strategy_role *role,
@@ -80,6 +96,7 @@ enum muster_rc muster_replica_place_set_role(struct muster_replica_place *place,
     muster_cluster_spec_unref(cluster);
     if (rc != MUSTER_OK)
         return rc;
+    describe_tasks(place, role->cluster);
     place->expected_count = count;
     place->id_in_cluster = id;
     place->is_chief = is_chief;

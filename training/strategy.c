@@ -102,6 +102,8 @@ static enum muster_rc find_registry(struct muster_strategy *strategy, const char
     node->task_type = place->task_type;
     node->task_index = place->task_index;
     node->expected_count = place->expected_count;
+    node->expected =
+        (struct muster_node_expected){.chief = place->chief_job, .is_sparse = place->is_sparse};
     return rc;
 }
 

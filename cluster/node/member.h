@@ -53,6 +53,14 @@ struct muster_node_blob {
     size_t size;
 };
 
+/** Which tasks the first view waits for, as their number does not say it alone. All zero: tasks 0 … of this
+ * process's type. */
+struct muster_node_expected {
+    const char *
+        chief; /* the type of one task 0, beside which tasks "worker" 0 … train; NULL: none; static text */
+    bool is_sparse; /* their indices have gaps: which ones are missing cannot be told */
+};
+
 struct muster_node_options {
     struct muster_env *env;
     const char *registry; /* "host:port[,host:port…]" */
@@ -60,6 +68,7 @@ struct muster_node_options {
     const char *task_type; /* "worker" */
     uint32_t task_index;
     uint32_t expected_count;         /* tasks of epoch 1 */
+    struct muster_node_expected expected; /* which ones they are, for errors */
     uint32_t min_members;            /* 0: 1 */
     uint32_t min_members_start;      /* of a first view, however long it waits; 0: min_members */
     uint64_t min_members_timeout_ns; /* 0: 60 s */

@@ -180,6 +180,7 @@ static struct muster_node *node_new(const struct muster_node_options *options)
     node->events = options->events;
     node->data = options->data;
     node->expected_count = options->expected_count == 0 ? 1 : options->expected_count;
+    node->expected = options->expected;
     node->demands.communication = options->communication;
     node->start.timeout_ns =
         options->start_timeout_ns == 0 ? START_TIMEOUT_NS : options->start_timeout_ns;

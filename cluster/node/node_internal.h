@@ -215,6 +215,7 @@ struct muster_node {
     struct muster_member member;
     char job[MUSTER_JOB_NAME_BYTES];
     uint32_t expected_count, min_members;
+    struct muster_node_expected expected;
     struct muster_view_demands demands;
     uint64_t checked_epoch; /* its view has been compared with them */
     struct muster_peer_hello hello;

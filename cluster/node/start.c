@@ -1,6 +1,7 @@
 /* Waiting in the open: a process that is not admitted yet, or a change of view that is blocked, is logged again and
  * again, and a start that takes too long fails. */
 #include <stdio.h>
+#include <string.h>
 
 #include "cluster/node/node_internal.h"
 
@@ -45,15 +46,33 @@ void muster_node_log_wait(struct muster_node *node)
                (now_ns - node->blocked.since_ns) / MUSTER_NS_PER_S);
 }
 
+static void add_missing(const struct muster_node *node, const char *type, uint32_t count,
+                        char *text, size_t room)
+{
+    size_t length = strlen(text);
+
+    for (uint32_t task = 0; task < count && length + 1 < room; task++)
+        if (!muster_membership_is_candidate(node->machine, type, task))
+            length += (size_t)snprintf(text + length, room - length, "%s%s:%u",
+                                       length == 0 ? "" : ", ", type, task);
+}
+
+/* Empty where none is missing. */
 static void name_missing(const struct muster_node *node, char *text, size_t room)
 {
-    size_t length = 0;
+    uint32_t there = muster_membership_candidate_count(node->machine);
+    const char *chief = node->expected.chief;
 
     text[0] = '\0';
-    for (uint32_t task = 0; task < node->expected_count && length + 1 < room; task++)
-        if (!muster_membership_is_candidate(node->machine, node->member.task_type, task))
-            length += (size_t)snprintf(text + length, room - length, "%s%s:%u",
-                                       length == 0 ? "" : ", ", node->member.task_type, task);
+    if (node->expected.is_sparse) {
+        if (there < node->expected_count)
+            snprintf(text, room, "%u of %u", node->expected_count - there, node->expected_count);
+        return;
+    }
+    if (chief != NULL)
+        add_missing(node, chief, 1, text, room);
+    add_missing(node, chief != NULL ? "worker" : node->member.task_type,
+                node->expected_count - (chief != NULL), text, room);
 }
 
 /* Text of the wait: tasks that are missing, members that do not admit this process, the registry. */

@@ -342,6 +342,45 @@ static void a_client_is_opened_where_there_is_none(void **state)
     test_env_close(&test);
 }
 
+/* By these a start that waits names who is missing. */
+static void the_place_says_which_tasks_train(void **state)
+{
+    static const struct {
+        const char *uri, *chief_job;
+        bool is_sparse;
+    } told[] = {
+        {"static:worker=a:1,b:1;ps=p:1?task_type=worker&task_id=1", NULL, false},
+        {"static:chief=c:1;worker=a:1,b:1?task_type=worker&task_id=1", "chief", false},
+        {"static:master=c:1;worker=a:1?task_type=master&task_id=0", "master", false},
+        {"static:{\"worker\":{\"1\":\"a:1\",\"7\":\"b:1\"}}?task_type=worker&task_id=7", NULL,
+         true},
+        {"static:{\"worker\":[\"a:1\"],\"ps\":{\"3\":\"b:1\"}}?task_type=worker&task_id=0", NULL,
+         false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
+        static const struct test_var none[] = {{NULL, NULL}};
+        struct muster_replica_place place = {.expected_count = 0};
+        struct muster_error error = {.rc = MUSTER_OK};
+        struct test_vars vars;
+        struct test_env test;
+
+        test_env_open(&test);
+        test_vars_init(&vars, none);
+        test.env.vars = &vars.vars;
+        fail_if(muster_replica_place_find(&test.env, told[i].uri, false, &place, &error) !=
+                    MUSTER_OK,
+                "%s: %s", told[i].uri, error.text);
+        fail_if((place.chief_job == NULL) != (told[i].chief_job == NULL) ||
+                    (place.chief_job != NULL && strcmp(place.chief_job, told[i].chief_job) != 0) ||
+                    place.is_sparse != told[i].is_sparse,
+                "%s: %s%s", told[i].uri, place.chief_job == NULL ? "none" : place.chief_job,
+                place.is_sparse ? ", sparse" : "");
+        test_env_close(&test);
+    }
+}
+
 static void tasks_that_train_are_counted(void **state)
 {
     static const struct {
@@ -427,6 +466,7 @@ int main(void)
                                        cmocka_unit_test(a_cluster_against_the_rules_is_refused),
                                        cmocka_unit_test(an_address_has_room_or_is_left_out),
                                        cmocka_unit_test(a_client_is_opened_where_there_is_none),
+                                       cmocka_unit_test(the_place_says_which_tasks_train),
                                        cmocka_unit_test(tasks_that_train_are_counted),
                                        cmocka_unit_test(the_uri_of_the_remedy_gives_a_place)};
 

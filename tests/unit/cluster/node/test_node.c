@@ -106,11 +106,23 @@ static void a_start_that_takes_too_long_names_the_missing(void **state)
 {
     static const struct {
         uint32_t expected_count;
-        const char *text;
+        struct muster_node_expected expected;
+        const char *text, *other;
     } rows[] = {
-        {2, "it waited for tasks that are not registered: worker:1; start them"},
-        {4, "it waited for tasks that are not registered: worker:1, worker:2, worker:3; start"},
-        {200, "it waited for tasks that are not registered: worker:1, worker:2, worker:3, "},
+        {2, {NULL, false}, "for tasks that are not registered: worker:1; start them", "worker:1"},
+        {4,
+         {NULL, false},
+         "for tasks that are not registered: worker:1, worker:2, worker:3; start",
+         "worker:1"},
+        {200,
+         {NULL, false},
+         "for tasks that are not registered: worker:1, worker:2, worker:3, ",
+         "worker:1"},
+        {3,
+         {"chief", false},
+         "for tasks that are not registered: chief:0, worker:1; start",
+         "chief:0"},
+        {3, {NULL, true}, "for tasks that are not registered: 2 of 3; start", "2 of 3"},
     };
 
     (void)state;
@@ -122,6 +134,7 @@ static void a_start_that_takes_too_long_names_the_missing(void **state)
         assert_int_equal(
             node_stand_try_node(
                 &stand, (struct muster_node_options){.expected_count = rows[i].expected_count,
+                                                     .expected = rows[i].expected,
                                                      .start_timeout_ns = 100 * MUSTER_NS_PER_MS}),
             MUSTER_OK);
         node_stand_wait(&stand);
@@ -130,7 +143,7 @@ static void a_start_that_takes_too_long_names_the_missing(void **state)
         if (strstr(stand.error.text, rows[i].text) == NULL)
             fail_msg("%s", stand.error.text);
         assert_true(muster_node_waits_for(stand.node, text, sizeof(text)));
-        assert_non_null(strstr(text, "worker:1"));
+        assert_non_null(strstr(text, rows[i].other));
         node_stand_end(&stand);
     }
 }
