@@ -118,6 +118,27 @@ static enum muster_rc find_address(struct muster_strategy *strategy,
         node->start_timeout_ns != 0 ? node->start_timeout_ns : START_TIMEOUT_NS, node, ret_error);
 }
 
+/* An empty one is a variable that somebody has set to nothing: it would count as a registry that is named, and hide
+ * that the program may be alone. */
+static enum muster_rc check_names(const struct muster_strategy *strategy, const char *resolver,
+                                  const struct muster_node_options *node,
+                                  struct muster_error *ret_error)
+{
+    const char *empty = NULL;
+
+    if (node->registry != NULL && node->registry[0] == '\0')
+        empty = "registry (MUSTER_REGISTRY)";
+    else if (node->job[0] == '\0')
+        empty = "job (MUSTER_JOB)";
+    else if (strategy->opened_resolver == NULL && resolver != NULL && resolver[0] == '\0')
+        empty = "resolver (MUSTER_RESOLVER)";
+    if (empty == NULL)
+        return MUSTER_OK;
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "%s must have a value, got an empty text; give it one, or unset it",
+                            empty);
+}
+
 static enum muster_rc open_node(struct muster_strategy *strategy,
                                 const struct muster_strategy_options *options,
                                 struct muster_error *ret_error)
@@ -142,6 +163,8 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
     node.plan.is_reproducible = node.plan.is_reproducible || options->is_reproducible;
     if (node.job == NULL)
         node.job = "default";
+    if (rc == MUSTER_OK)
+        rc = check_names(strategy, resolver, &node, ret_error);
     if (rc == MUSTER_OK)
         rc = muster_training_take_incarnation(&node, &strategy->has_incarnation, ret_error);
     if (rc == MUSTER_OK)

@@ -65,6 +65,8 @@ struct muster_input_context muster_strategy_input_context(const struct muster_st
         .num_replicas_in_sync = strategy->place.expected_count * strategy->replica_count,
     };
 
+    if (strategy->place.is_alone)
+        context.input_pipeline_id = 0; /* of an evaluator, too, whatever its index */
     if (strategy->view == NULL)
         return context;
     context.num_input_pipelines = strategy->size;

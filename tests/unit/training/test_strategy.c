@@ -58,6 +58,9 @@ static void what_is_said_badly_opens_nothing(void **state)
         {"MUSTER_INCARNATION", "99", MUSTER_INVALID_ARGUMENT, "MUSTER_INCARNATION"},
         {"MUSTER_TRACE", "on", MUSTER_INVALID_ARGUMENT, "MUSTER_TRACE"},
         {"RANK", "1", MUSTER_INVALID_ARGUMENT, "RANK"},
+        {"MUSTER_JOB", "", MUSTER_INVALID_ARGUMENT, "job (MUSTER_JOB) must have a value"},
+        {"MUSTER_RESOLVER", "", MUSTER_INVALID_ARGUMENT, "resolver (MUSTER_RESOLVER) must have"},
+        {"MUSTER_REGISTRY", "", MUSTER_INVALID_ARGUMENT, "registry (MUSTER_REGISTRY) must have"},
     };
 
     (void)state;
@@ -106,6 +109,31 @@ static void the_only_task_needs_no_registry(void **state)
         muster_strategy_close(strategy);
         job_stage_close(&stage);
     }
+}
+
+/* Whatever its index is. */
+static void an_evaluator_has_the_whole_input(void **state)
+{
+    struct muster_strategy *strategy = NULL;
+    struct muster_input_context input;
+    struct muster_error error;
+
+    (void)state;
+    job_stage_open(&stage, 0, 1);
+    unsetenv("MUSTER_REGISTRY");
+    setenv("TF_CONFIG",
+           "{\"cluster\": {\"worker\": [\"a:1\", \"b:1\"]}, "
+           "\"task\": {\"type\": \"evaluator\", \"index\": 3}}",
+           1);
+    assert_int_equal(muster_strategy_open(NULL, &strategy, &error), MUSTER_OK);
+    unsetenv("TF_CONFIG");
+    input = muster_strategy_input_context(strategy);
+
+    assert_string_equal(muster_strategy_task_type(strategy), "evaluator");
+    assert_int_equal(muster_strategy_id_in_cluster(strategy), 3);
+    assert_true(input.num_input_pipelines == 1 && input.input_pipeline_id == 0);
+    muster_strategy_close(strategy);
+    job_stage_close(&stage);
 }
 
 /* Options of the program come before the environment. */
@@ -516,6 +544,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_said_badly_opens_nothing),
         cmocka_unit_test(the_only_task_needs_no_registry),
+        cmocka_unit_test(an_evaluator_has_the_whole_input),
         cmocka_unit_test(options_come_before_variables),
         cmocka_unit_test(memory_that_is_kept_outlives_its_strategy),
         cmocka_unit_test_setup_teardown(an_open_resolver_is_asked_on_its_own_loop, test_env_set_up,
