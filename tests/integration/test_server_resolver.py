@@ -87,6 +87,7 @@ class Server(unittest.TestCase):
         for text in ("GPU", "GPU:", ":1", "GPU:x", "gpu:1", "GPU:-1", "CPU:1,", "GPU:1;CPU:1", "GPU:1234567890"):
             self.refused(2, "--devices", "--devices", text)
         self.refused(2, "at most 64 devices", "--devices", "GPU:65")
+        self.refused(2, "must name each type once, with the number of its devices, got CPU twice", "--devices", "CPU:1,GPU:1,CPU:1")
 
 
 if __name__ == "__main__":

@@ -37,6 +37,14 @@ static bool is_type(const char *text, size_t bytes)
     return bytes > 0 && bytes < sizeof(((struct server_place *)NULL)->types[0]);
 }
 
+static bool has_type(const struct server_place *place, const char *type, size_t type_bytes)
+{
+    for (size_t i = 0; i < place->device_count; i++)
+        if (strlen(place->types[i]) == type_bytes && memcmp(place->types[i], type, type_bytes) == 0)
+            return true;
+    return false;
+}
+
 enum muster_rc server_place_add_devices(struct server_place *place, const char *text,
                                         struct muster_error *ret_error)
 {
@@ -51,6 +59,11 @@ enum muster_rc server_place_add_devices(struct server_place *place, const char *
             return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                     "must be TYPE:COUNT,… such as CPU:1,GPU:4, got \"%.80s\"",
                                     text);
+        if (has_type(place, at, type_bytes))
+            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                    "must name each type once, with the number of its devices, "
+                                    "got %.*s twice",
+                                    (int)type_bytes, at);
         rc = add_devices(place, at, type_bytes, strtol(digits, NULL, 10), ret_error);
         at = digits + count_bytes;
         if (rc != MUSTER_OK || *at == '\0')
