@@ -104,8 +104,10 @@ static enum muster_rc piece_step(struct pump *pump, struct muster_data_pipe *pip
         pipe->out = pump->out;
         pipe->out_left = PIECE_BYTES;
         rc = pump->codec->step(pump->state, pipe);
-        if (rc != MUSTER_OK)
+        if (rc != MUSTER_OK) {
+            pump->at += (uint64_t)(pipe->in - pump->in); /* where the damage showed */
             return codec_error(pump, rc, ret_error);
+        }
         is_full = pipe->out_left == 0;
         count = PIECE_BYTES - pipe->out_left;
         if (muster_file_write_all(pump->fd, pump->out, count) != 0)

@@ -22,6 +22,10 @@ static enum muster_rc check_input(const struct muster_shard *shard,
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the index of a worker must be below their number %u, got %u",
                                 shard->num_workers, shard->index);
+    if (shard->policy > MUSTER_SHARD_OFF)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the policy must be AUTO, FILE, DATA, HINT or OFF, got %d",
+                                (int)shard->policy);
     if (shard->policy == MUSTER_SHARD_FILE && shard->num_workers > 1 && !input->has_files)
         return muster_error_set(ret_error, MUSTER_NOT_FOUND,
                                 "the policy FILE needs a source of files, and this one has none; "

@@ -57,6 +57,11 @@ enum muster_rc muster_shape_axis(const struct muster_shaped_tensor *shaped, int3
     int64_t count = shaped->dimension_count, place = axis < 0 ? axis + count : axis;
     struct muster_axis seen = {1, 1, 1};
 
+    if (count == 0)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "a tensor without dimensions has no axis, got %" PRId32
+                                "; give it one dimension, or no axis (MUSTER_AXIS_NONE)",
+                                axis);
     if (place < 0 || place >= count)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the axis of a tensor with %" PRId64 " dimensions must be %" PRId64

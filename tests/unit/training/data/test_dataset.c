@@ -666,6 +666,22 @@ static void a_compressed_file_that_is_damaged_or_cut_is_named(void **state)
     }
 }
 
+static void what_follows_the_compressed_members_is_found(void **state)
+{
+    static const uint8_t member[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3,
+                                     3,    0,    0, 0, 0, 0, 0, 0, 0, 0};
+    struct world *world = *state;
+    struct muster_dataset_options options = {.kind = MUSTER_DATASET_LINES, .epoch_count = 1};
+    char bytes[sizeof(member) + 7];
+
+    memcpy(bytes, member, sizeof(member)); /* of nothing */
+    memcpy(bytes + sizeof(member), "garbage", 7);
+    dataset_files_write(&world->files, "b.gz", bytes, sizeof(bytes));
+
+    assert_int_equal(files_open(world, options, "b.gz"), MUSTER_DATA_LOSS);
+    assert_error_has(world, "byte 22: the compressed file is damaged or cut off");
+}
+
 static void an_error_in_a_compressed_file_names_a_decompressed_byte(void **state)
 {
     struct world *world = *state;
@@ -858,6 +874,7 @@ int main(void)
         CASE(workers_of_a_policy_have_their_files_or_elements),
         CASE(compressed_files_have_the_records_of_plain_ones),
         CASE(a_compressed_file_that_is_damaged_or_cut_is_named),
+        CASE(what_follows_the_compressed_members_is_found),
         CASE(an_error_in_a_compressed_file_names_a_decompressed_byte),
         CASE(a_scratch_folder_that_is_not_there_is_named),
         CASE(memory_is_not_copied),

@@ -81,6 +81,12 @@ static const struct {
      MUSTER_INVALID_ARGUMENT,
      0,
      "number 0, got 0"},
+    {"no policy",
+     {(enum muster_shard_policy)9, 2, 0},
+     {false, 0, 0},
+     MUSTER_INVALID_ARGUMENT,
+     0,
+     "must be AUTO, FILE, DATA, HINT or OFF, got 9"},
 };
 
 static void each_policy_divides_its_unit(void **state)

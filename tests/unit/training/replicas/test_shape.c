@@ -59,7 +59,7 @@ static void axes_count_from_both_ends(void **state)
         int32_t axis;
         struct muster_axis seen;
     } rows[] = {{0, {1, 2, 12}}, {1, {2, 3, 4}}, {2, {6, 4, 1}}, {-1, {6, 4, 1}}, {-3, {1, 2, 12}}};
-    const struct muster_shaped_tensor shaped = shape_of(3, 2, 3, 4);
+    const struct muster_shaped_tensor shaped = shape_of(3, 2, 3, 4), scalar = shape_of(0, 0, 0, 0);
     struct muster_axis seen;
     struct muster_error error;
 
@@ -72,6 +72,8 @@ static void axes_count_from_both_ends(void **state)
     assert_string_equal(error.text,
                         "the axis of a tensor with 3 dimensions must be -3 to 2, got 3");
     assert_int_equal(muster_shape_axis(&shaped, -4, &seen, &error), MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(muster_shape_axis(&scalar, 0, &seen, &error), MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.text, "a tensor without dimensions has no axis, got 0"));
 }
 
 static void sums_go_along_an_axis(void **state)
