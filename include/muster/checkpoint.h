@@ -35,8 +35,17 @@ struct muster_checkpoint_entry {
     struct muster_checkpoint_name name;
     bool has_manifest; /* false: half-written */
     uint32_t file_count;
+    uint32_t shard_count; /* files of shards */
+    uint32_t shard_total; /* how many there should be, by their names; 0: none is there */
     uint64_t bytes; /* size of its files */
 };
+
+/** Whether its manifest and all of its shards are there, by their names: they may still be damaged. */
+static inline bool muster_checkpoint_entry_is_complete(const struct muster_checkpoint_entry *entry)
+{
+    return entry->has_manifest && entry->shard_total > 0 &&
+           entry->shard_count == entry->shard_total;
+}
 
 /** Look at the names in a folder. Gives *ret_entries (muster_mem_free), the highest step first. Errors: NOT_FOUND (no
  * such folder), INVALID_ARGUMENT (a file is in its place), RESOURCE_EXHAUSTED, others of the system; the text names the

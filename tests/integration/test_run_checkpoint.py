@@ -177,6 +177,12 @@ class RunCheckpoint(unittest.TestCase):
 
         self.assertEqual(self.show("verify", self.checkpoints).returncode, 0)
         shard = os.path.join(self.checkpoints, newest["name"] + ".shard-00001-of-00003")
+        away = os.path.join(self.folder.name, "away")
+        os.rename(shard, away)
+        listed = [json.loads(line) for line in self.show("list", self.checkpoints, "--json").stdout.splitlines()]
+        self.assertEqual([each["is_complete"] for each in listed], [False] + [True] * (len(listed) - 1))
+        self.assertIn("shards missing", self.show("list", self.checkpoints).stdout)
+        os.rename(away, shard)
         with open(shard, "r+b") as file:
             file.seek(5000)
             byte = file.read(1)

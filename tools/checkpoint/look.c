@@ -114,18 +114,21 @@ static struct muster_json *name_json(const struct muster_checkpoint_name *name)
 
 static void entry_print(const struct muster_checkpoint_entry *entry, bool is_json)
 {
-    const char *state = entry->has_manifest ? "complete" : "half-written";
+    bool is_complete = muster_checkpoint_entry_is_complete(entry);
+    const char *state = is_complete           ? "complete"
+                        : entry->has_manifest ? "shards missing"
+                                              : "half-written";
     char text[MUSTER_CHECKPOINT_NAME_BYTES];
     struct muster_json *root;
 
     if (!is_json) {
-        printf("step %-12" PRIu64 " %-13s %4u files %15" PRIu64 " bytes  %s\n", entry->name.step,
+        printf("step %-12" PRIu64 " %-14s %4u files %15" PRIu64 " bytes  %s\n", entry->name.step,
                state, entry->file_count, entry->bytes,
                muster_checkpoint_name_format(&entry->name, text));
         return;
     }
     root = name_json(&entry->name);
-    if (!muster_json_set(root, "is_complete", muster_json_bool_new(entry->has_manifest)) ||
+    if (!muster_json_set(root, "is_complete", muster_json_bool_new(is_complete)) ||
         !number_set(root, "files", entry->file_count) || !number_set(root, "bytes", entry->bytes))
         output_no_memory();
     json_print(root);

@@ -50,6 +50,18 @@ static bool path_join(char path[MUSTER_CHECKPOINT_PATH_BYTES], const char *folde
            (int)MUSTER_CHECKPOINT_PATH_BYTES;
 }
 
+/* "….shard-00001-of-00003" */
+static void count_shard(struct muster_checkpoint_entry *entry, const char *text)
+{
+    static const char of[] = "-of-";
+    const char *at = strstr(text, of);
+    unsigned long total = at == NULL ? 0 : strtoul(at + sizeof(of) - 1, NULL, 10);
+
+    entry->shard_count++;
+    if (total <= MUSTER_CHECKPOINT_SHARDS_MAX && total > entry->shard_total)
+        entry->shard_total = (uint32_t)total;
+}
+
 static enum muster_rc on_name(void *data, const char *text)
 {
     char path[MUSTER_CHECKPOINT_PATH_BYTES];
@@ -66,6 +78,8 @@ static enum muster_rc on_name(void *data, const char *text)
         return MUSTER_RESOURCE_EXHAUSTED;
     entry->has_manifest |= file == MUSTER_CHECKPOINT_MANIFEST;
     entry->file_count++;
+    if (file == MUSTER_CHECKPOINT_SHARD)
+        count_shard(entry, text);
     if (path_join(path, listing->folder, text) && muster_file_bytes(path, &bytes) == MUSTER_OK)
         entry->bytes += bytes;
     return MUSTER_OK;

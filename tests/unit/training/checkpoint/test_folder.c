@@ -349,6 +349,13 @@ static void a_half_written_one_is_listed_as_such(void **state)
     assert_int_equal(entries[1].name.step, 100);
     assert_true(entries[1].has_manifest);
     assert_int_equal(entries[1].file_count, 3);
+    assert_true(entries[1].shard_count == 2 && entries[1].shard_total == 2);
+    assert_false(muster_checkpoint_entry_is_complete(&entries[0]));
+    assert_true(muster_checkpoint_entry_is_complete(&entries[1]));
+    entries[1].shard_count = 1;
+    assert_false(muster_checkpoint_entry_is_complete(&entries[1]));
+    entries[1].shard_count = entries[1].shard_total = 0;
+    assert_false(muster_checkpoint_entry_is_complete(&entries[1]));
     muster_mem_free(careful_mem(), entries);
     assert_int_equal(checkpoint_stand_load(&stand, stand.folder, &second, &error),
                      MUSTER_NOT_FOUND);
