@@ -5,6 +5,7 @@
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <muster/hash.h>
 
@@ -31,6 +32,20 @@ static enum muster_rc file_append(struct muster_data_index *index, const char *p
     return MUSTER_OK;
 }
 
+/* As the shell does: a pattern that fits no name is a name, "data[1].csv". */
+static enum muster_rc name_find_file(struct muster_data_index *index, const char *name,
+                                     struct muster_error *ret_error)
+{
+    if (access(name, F_OK) != 0)
+        return muster_error_set(ret_error, MUSTER_NOT_FOUND,
+                                "%s: no file has this name; check the path or the pattern",
+                                muster_data_path_tail(name));
+    if (file_append(index, name) != MUSTER_OK)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
+                                "out of memory for the names of files");
+    return MUSTER_OK;
+}
+
 static enum muster_rc pattern_find_files(struct muster_data_index *index, const char *pattern,
                                          struct muster_error *ret_error)
 {
@@ -45,9 +60,7 @@ static enum muster_rc pattern_find_files(struct muster_data_index *index, const 
             rc = muster_error_set(ret_error, rc, "out of memory for the names of files");
         break;
     case GLOB_NOMATCH:
-        rc = muster_error_set(ret_error, MUSTER_NOT_FOUND,
-                              "%s: no file has this name; check the path or the pattern",
-                              muster_data_path_tail(pattern));
+        rc = name_find_file(index, pattern, ret_error);
         break;
     case GLOB_NOSPACE:
         rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,

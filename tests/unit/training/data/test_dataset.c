@@ -159,6 +159,19 @@ static void tfrecords_of_files_come_in_the_order_of_their_paths(void **state)
     assert_string_equal(records_join(world), "0|1|2|3/4");
 }
 
+static void a_pattern_that_fits_no_name_is_a_name(void **state)
+{
+    struct world *world = *state;
+    struct muster_dataset_options options = {.kind = MUSTER_DATASET_LINES, .epoch_count = 1};
+
+    dataset_files_write(&world->files, "a[1]", "one\n", 4);
+    assert_int_equal(files_open(world, options, "a[1]"), MUSTER_OK);
+    assert_int_equal(muster_dataset_record_count(world->dataset), 1);
+    dataset_files_write(&world->files, "a1", "one\ntwo\n", 8);
+    assert_int_equal(files_open(world, options, "a[1]"), MUSTER_OK);
+    assert_int_equal(muster_dataset_record_count(world->dataset), 2);
+}
+
 static void a_file_that_two_patterns_name_is_read_once(void **state)
 {
     struct world *world = *state;
@@ -858,6 +871,7 @@ int main(void)
         CASE(text_is_cut_into_records_and_batches),
         CASE(an_empty_row_is_no_record_wherever_reads_end),
         CASE(tfrecords_of_files_come_in_the_order_of_their_paths),
+        CASE(a_pattern_that_fits_no_name_is_a_name),
         CASE(a_file_that_two_patterns_name_is_read_once),
         CASE(a_shuffle_has_each_record_once_and_follows_from_its_seed),
         CASE(a_restored_position_goes_on_with_the_same_records),
