@@ -314,12 +314,33 @@ static enum muster_rc check_register(struct muster_strategy *strategy, const cha
         rc = strategy->error.rc;
     else if (strategy->state != MUSTER_STRATEGY_OPEN)
         rc = muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
-                              "register %s: tensors are registered before the first begin", name);
+                              "register %s: tensors are registered before the first begin",
+                              name == NULL ? "NULL" : name);
+    else if (name == NULL)
+        rc = muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
+                              "register: a tensor must have a name, got NULL");
     else if (muster_tensor_names_have(&strategy->names, strategy->tensors, name))
         rc = muster_error_set(&strategy->error, MUSTER_ALREADY_EXISTS,
                               "register %s: the name is taken", name);
     muster_strategy_leave(strategy);
     return rc;
+}
+
+/* Every begin reads it, and writes it: on another member perhaps first. */
+static enum muster_rc check_memory(struct muster_strategy *strategy, const char *name,
+                                   const struct muster_tensor *tensor)
+{
+    size_t bytes = muster_dtype_bytes(tensor->dtype);
+
+    if (bytes == 0)
+        return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
+                                "register %.80s: %d is not a type", name, (int)tensor->dtype);
+    if ((tensor->count > 0 && tensor->data == NULL) || (uintptr_t)tensor->data % bytes != 0)
+        return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
+                                "register %.80s: its data must be aligned to its type, %s, got %s",
+                                name, muster_dtype_name(tensor->dtype),
+                                tensor->data == NULL ? "NULL" : "another address");
+    return MUSTER_OK;
 }
 
 /* A tensor with a copy of the name. */
@@ -356,6 +377,8 @@ enum muster_rc muster_strategy_register_place(struct muster_strategy *strategy, 
     struct muster_error why = {.rc = MUSTER_OK};
     enum muster_rc rc = check_register(strategy, name);
 
+    if (rc == MUSTER_OK)
+        rc = check_memory(strategy, name, tensor);
     if (rc == MUSTER_OK)
         rc = muster_strategy_memory_find(strategy, name, tensor, &place.memory);
     if (rc != MUSTER_OK)

@@ -468,6 +468,9 @@ static enum muster_rc folder_set(struct muster_strategy *strategy, const char *f
     if (strategy->state != MUSTER_STRATEGY_OPEN)
         return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
                                 "restore: call it before the first begin");
+    if (folder == NULL || folder[0] == '\0')
+        return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
+                                "restore: folder must be a path");
     copy = muster_mem_strdup(strategy->env->mem, folder);
     if (copy == NULL)
         return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");

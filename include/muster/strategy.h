@@ -132,7 +132,8 @@ MUSTER_API void muster_kept_memory_free(struct muster_kept_memory *kept);
  * UNAVAILABLE. Copies go through pinned memory of 4 MiB for each device (docs/gpu.md). Of a tensor that each replica
  * has, register the first replica's (muster_replicas_mirror).
  *
- * ALREADY_EXISTS, FAILED_PRECONDITION (after begin), UNAVAILABLE, RESOURCE_EXHAUSTED (the device cannot be opened; the
+ * ALREADY_EXISTS, INVALID_ARGUMENT (no name; an unknown type; data that is NULL or not aligned to its type),
+ * FAILED_PRECONDITION (after begin), UNAVAILABLE, RESOURCE_EXHAUSTED (the device cannot be opened; the
  * state is larger than a joiner can be told of, docs/known-limits.md); what is final in begin, if it is known by
  * now. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_register(

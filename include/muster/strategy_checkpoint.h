@@ -95,7 +95,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_checkpoint_wait(
  * folder, or without the folder, it begins with its tensors as they are. begin then returns the step after the
  * checkpoint's, and *ret_is_restored. Call it on all members. Half-written and damaged ones are named in the log. What
  * ends begin: DATA_LOSS (there are manifests, and nothing is whole), INVALID_ARGUMENT (the newest has other tensors:
- * the text names the first that differs). Copies folder. FAILED_PRECONDITION (after begin), RESOURCE_EXHAUSTED.
+ * the text names the first that differs). Copies folder. INVALID_ARGUMENT (no path), FAILED_PRECONDITION (after begin),
+ * RESOURCE_EXHAUSTED.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_restore(
     struct muster_strategy *strategy, const char *folder);

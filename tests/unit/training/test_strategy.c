@@ -225,6 +225,35 @@ static void a_thread_that_cannot_be_started_is_told_with_its_limits(void **state
 
 /* --- register --- */
 
+static void a_tensor_that_cannot_be_state_is_refused(void **state)
+{
+    static int64_t values[4];
+    const struct {
+        const char *name;
+        struct muster_tensor tensor;
+        const char *text;
+    } rows[] = {
+        {NULL, {values, 4, MUSTER_I64}, "register: a tensor must have a name, got NULL"},
+        {"t", {values, 4, (enum muster_dtype)99}, "register t: 99 is not a type"},
+        {"t",
+         {NULL, 4, MUSTER_I64},
+         "register t: its data must be aligned to its type, i64, got NULL"},
+        {"t",
+         {(char *)values + 4, 1, MUSTER_I64},
+         "register t: its data must be aligned to its type, i64, got another address"},
+    };
+    struct muster_strategy *strategy = *state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        expect_error(strategy, muster_strategy_register(strategy, rows[i].name, &rows[i].tensor),
+                     MUSTER_INVALID_ARGUMENT, rows[i].text);
+    expect_error(strategy, muster_strategy_restore(strategy, NULL), MUSTER_INVALID_ARGUMENT,
+                 "restore: folder must be a path");
+    assert_int_equal(muster_strategy_register(strategy, "t", &(struct muster_tensor){0}),
+                     MUSTER_OK);
+    job_begin(strategy);
+}
+
 static void tensors_are_registered_before_the_first_begin_by_names_of_their_own(void **state)
 {
     static int64_t values[40];
@@ -551,6 +580,7 @@ int main(void)
                                         test_env_tear_down),
         cmocka_unit_test(a_process_of_a_launcher_has_one_strategy_at_a_time),
         cmocka_unit_test(a_thread_that_cannot_be_started_is_told_with_its_limits),
+        CASE(a_tensor_that_cannot_be_state_is_refused, set_up_alone),
         CASE(tensors_are_registered_before_the_first_begin_by_names_of_their_own, set_up_alone),
         CASE(the_digest_is_of_all_registered_tensors_in_order, set_up_alone),
         CASE(memory_that_others_map_is_given_and_taken_back, set_up_alone),
