@@ -55,9 +55,13 @@ static bool count_former(const struct muster_membership *machine, struct ends *e
 {
     const struct muster_view *view = machine->view;
 
-    for (size_t i = 0; i < machine->peer_count; i++)
-        if (machine->peers[i].is_recorded)
-            count_end(ends, &machine->peers[i]);
+    for (size_t i = 0; i < machine->peer_count; i++) {
+        const struct membership_peer *peer = &machine->peers[i];
+
+        /* Records of an earlier job of this name may be there still, and of this one before it began anew. */
+        if (peer->is_recorded && peer->recorded_epoch >= view->begin_epoch)
+            count_end(ends, peer);
+    }
     for (uint32_t i = 0; i < view->member_count; i++)
         if (view->members[i].from_step > ends->done_step + 2)
             return false;

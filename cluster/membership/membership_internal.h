@@ -30,6 +30,7 @@ struct membership_peer {
     bool is_witnessed; /* this process has seen it die: told to the others until the view changes */
     bool is_recorded;  /* its launcher has recorded its death, with its last step */
     bool is_recorded_done; /* with is_recorded: its work was done */
+    uint64_t recorded_epoch; /* with is_recorded: the newest view that its launcher knew; 0: none */
     enum membership_link link;
     uint64_t renewed_ns; /* due time of the last renewal: one for each silence */
     uint64_t connect_due_ns;

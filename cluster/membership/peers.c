@@ -134,17 +134,24 @@ const struct muster_member *muster_membership_find(const struct muster_membershi
     return peer != NULL && peer->has_record ? &peer->member : NULL;
 }
 
-/* Texts of the launcher: "SIGKILL", "SIGKILL at step 150", "exit 0 at step 900, done" (docs/protocol.md,
- * "Registry keys"). The step only raises what the heartbeats have shown: both are true, and the launcher may
+static uint64_t number_behind(const char *text, const char *word)
+{
+    const char *at = strstr(text, word);
+
+    return at == NULL ? 0 : strtoull(at + strlen(word), NULL, 10);
+}
+
+/* Texts of the launcher: "SIGKILL", "SIGKILL at step 150 in view 3", "exit 0 at step 900 in view 7, done"
+ * (docs/protocol.md, "Registry keys"). The step only raises what the heartbeats have shown: both are true, and the launcher may
  * have read an older report. */
 static void read_record(struct membership_peer *peer, const char *text)
 {
-    static const char at[] = " at step ", done[] = ", done";
-    const char *step = strstr(text, at);
+    static const char done[] = ", done";
     size_t length = strlen(text);
-    uint64_t number = step == NULL ? 0 : strtoull(step + sizeof(at) - 1, NULL, 10);
+    uint64_t number = number_behind(text, " at step ");
 
     peer->is_recorded = true;
+    peer->recorded_epoch = number_behind(text, " in view ");
     peer->is_recorded_done =
         length >= sizeof(done) - 1 && strcmp(text + length - (sizeof(done) - 1), done) == 0;
     if (number > peer->committed_step)

@@ -53,7 +53,7 @@ struct death {
     struct muster_list node;
     struct muster_timer again;
     char key[160];
-    char how[64];
+    char how[128];
 };
 
 static bool registry_serve(struct run_registry *registry, struct muster_error *ret_error)

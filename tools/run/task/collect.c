@@ -26,7 +26,8 @@
 
 static void task_confirm_death(struct run_task *task, int wait_status)
 {
-    char how[64];
+    uint64_t view = task->run->epoch_last;
+    char how[128];
 
     if (WIFSIGNALED(wait_status) && sigabbrev_np(WTERMSIG(wait_status)) != NULL)
         snprintf(how, sizeof(how), "SIG%s", sigabbrev_np(WTERMSIG(wait_status)));
@@ -37,8 +38,8 @@ static void task_confirm_death(struct run_task *task, int wait_status)
     if (task->step > 0) { /* a worker that comes back can tell from it whether all was done */
         size_t length = strlen(how);
 
-        snprintf(how + length, sizeof(how) - length, " at step %llu%s",
-                 (unsigned long long)task->step,
+        snprintf(how + length, sizeof(how) - length, " at step %llu in view %llu%s",
+                 (unsigned long long)task->step, (unsigned long long)view,
                  wait_status == 0 && task->has_result ? ", done" : "");
     }
     run_registry_confirm_death(task->run, task, how);

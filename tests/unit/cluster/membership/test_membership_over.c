@@ -195,11 +195,13 @@ static void it_is_over_when_those_who_left_a_joiner_without_the_state_ended_with
         const char *first, *second;
         bool is_over;
     } rows[] = {
-        {"exit 0 at step 100, done", "exit 0 at step 100, done", true},
-        {"exit 0 at step 100, done", "SIGKILL at step 100", true},
-        {"exit 0 at step 100, done", "SIGKILL at step 101", false},
-        {"exit 0 at step 90, done", NULL, false}, /* the others went on */
-        {"SIGKILL at step 100", "exit 1 at step 100", false},
+        {"exit 0 at step 100 in view 2, done", "exit 0 at step 100 in view 2, done", true},
+        {"exit 0 at step 100 in view 2, done", "SIGKILL at step 100 in view 2", true},
+        {"exit 0 at step 100 in view 2, done", "SIGKILL at step 101 in view 2", false},
+        {"exit 0 at step 90 in view 2, done", NULL, false}, /* the others went on */
+        {"SIGKILL at step 100 in view 2", "exit 1 at step 100 in view 2", false},
+        {"exit 0 at step 100, done", "exit 0 at step 100 in view 0, done",
+         false}, /* of another job */
     };
 
     (void)state;
@@ -228,8 +230,8 @@ static void it_is_over_when_all_who_left_ended_with_success(void **state)
     pump_leave_undone(&world.pump, 2);
     pump_run(&world.pump, PUMP_S(3));
     assert_true(world.pump.key_view->member_count == 0 && !world.pump.key_view->is_done);
-    strcpy(world.pump.nodes[0].record, "exit 0 at step 100, done");
-    strcpy(world.pump.nodes[2].record, "exit 0 at step 100, done");
+    strcpy(world.pump.nodes[0].record, "exit 0 at step 100 in view 2, done");
+    strcpy(world.pump.nodes[2].record, "exit 0 at step 100 in view 2, done");
     pump_confirm(&world.pump, 0);
     pump_confirm(&world.pump, 2);
     late = come_back(1, 1);
