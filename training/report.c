@@ -114,7 +114,6 @@ static void write_line(struct muster_report *report, const char *text, size_t le
         written = write(report->fd, text, length);
     while (written < 0 && errno == EINTR);
     if (written != (ssize_t)length) { /* the launcher is gone, or has half a line: no more of it */
-        close(report->fd);
         report->fd = -1;
         report->kept_bytes = 0;
     }
@@ -242,8 +241,6 @@ void muster_report_close(struct muster_report *report)
     if (report == NULL)
         return;
     muster_report_drain(report);
-    if (report->fd >= 0)
-        close(report->fd);
     muster_host_place_close(report->place);
     muster_mem_free(report->mem, report);
 }

@@ -44,7 +44,8 @@ struct muster_report_result {
     const char *digest;
 };
 
-/** Takes the descriptor named by MUSTER_REPORT_FD; without one every report is dropped.
+/** Borrows the descriptor named by MUSTER_REPORT_FD until the process ends: a later strategy of the process reports to
+ * it, too, and its number must not become that of a file of the program. Without one every report is dropped.
  * INVALID_ARGUMENT. Gives. */
 MUSTER_MUST_CHECK enum muster_rc muster_report_open(struct muster_env *env,
                                                     struct muster_report **ret_report,

@@ -56,6 +56,7 @@ static void bench_read(void)
 static void bench_close(void)
 {
     muster_report_close(bench.report);
+    close(bench.pipe[1]); /* the end of the process */
     bench_read();
     close(bench.pipe[0]);
     test_env_close(&bench.test);
@@ -460,7 +461,7 @@ static void a_launcher_that_is_gone_is_told_nothing(void **state)
         bench.pipe[0] = open("/dev/null", O_RDONLY);
         muster_report_delivered(bench.report, 2, 1);
         assert_int_equal(*muster_report_descriptor(bench.report), -1);
-        assert_int_equal(fcntl(bench.pipe[1], F_GETFD), -1); /* it is closed */
+        assert_int_not_equal(fcntl(bench.pipe[1], F_GETFD), -1); /* its number is nobody else's */
         muster_report_over(bench.report);
         tell_short_activity();
         muster_report_drain(bench.report);
@@ -469,6 +470,19 @@ static void a_launcher_that_is_gone_is_told_nothing(void **state)
 }
 
 /* --- the descriptor --- */
+
+static void a_later_strategy_of_the_process_reports_as_the_first_one_did(void **state)
+{
+    (void)state;
+    bench_open();
+    muster_report_delivered(bench.report, 1, 1);
+    muster_report_close(bench.report);
+    assert_int_equal(muster_report_open(&bench.test.env, &bench.report, NULL), MUSTER_OK);
+    muster_report_delivered(bench.report, 2, 1);
+
+    bench_close();
+    assert_int_equal(count_told("\"delivered\""), 2);
+}
 
 /* As a program does that turns itself into a daemon. */
 static void a_descriptor_that_the_program_has_closed_is_not_waited_for(void **state)
@@ -547,6 +561,7 @@ int main(void)
         cmocka_unit_test(what_is_kept_may_fill_its_room),
         cmocka_unit_test(the_end_waits_for_a_reader),
         cmocka_unit_test(a_launcher_that_is_gone_is_told_nothing),
+        cmocka_unit_test(a_later_strategy_of_the_process_reports_as_the_first_one_did),
         cmocka_unit_test(a_descriptor_that_the_program_has_closed_is_not_waited_for),
         cmocka_unit_test(a_descriptor_is_a_number_that_can_be_one),
         cmocka_unit_test(without_memory_there_is_no_report),

@@ -81,6 +81,7 @@ static void run_report(struct torture *torture, const void *data)
     check_lines(&launcher, torture->refused > 0);
     test_env_close(&test);
     assert_int_equal(close(launcher.ends[0]), 0);
+    assert_int_equal(close(launcher.ends[1]), 0);
     assert_int_equal(torture_count_descriptors(), descriptors);
 }
 
