@@ -194,6 +194,7 @@ static enum muster_rc run_begin(struct muster_strategy *strategy, struct muster_
     }
     begin->is_done =
         rc == MUSTER_OUT_OF_RANGE && muster_strategy_rank(strategy) != MUSTER_RANK_NOBODY;
+    self->is_done = begin->is_done;
     return begin->is_done ? MUSTER_OK : rc;
 }
 
@@ -223,16 +224,20 @@ PyObject *muster_py_strategy_begin(PyObject *self, PyObject *const *args, Py_ssi
 
 static enum muster_rc run_commit(struct muster_strategy *strategy, struct muster_py_call *call)
 {
-    (void)call;
-    return muster_strategy_commit(strategy);
+    struct muster_py_strategy *self = call->data;
+    enum muster_rc rc = muster_strategy_commit(strategy);
+
+    self->is_done = rc == MUSTER_OK;
+    return rc;
 }
 
 PyObject *muster_py_strategy_commit(PyObject *self, PyObject *unused)
 {
-    struct muster_py_call call = {.run = run_commit, .is_short = true};
+    struct muster_py_strategy *ours = muster_py_strategy_of(self);
+    struct muster_py_call call = {.run = run_commit, .is_short = true, .data = ours};
 
     (void)unused;
-    return muster_py_call_run(muster_py_strategy_of(self), &call);
+    return muster_py_call_run(ours, &call);
 }
 
 static enum muster_rc run_report(struct muster_strategy *strategy, struct muster_py_call *call)

@@ -11,6 +11,10 @@
 
 #define SHORT_BYTES_MAX 65536u /* more bytes than these take longer than getting the GIL back */
 
+/* This process has done its work in the job of its launcher, which is over for it. Written by close, read by
+ * open, of any thread; nothing but the flag is read. */
+static atomic_bool has_done_job;
+
 /* --- Calls --- */
 
 PyObject *muster_py_raise_closed(void)
@@ -112,6 +116,9 @@ PyObject *muster_py_call_run_tensors(struct muster_py_strategy *self, struct mus
 
 static enum muster_rc run_abandon(struct muster_strategy *strategy, struct muster_py_call *call)
 {
+    struct muster_py_strategy *self = call->data;
+
+    self->is_done = false;
     muster_strategy_abandon(strategy, call->text);
     return MUSTER_OK;
 }
@@ -121,8 +128,8 @@ static PyObject *strategy_abandon(PyObject *self, PyObject *const *args, Py_ssiz
 {
     static const char *const names[] = {"text", NULL};
     PyObject *values[1];
-    struct muster_py_call call = {.run = run_abandon};
     struct muster_py_strategy *ours = muster_py_strategy_of(self);
+    struct muster_py_call call = {.run = run_abandon, .data = ours};
     bool is_right;
 
     if (muster_py_calls_is_forked(&ours->calls)) /* all of it is the parent's */
@@ -175,6 +182,8 @@ static PyObject *strategy_close(PyObject *self, PyObject *unused)
         Py_BEGIN_ALLOW_THREADS;
         rc = muster_strategy_close_checked(strategy, &error);
         Py_END_ALLOW_THREADS;
+        if (ours->is_of_launcher && ours->is_done)
+            atomic_store(&has_done_job, true);
     }
     muster_py_strategy_leave(ours);
     Py_XDECREF(held); /* runs code of the program */
@@ -231,20 +240,44 @@ static bool read_options(PyObject *args, PyObject *keywords,
            muster_py_read_seconds(device_timeout, &ret_options->device_timeout_ns);
 }
 
+static bool is_set(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value != NULL && *value != '\0';
+}
+
+/* The members of a job that is over do not all learn at once that one of them has begun it anew: some of them would
+ * wait for others that have ended. */
+static bool check_job(const struct muster_strategy_options *options, bool *ret_is_of_launcher)
+{
+    *ret_is_of_launcher = options->job == NULL && is_set("MUSTER_INCARNATION");
+    if (!*ret_is_of_launcher || !atomic_load(&has_done_job))
+        return true;
+    muster_py_raise(muster_py_error_classes[MUSTER_FAILED_PRECONDITION],
+                    "a process of `muster run` has one strategy in its job, and this one's has "
+                    "been closed after its last step, which ends the job: train both phases in "
+                    "that one, with the state of both, or give the second one a job of its own "
+                    "(job=\"NAME\", the same on all workers)");
+    return false;
+}
+
 static PyObject *strategy_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     struct muster_strategy_options options = {.resolver = NULL};
     struct muster_py_strategy *self;
     struct muster_error error;
     enum muster_rc rc;
+    bool is_of_launcher;
 
-    if (!read_options(args, keywords, &options))
+    if (!read_options(args, keywords, &options) || !check_job(&options, &is_of_launcher))
         return NULL;
     self = (struct muster_py_strategy *)PyType_GenericAlloc(type, 0);
     if (self == NULL)
         return NULL;
     muster_list_init(&self->tensors);
     muster_list_init(&self->requests);
+    self->is_of_launcher = is_of_launcher;
     self->held = PyList_New(0);
     if (self->held == NULL || !muster_py_calls_init(&self->calls)) {
         Py_DECREF(self);

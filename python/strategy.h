@@ -18,6 +18,8 @@ struct muster_py_strategy {
     struct muster_py_calls calls;
     _Atomic uint64_t step;              /* written by begin; relaxed */
     atomic_bool is_restored;            /* likewise */
+    bool is_of_launcher; /* a member of the job that `muster run` has started this process for */
+    bool is_done;        /* nothing was begun since the last commit */
     struct muster_list tensors;         /* that exist: struct muster_py_memory */
     struct muster_list requests;        /* that the library holds: struct request_object */
     struct muster_micro_batches *micro; /* NULL: its steps are not divided */

@@ -381,3 +381,30 @@ say("done")
     assert [task for task, _, words in run.said() if words[0] == "mismatch"] == [2]
     assert "weights" in " ".join(run.said(2)[0][2])
     assert {task for task, _, words in run.said() if words[0] == "done"} == {0, 1}
+
+
+def test_a_process_of_a_launcher_has_one_strategy_in_its_job(job):
+    run = job("""
+def train(**options):
+    total = numpy.zeros(1)
+    with muster.Strategy(**options) as strategy:
+        strategy.register("total", total)
+        for _ in strategy.steps(3):
+            strategy.all_reduce(numpy.ones(1))
+            total += strategy.contributors
+            strategy.commit()
+    return total[0]
+say("first", train())
+for phase in ("a", "b"):
+    say("other", phase, train(job=phase))
+try:
+    train()
+except muster.FailedPrecondition as error:
+    say("error", error)
+""", 2)
+
+    run.end()
+
+    assert [words for _, _, words in run.said() if words[0] in ("first", "other")] == [["first", "6.0"], ["other", "a", "6.0"], ["other", "b", "6.0"]] * 2
+    errors = [" ".join(words) for _, _, words in run.said() if words[0] == "error"]
+    assert len(errors) == 2 and all("has one strategy in its job" in each and 'job="NAME"' in each for each in errors), errors
