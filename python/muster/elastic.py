@@ -17,10 +17,49 @@ from muster.slots import slots_of
 EXIT_PREEMPTED = 42  # include/muster/strategy_preemption.h
 
 
+def _is_torch(value, kind):
+    """Whether the value is a Tensor, or a Generator, of PyTorch, which this module does not import."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, getattr(torch, kind))
+
+
+def _tensor_of(array, dtype, shape, needs_gradient, is_parameter):
+    torch = sys.modules["torch"]
+    tensor = torch.from_numpy(array.copy()).view(getattr(torch, dtype)) if array.size > 0 else torch.empty(0, dtype=getattr(torch, dtype))
+    tensor = tensor.reshape(shape)
+    return torch.nn.Parameter(tensor, needs_gradient) if is_parameter else tensor.requires_grad_(needs_gradient)
+
+
+def _generator_of(state):
+    generator = sys.modules["torch"].Generator()
+    generator.set_state(state)
+    return generator
+
+
+class _Pickler(pickle.Pickler):
+    """PyTorch's own bytes of a tensor have the address of its memory inside."""
+
+    def reducer_override(self, value):
+        if _is_torch(value, "Generator") and value.device.type == "cpu":
+            return _generator_of, (value.get_state(),)
+        if not _is_torch(value, "Tensor") or not _is_plain(value):
+            return NotImplemented
+        torch = sys.modules["torch"]
+        array = value.detach().resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8).numpy()
+        is_parameter = type(value) is torch.nn.Parameter
+        return _tensor_of, (array, str(value.dtype).removeprefix("torch."), tuple(value.shape), value.requires_grad, is_parameter)
+
+
+def _is_plain(tensor):
+    torch = sys.modules["torch"]
+    return (type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided and tensor.device.type == "cpu"
+            and not tensor.is_quantized)
+
+
 def _dump(value):
     """Bytes that depend on the value alone, and not on which of its parts are one object: all members' must be equal."""
     file = io.BytesIO()
-    pickler = pickle.Pickler(file, protocol=4)
+    pickler = _Pickler(file, protocol=4)
     pickler.fast = True
     pickler.dump(value)
     return file.getvalue()
@@ -62,9 +101,14 @@ def _state_of(name, extra):
         return extra.bit_generator.state
     if hasattr(extra, "getstate"):  # random.Random
         return extra.getstate()
-    if isinstance(extra, dict):
+    if isinstance(extra, dict) or _has_plain_state(extra):
         return extra
     raise TypeError(f"extra {name!r} must have state_dict() and load_state_dict(), or be a generator of random numbers or a dict")
+
+
+def _has_plain_state(extra):
+    """A generator that _set_inside knows."""
+    return isinstance(extra, numpy.random.RandomState) or _is_torch(extra, "Generator")
 
 
 def _set_state(extra, value):
@@ -72,7 +116,7 @@ def _set_state(extra, value):
         extra.load_state_dict(value)
     elif isinstance(extra, numpy.random.Generator):
         extra.bit_generator.state = value
-    elif isinstance(extra, dict):
+    elif isinstance(extra, dict) or _has_plain_state(extra):
         _set_inside(extra, value, {})
     else:
         extra.setstate(value)
@@ -107,6 +151,10 @@ def _set_inside(old, new, seen):
         old.setstate(new.getstate())
     elif isinstance(old, numpy.ndarray) and old.dtype == new.dtype and old.shape == new.shape and old.flags.writeable:
         old[...] = new
+    elif _is_torch(old, "Generator"):
+        old.set_state(new.get_state())
+    elif _is_torch(old, "Tensor") and old.dtype == new.dtype and old.shape == new.shape:
+        old.detach().copy_(new)
     elif hasattr(old, "state_dict") and hasattr(old, "load_state_dict"):
         old.load_state_dict(new.state_dict())
     else:
@@ -124,7 +172,8 @@ def _generators_in(value):
     found, left, seen = [], [value], set()
     while left:
         each = left.pop()
-        if isinstance(each, (numpy.random.Generator, numpy.random.BitGenerator, numpy.random.RandomState, random.Random)):
+        if isinstance(each, (numpy.random.Generator, numpy.random.BitGenerator, numpy.random.RandomState, random.Random)) \
+                or _is_torch(each, "Generator"):
             found.append(each)
         elif isinstance(each, (dict, list, tuple)) and id(each) not in seen:
             seen.add(id(each))

@@ -437,3 +437,31 @@ print(all(map(torch.equal, trained(True), trained(False))))
 """)
 
     assert done.stdout.split() == ["True"], done.stdout + done.stderr
+
+
+def test_tensors_and_generators_in_extra_are_alike_on_all_members(job):
+    run = job("""
+import torch, muster.torch
+rank = int(os.environ["RANK"])
+model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+ema = torch.optim.swa_utils.AveragedModel(model, use_buffers=True)
+order, dice = torch.Generator().manual_seed(rank), numpy.random.RandomState(rank)
+best = torch.full((2, 3), 1.0 + rank, dtype=torch.bfloat16).t()
+notes = {"best": best, "none": torch.zeros(0, 2), "flag": torch.tensor(rank == 0), "order": torch.Generator().manual_seed(rank)}
+elastic = muster.torch.Elastic(model, optimizer, extra={"ema": ema, "order": order, "dice": dice, "notes": notes})
+for step in elastic.steps(3):
+    with step:
+        model(torch.randn(4, 2, generator=order)).sum().backward()
+        optimizer.step()
+        ema.update_parameters(model)
+say("end", [torch.rand(1, generator=each).item() for each in (order, notes["order"])], dice.rand(), best.tolist(), notes["flag"].item(),
+    tuple(notes["none"].shape), ema.module[0].bias.tolist())
+elastic.close()
+""", 2)
+
+    run.end()
+
+    results = ends(run)
+    assert len(results) == 2 and results[0] == results[1], results
+    assert "[[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]] True (0, 2)" in " ".join(results[1]) and "byte-identical" in run.text()
