@@ -32,6 +32,27 @@ try:
     assert False
 except Exception as error:
     assert "8-bit floats are only moved" in str(error), error
+flags = torch.tensor([rank == 0, True, False])
+for op, expected in ((dist.ReduceOp.SUM, [True, True, False]), (dist.ReduceOp.PRODUCT, [False, True, False])):
+    x, part = flags.clone(), torch.zeros(1, dtype=torch.bool)
+    dist.all_reduce(x, op)
+    dist.reduce_scatter_tensor(part, flags[:2], op)
+    assert x.tolist() == expected and part.tolist() == expected[rank:rank + 1], (x, part)
+x, part = torch.tensor([1 + 1j * rank, 2]), torch.zeros(1, dtype=torch.complex64)
+dist.reduce_scatter_tensor(part, x)
+dist.reduce(y := x.clone(), 0)
+assert part.tolist() == [2 + 1j if rank == 0 else 4] and y.tolist() == ([2 + 1j, 4] if rank == 0 else [1 + 1j, 2]), (part, y)
+parts = [torch.zeros(2, dtype=torch.complex64) for _ in range(size)] if rank == 0 else None
+dist.gather(x, parts, 0)
+assert rank == 1 or parts[1].tolist() == [1 + 1j, 2]
+out = torch.zeros(2 - 2 * rank, dtype=torch.complex64)    # rank 0 gets all
+dist.all_to_all_single(out, x[:1], [1, 1] if rank == 0 else [0, 0], [1, 0])
+assert rank == 1 or out.tolist() == [1, 1 + 1j], out
+try:
+    dist.reduce(y, 0, dist.ReduceOp.MAX)
+    assert False
+except NotImplementedError as error:
+    assert "sums and means of complex numbers" in str(error), error
 for factor in (0.5, torch.tensor(0.5)):
     half, x, part = dist._make_nccl_premul_sum(factor), torch.full((4,), rank + 1.0), torch.zeros(2)
     dist.reduce_scatter_tensor(part, x, op=half)
@@ -89,6 +110,11 @@ assert objects == [0, "zero"]
 work = dist.all_reduce(torch.ones(1), async_op=True); work.wait()
 dist.barrier()
 dist.destroy_process_group()
+try:
+    muster.torch.backend.init_process_group()
+    assert False
+except RuntimeError as error:
+    assert "must be called once" in str(error) and "new_group" in str(error), error
 say("done")
 """, 2)
 

@@ -167,6 +167,16 @@ def _begin_only_step():
         sys.exit(0)
 
 
+def _open():
+    try:
+        return muster.Strategy()
+    except muster.FailedPrecondition as error:
+        if _everyone is None:
+            raise
+        raise RuntimeError("init_process_group must be called once in a process of `muster run`: destroy_process_group() ends this worker's part in "
+                           "the job; keep the group until the program ends, and make further ones by torch.distributed.new_group()") from error
+
+
 def _rendezvous(url, **_):
     """No process is asked: the members of the job have found each other in begin."""
     global _strategy, _everyone
@@ -175,13 +185,13 @@ def _rendezvous(url, **_):
         yield dist.HashStore(), 0, 1
         return
     if url == _RECONFIGURABLE_URL:
-        _strategy = muster.Strategy()
+        _strategy = _open()
         _everyone = OfStep()
         _everyone.elastic = _Agreed(_strategy)
         atexit.register(_on_exit)
         yield dist.HashStore(), 0, 1
         return
-    _strategy = muster.Strategy()
+    _strategy = _open()
     _begin_only_step()
     _everyone = Everyone(_strategy, Mail(_strategy))
     atexit.register(_on_exit)

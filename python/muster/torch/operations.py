@@ -20,11 +20,16 @@ _OPS = {
 }
 
 
-def _op_of(options):
+_OPS_OF_BOOL = {"sum": "or", "prod": "and"}  # as gloo and NCCL have them
+
+
+def _op_of(options, tensor):
     """The name of the reduction, and what each member's values are multiplied by before it: PREMUL_SUM's number, or None."""
     for op, name in _OPS.items():
         if options.reduceOp == op:
-            return name, None
+            if tensor.is_complex() and name not in ("sum", "mean"):
+                raise NotImplementedError(f"the backend muster has sums and means of complex numbers, got {options.reduceOp}")
+            return _OPS_OF_BOOL.get(name, name) if tensor.dtype == torch.bool else name, None
     if options.reduceOp == dist.ReduceOp.PREMUL_SUM:
         return "sum", options.reduceOp.__getstate__()[1]
     raise NotImplementedError(f"the backend muster has no {options.reduceOp}")
@@ -39,6 +44,8 @@ def array_of(tensor):
     """Memory of a contiguous tensor, and the name of its type where NumPy lacks it."""
     if tensor.device.type != "cpu":
         raise NotImplementedError(f"the backend muster takes tensors on the CPU, got one on {tensor.device}")
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.detach())
     return memory_of(tensor.view(-1))
 
 
@@ -49,7 +56,7 @@ def _flat_array(tensor):
         array = tensor.numpy()
     except (RuntimeError, TypeError):  # it needs gradients, NumPy lacks its type, or it lies on a device
         return None
-    return array.reshape(-1) if array.flags.c_contiguous and array.size > 0 else None
+    return array.reshape(-1) if array.flags.c_contiguous and array.size > 0 and array.dtype.kind != "c" else None
 
 
 class _Done(_BaseWork):
@@ -124,8 +131,8 @@ class Operations:
             tensor.detach().copy_(memory)
 
     def allreduce(self, tensors, options=None):
-        op, factor = _op_of(options) if options else ("sum", None)
         for tensor in tensors:
+            op, factor = _op_of(options, tensor) if options else ("sum", None)
             self._in_place(tensor, "all_reduce", factor, op=op)
         return work_of(tensors)
 
@@ -137,8 +144,8 @@ class Operations:
         return work_of(tensors)
 
     def reduce(self, tensors, options):
-        op, factor = _op_of(options)
         for tensor in tensors:
+            op, factor = _op_of(options, tensor)
             self._in_place(tensor, "reduce", factor, op=op, rank=options.rootRank)
         return work_of(tensors)
 
@@ -196,7 +203,7 @@ class Operations:
 
     def _scatter_sum(self, output, given, options):
         """When a member has gone, the reduction of all among the others, of which each keeps its part."""
-        op, factor = _op_of(options)
+        op, factor = _op_of(options, given)
         given = _scaled(given, factor)
         if not self.members.has_lost:
             try:
@@ -242,8 +249,9 @@ class Operations:
     def _exchange(self, given, output, input_counts, output_counts):
         memory = torch.empty_like(output, memory_format=torch.contiguous_format)
         source, dtype = array_of(given.contiguous())
-        self.members.run("all_to_all_uneven", source, array_of(memory)[0], dtype,
-                         input_counts=input_counts, output_counts=output_counts)
+        numbers = 2 if output.is_complex() else 1  # of an element
+        self.members.run("all_to_all_uneven", source, array_of(memory)[0], dtype, input_counts=[numbers * each for each in input_counts],
+                         output_counts=[numbers * each for each in output_counts])
         output.detach().copy_(memory)
 
     def alltoall(self, outputs, givens, options=None):
