@@ -235,8 +235,10 @@ static enum muster_rc run_poll(struct muster_strategy *strategy, struct muster_p
     return muster_strategy_poll(strategy, &completing->count);
 }
 
-static PyObject *raise_completion(const struct completing *completing)
+static PyObject *raise_completion(struct request_object *self, const struct completing *completing)
 {
+    if (completing->rc == MUSTER_ABORTED)
+        atomic_store_explicit(&self->owner->is_aborted, true, memory_order_relaxed);
     if (completing->rc != MUSTER_OK)
         return muster_py_raise_error(&completing->error, muster_py_mismatch);
     Py_RETURN_NONE;
@@ -275,7 +277,7 @@ static PyObject *request_wait(PyObject *self, PyObject *unused)
         completing.rc = ours->request.error.rc;
         completing.error = ours->request.error;
     }
-    return raise_completion(&completing);
+    return raise_completion(ours, &completing);
 }
 
 PyObject *muster_py_strategy_poll(PyObject *self, PyObject *unused)

@@ -191,6 +191,7 @@ static enum muster_rc run_begin(struct muster_strategy *strategy, struct muster_
     if (rc == MUSTER_OK) {
         atomic_store_explicit(&self->step, begin->step, memory_order_relaxed);
         atomic_store_explicit(&self->is_restored, is_restored, memory_order_relaxed);
+        atomic_store_explicit(&self->is_aborted, false, memory_order_relaxed);
     }
     begin->is_done =
         rc == MUSTER_OUT_OF_RANGE && muster_strategy_rank(strategy) != MUSTER_RANK_NOBODY;

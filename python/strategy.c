@@ -77,6 +77,8 @@ bool muster_py_call_run_entered(struct muster_py_strategy *self, struct muster_p
         error.rc = rc;
     }
     muster_py_calls_leave(&self->calls);
+    if (rc == MUSTER_ABORTED)
+        atomic_store_explicit(&self->is_aborted, true, memory_order_relaxed);
     if (rc != MUSTER_OK)
         muster_py_raise_error(&error, call->invalid_argument != NULL ? call->invalid_argument
                                                                      : muster_py_mismatch);
@@ -440,6 +442,25 @@ static PyObject *strategy_get_restored(PyObject *self, void *unused)
         atomic_load_explicit(&muster_py_strategy_of(self)->is_restored, memory_order_relaxed));
 }
 
+/* For muster.Elastic alone: a step whose program catches muster.Aborted runs again, too. */
+static PyObject *strategy_get_aborted(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(
+        atomic_load_explicit(&muster_py_strategy_of(self)->is_aborted, memory_order_relaxed));
+}
+
+static int strategy_set_aborted(PyObject *self, PyObject *value, void *unused)
+{
+    int is_true = value != NULL ? PyObject_IsTrue(value) : 0;
+
+    (void)unused;
+    if (is_true >= 0)
+        atomic_store_explicit(&muster_py_strategy_of(self)->is_aborted, is_true != 0,
+                              memory_order_relaxed);
+    return is_true >= 0 ? 0 : -1;
+}
+
 static PyObject *strategy_get_closed(PyObject *self, void *unused)
 {
     (void)unused;
@@ -615,6 +636,7 @@ static PyGetSetDef strategy_attributes[] = {
      "The last step that is in the registered arrays, by this member's commit or as begin has "
      "brought them; 0: none.",
      NULL},
+    {"_aborted", strategy_get_aborted, strategy_set_aborted, NULL, NULL},
     {"restored", strategy_get_restored, NULL, "Whether begin has replaced the registered arrays.",
      NULL},
     {"closed", strategy_get_closed, NULL, "Whether close has been called.", NULL},

@@ -18,6 +18,7 @@ struct muster_py_strategy {
     struct muster_py_calls calls;
     _Atomic uint64_t step;              /* written by begin; relaxed */
     atomic_bool is_restored;            /* likewise */
+    atomic_bool is_aborted;             /* an operation of the step was not finished; relaxed */
     bool is_of_launcher; /* a member of the job that `muster run` has started this process for */
     bool is_done;        /* nothing was begun since the last commit */
     struct muster_list tensors;         /* that exist: struct muster_py_memory */

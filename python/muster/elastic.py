@@ -423,6 +423,7 @@ class Elastic:
         try:
             self.strategy.checkpoint(str(self._checkpoint), keep=self._keep)
         except (muster.Aborted, muster.FailedPrecondition) as error:
+            self.strategy._aborted = False
             print(f"muster: no checkpoint of step {self._committed}: {error}", file=sys.stderr)
 
     def __enter__(self):
@@ -430,7 +431,16 @@ class Elastic:
             self.begin()
         return self
 
+    def _end_of(self, kind):
+        """How the step ends: one whose program has caught muster.Aborted lacks an operation, and runs again as well."""
+        if kind is not None or not self.strategy._aborted:
+            return kind
+        print(f"muster: step {self.step} runs again: an operation of it ended with muster.Aborted, which the program has caught. Let the exception "
+              "leave `with step`", file=sys.stderr, flush=True)
+        return muster.Aborted
+
     def __exit__(self, kind, value, traceback):
+        kind = self._end_of(kind)
         self._is_begun = False
         if kind is None or kind is _DataOver:  # a step without records, on all members: they are done after its commit
             self._is_over = kind is not None

@@ -264,6 +264,7 @@ class Elastic(muster.elastic.Elastic):
         super()._adopt()
 
     def __exit__(self, kind, value, traceback):
+        kind = self._end_of(kind)
         own = _own_error(value) if isinstance(value, jax.errors.JaxRuntimeError) else None
         if kind is None:
             try:

@@ -445,6 +445,42 @@ elastic.close()
     assert [words[1:] for _, _, words in run.said() if words[0] == "end"] == [["4", "5"]], run.text()
 
 
+@pytest.mark.parametrize("slots", [0, 4])
+def test_a_step_whose_program_catches_all_exceptions_runs_again_too(job, slots):
+    run = job(f"""
+total, tries = numpy.zeros(1), 0
+elastic = muster.Elastic({{"total": total}}, slots={slots})
+(share,) = elastic.buffers([total])
+def work(step):
+    step.strategy.barrier()
+    if step.step == 3 and step.task == 1:
+        os.kill(os.getpid(), 9)
+    if step.slot_count:
+        for slot in step.slots:
+            share[:] = step.step
+            step.add()
+        step.average()
+    else:
+        parts = numpy.zeros(step.size)
+        step.strategy.all_gather(numpy.full(1, float(step.step)), parts)
+        share[:] = parts.mean()
+    total[0] += share[0]
+for step in elastic.steps(6):
+    with step:
+        tries += 1
+        try:
+            work(step)
+        except Exception as error:
+            say("caught", type(error).__name__)
+say("end", total[0], tries)
+elastic.close()
+""", 2, "--max-restarts", "0")
+    run.child.wait(120)
+
+    assert [words for _, _, words in run.said(0)] == [["caught", "Aborted"], ["end", "21.0", "7"]], run.text()
+    assert "step 3 runs again: an operation of it ended with muster.Aborted, which the program has caught" in run.text()
+
+
 @pytest.mark.parametrize("call, text", [
     ("elastic.stop()", "stop() must be inside of `with step`"),
     ("next(elastic.steps(None))", "until must be the number of the last step, math.inf for no end, got None"),

@@ -370,6 +370,7 @@ class Elastic(muster.elastic.Elastic):
                 each.copy_(kept)
 
     def __exit__(self, kind, value, traceback):
+        kind = self._end_of(kind)
         if kind is not None and issubclass(kind, muster.Aborted):
             self._undo()
         if self._members is not None and (kind is None or kind is muster.elastic._DataOver):

@@ -212,7 +212,7 @@ class Operations:
             except muster.Aborted:  # on all, and the input is as it was
                 if not self.members.goes_on:
                     raise
-                self.members.has_lost = True
+                self.members.has_lost, self.members.strategy._aborted = True, False
         whole = given.detach().clone(memory_format=torch.contiguous_format)
         self._in_place(whole, "all_reduce", op=op)
         output.detach().copy_(whole.view(len(self.members.ranks), -1)[self.rank()].view_as(output))
