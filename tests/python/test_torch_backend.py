@@ -38,6 +38,11 @@ for op, expected in ((dist.ReduceOp.SUM, [True, True, False]), (dist.ReduceOp.PR
     dist.all_reduce(x, op)
     dist.reduce_scatter_tensor(part, flags[:2], op)
     assert x.tolist() == expected and part.tolist() == expected[rank:rank + 1], (x, part)
+try:
+    dist.all_reduce(torch.ones(3).to_sparse())
+    assert False
+except NotImplementedError as error:
+    assert "takes dense tensors" in str(error), error
 x, part = torch.tensor([1 + 1j * rank, 2]), torch.zeros(1, dtype=torch.complex64)
 dist.reduce_scatter_tensor(part, x)
 dist.reduce(y := x.clone(), 0)
@@ -216,3 +221,22 @@ def test_a_worker_that_is_started_again_trains_nothing_alone(job):
     assert set(ends) == {0, 1} and ends[0] == ends[1], (ends, run.text())
     assert summary["kills"] == 1 and "Traceback" not in run.text(), run.text()
     assert "its group, whose size is fixed, goes on without it: it waits" in run.text(), run.text()
+
+
+def test_a_timeout_of_the_program_is_that_of_each_operation(job):
+    run = job("""
+import datetime, torch, torch.distributed as dist, muster.torch.backend
+dist.init_process_group("muster", timeout=datetime.timedelta(milliseconds=200))
+if dist.get_rank() == 1:
+    try:
+        dist.barrier()
+    except muster.DeadlineExceeded as error:
+        say("late", error)
+    open("go", "w").close()
+wait_for("go")
+os._exit(0)
+""", 2, "--max-restarts", "0")
+    run.wait_said("late", 1)
+    run.child.wait(120)
+
+    assert "rank 0 (worker:0) has not called barrier" in [" ".join(words) for _, _, words in run.said(1) if words[0] == "late"][0]

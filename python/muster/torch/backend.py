@@ -1,7 +1,7 @@
 """The c10d backend "muster": unmodified DistributedDataParallel and FSDP2 programs on CPUs.
 
     import muster.torch.backend
-    muster.torch.backend.init_process_group()      # in place of torch.distributed.init_process_group()
+    muster.torch.backend.init_process_group()      # or torch.distributed.init_process_group("muster")
 
 The size of the world is fixed, and a worker that has died does not come back: all_reduce, broadcast, barrier and
 reduce_scatter go on among the others, and so do messages. Operations that have a place for each rank raise
@@ -16,6 +16,7 @@ alone, so that constructors which call the others have their answer.
 """
 
 import atexit
+import functools
 import os
 import sys
 import time
@@ -167,9 +168,9 @@ def _begin_only_step():
         sys.exit(0)
 
 
-def _open():
+def _open(timeout):
     try:
-        return muster.Strategy()
+        return muster.Strategy(op_timeout=timeout.total_seconds() if timeout else None)
     except muster.FailedPrecondition as error:
         if _everyone is None:
             raise
@@ -177,7 +178,7 @@ def _open():
                            "the job; keep the group until the program ends, and make further ones by torch.distributed.new_group()") from error
 
 
-def _rendezvous(url, **_):
+def _rendezvous(url, timeout=None, **_):
     """No process is asked: the members of the job have found each other in begin."""
     global _strategy, _everyone
     if url == _ELASTIC_URL:
@@ -185,13 +186,13 @@ def _rendezvous(url, **_):
         yield dist.HashStore(), 0, 1
         return
     if url == _RECONFIGURABLE_URL:
-        _strategy = _open()
+        _strategy = _open(timeout)
         _everyone = OfStep()
         _everyone.elastic = _Agreed(_strategy)
         atexit.register(_on_exit)
         yield dist.HashStore(), 0, 1
         return
-    _strategy = _open()
+    _strategy = _open(timeout)
     _begin_only_step()
     _everyone = Everyone(_strategy, Mail(_strategy))
     atexit.register(_on_exit)
@@ -215,7 +216,8 @@ def _create(given, options):
                                       "or call init_process_group() without elastic and enable_reconfigure")
         return ElasticGroup(_everyone) if _strategy is None else ReconfigurableGroup(_everyone)
     if _strategy is None:
-        raise RuntimeError("the backend muster needs its rendezvous: call muster.torch.backend.init_process_group()")
+        raise RuntimeError("the backend muster needs its rendezvous: call muster.torch.backend.init_process_group(), or import muster.torch.backend "
+                           "before `from torch.distributed import init_process_group`, and give that no store and no init_method")
     if not given.global_ranks_in_group:
         return Backend(_strategy.rank, _everyone)
     return _backend_of(list(given.global_ranks_in_group), given.group_id)
@@ -282,6 +284,17 @@ def _allreduce(group, *args, **words):
     return _plain_allreduce(group, *args, **words)
 
 
+_plain_init = dist.init_process_group
+
+
+@functools.wraps(_plain_init)
+def _init_process_group(backend=None, init_method=None, *args, **words):
+    """PyTorch's, whose rendezvous for the backend muster is muster's own."""
+    if backend == "muster" and init_method is None and len(args) < 4 and words.get("store") is None:
+        init_method = _URL
+    return _plain_init(backend, init_method, *args, **words)
+
+
 def members_of_step():
     """What an Elastic tells of its steps, if the group is elastic."""
     return _everyone if isinstance(_everyone, OfStep) else None
@@ -291,3 +304,4 @@ dist.Backend.register_backend("muster", _create, extended_api=True, devices=["cp
 dist.register_rendezvous_handler("muster", _rendezvous)
 dist.ProcessGroup.recv_anysource = _recv_anysource
 dist.ProcessGroup.allreduce = _allreduce
+dist.init_process_group = dist.distributed_c10d.init_process_group = _init_process_group

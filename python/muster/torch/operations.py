@@ -44,6 +44,9 @@ def array_of(tensor):
     """Memory of a contiguous tensor, and the name of its type where NumPy lacks it."""
     if tensor.device.type != "cpu":
         raise NotImplementedError(f"the backend muster takes tensors on the CPU, got one on {tensor.device}")
+    if tensor.layout is not torch.strided:
+        raise NotImplementedError(f"the backend muster takes dense tensors, got one of layout {tensor.layout}: call to_dense(), or make the module "
+                                  "without sparse=True")
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.detach())
     return memory_of(tensor.view(-1))
@@ -123,7 +126,8 @@ class Operations:
             self.members.run(kind, None, array, None, **words)
             return
         memory = _scaled(tensor, factor)
-        memory = memory if memory.is_contiguous() else memory.contiguous()
+        if memory.layout is torch.strided and not memory.is_contiguous():
+            memory = memory.contiguous()
         if memory.numel() > 0:
             array, dtype = array_of(memory)
             self.members.run(kind, None, array, dtype, **words)
