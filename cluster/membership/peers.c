@@ -141,9 +141,9 @@ static uint64_t number_behind(const char *text, const char *word)
     return at == NULL ? 0 : strtoull(at + strlen(word), NULL, 10);
 }
 
-/* Texts of the launcher: "SIGKILL", "SIGKILL at step 150 in view 3", "exit 0 at step 900 in view 7, done"
- * (docs/protocol.md, "Registry keys"). The step only raises what the heartbeats have shown: both are true, and the launcher may
- * have read an older report. */
+/* Texts of the launcher (docs/protocol.md, "Registry keys"): "SIGKILL", "SIGKILL at step 150 in view 3",
+ * "exit 0 at step 900 in view 7, done". The step only raises what the heartbeats have shown: both are true, and
+ * the launcher may have read an older report. */
 static void read_record(struct membership_peer *peer, const char *text)
 {
     static const char done[] = ", done";
