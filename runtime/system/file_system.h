@@ -63,6 +63,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_file_reader_open(struct muster_file_read
 MUSTER_MUST_CHECK enum muster_rc muster_file_reader_read(const struct muster_file_reader *reader,
                                                          uint64_t at, void *ret_bytes,
                                                          size_t count);
+/** It will be read from its beginning to its end, so the system reads further ahead. */
+void muster_file_reader_read_ahead(const struct muster_file_reader *reader);
 /** All of its bytes in memory that the system fills from the file when it is touched. It lives on after the reader. A
  * byte that is touched when the file has become shorter, or cannot be read, ends the process by SIGBUS. NULL: the file
  * is empty, or the system gives none. Gives (muster_file_map_close). */

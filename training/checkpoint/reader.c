@@ -107,11 +107,13 @@ static enum muster_rc shard_visit(const struct walk *walk, uint32_t shard,
                                       ret_error);
     if (rc != MUSTER_OK)
         return rc;
-    if (memcmp(hash, checkpoint->shards[shard].hash, sizeof(hash)) != 0)
+    if (memcmp(hash, checkpoint->shards[shard].hash, sizeof(hash)) != 0) {
         rc = muster_error_set(ret_error, MUSTER_DATA_LOSS,
                               "%s is not the file that the manifest names", path);
-    else
+    } else {
+        muster_file_reader_read_ahead(&reader);
         rc = chunks_visit(walk, &head, &reader, hashes, path, ret_error);
+    }
     muster_file_reader_close(&reader);
     muster_mem_free(checkpoint->mem, hashes);
     return rc;
