@@ -87,7 +87,10 @@ for step in elastic.steps(6):
         optimizer.zero_grad()
         model(X).sum().backward()
         model.seen += 1
+        if step.task == 0 and step.step == 4:
+            open("begun", "w").close()
         if step.task == 1 and step.step == 4 and is_first:
+            wait_for("begun")    # else it dies between two steps of the other
             os.kill(os.getpid(), 9)
         step.strategy.all_gather(numpy.ones(1), numpy.zeros(step.size))
         optimizer.step()
