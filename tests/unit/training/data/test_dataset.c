@@ -10,51 +10,7 @@
 
 #include <muster/dataset.h>
 
-#include "dataset_files.h"
-
-struct world {
-    struct muster_mem_limited mem;
-    struct dataset_files files;
-    struct muster_dataset *dataset;
-    struct muster_error error;
-};
-
-static int world_set_up(void **state)
-{
-    struct world *world = calloc(1, sizeof(*world));
-
-    assert_non_null(world);
-    muster_mem_limited_init(&world->mem, muster_mem_system(), 0);
-    dataset_files_open(&world->files);
-    *state = world;
-    return 0;
-}
-
-static int world_tear_down(void **state)
-{
-    struct world *world = *state;
-
-    muster_dataset_close(world->dataset);
-    assert_int_equal(muster_mem_limited_fini(&world->mem), 0);
-    dataset_files_close(&world->files);
-    free(world);
-    return 0;
-}
-
-static enum muster_rc files_open(struct world *world, struct muster_dataset_options options,
-                                 const char *pattern)
-{
-    char path[128];
-    const char *paths[] = {path};
-
-    snprintf(path, sizeof(path), "%s/%s", world->files.folder, pattern);
-    options.paths = paths;
-    options.path_count = 1;
-    options.mem = &world->mem.mem;
-    muster_dataset_close(world->dataset);
-    world->dataset = NULL;
-    return muster_dataset_open(&options, &world->dataset, &world->error);
-}
+#include "dataset_world.h"
 
 /* The records until the end, joined by "|", batches by "/". */
 static const char *records_join(struct world *world)
@@ -74,12 +30,6 @@ static const char *records_join(struct world *world)
     }
     assert_int_equal(rc, MUSTER_OUT_OF_RANGE);
     return text;
-}
-
-static void assert_error_has(const struct world *world, const char *text)
-{
-    if (strstr(world->error.text, text) == NULL)
-        fail_msg("\"%s\" does not have \"%s\"", world->error.text, text);
 }
 
 static const struct {
@@ -604,125 +554,6 @@ static void workers_of_a_policy_have_their_files_or_elements(void **state)
     }
 }
 
-/* --- Compression --- */
-
-/* By gzip or zstd, `count` times one after another. False: the program is not there. */
-static bool file_compress(struct world *world, const char *program, const char *suffix,
-                          unsigned count)
-{
-    char command[400];
-
-    snprintf(command, sizeof(command),
-             "cd '%s' && rm -f b%s && for i in $(seq %u); do %s -q -c < a >> b%s || exit 1; done",
-             world->files.folder, suffix, count, program, suffix);
-    return system(command) == 0;
-}
-
-static const struct {
-    const char *program, *suffix;
-} codecs[] = {{"gzip", ".gz"}, {"zstd", ".zst"}};
-
-static void compressed_files_have_the_records_of_plain_ones(void **state)
-{
-    struct world *world = *state;
-    struct muster_dataset_options options = {.kind = MUSTER_DATASET_LINES, .epoch_count = 1};
-    size_t bytes = 3000000;
-    char *text = malloc(bytes);
-
-    assert_non_null(text);
-    for (size_t i = 0; i < bytes; i++)
-        text[i] = i % 1000 == 999 ? '\n' : (char)('a' + (i * i / 7 + i / 1000) % 26);
-    dataset_files_write(&world->files, "a", text, bytes);
-    for (size_t codec = 0; codec < 2; codec++)
-        for (unsigned count = 1; count < 3; count++) {
-            struct muster_dataset_batch batch;
-            size_t sum = 0, at = 0;
-
-            if (!file_compress(world, codecs[codec].program, codecs[codec].suffix, count))
-                continue;
-            assert_int_equal(files_open(world, options, "b*"), MUSTER_OK);
-            while (muster_dataset_next(world->dataset, &batch, &world->error) == MUSTER_OK) {
-                size_t size = batch.records[0].size;
-
-                assert_int_equal(size, 999);
-                assert_memory_equal(batch.records[0].data, text + at, size);
-                at = (at + 1000) % bytes;
-                sum += size;
-            }
-            assert_int_equal(sum, count * (bytes - bytes / 1000));
-            dataset_files_remove(&world->files, codec == 0 ? "b.gz" : "b.zst");
-        }
-    free(text);
-}
-
-static void a_compressed_file_that_is_damaged_or_cut_is_named(void **state)
-{
-    struct world *world = *state;
-    struct muster_dataset_options options = {.kind = MUSTER_DATASET_LINES, .epoch_count = 1};
-    static const char *const paths[] = {"b.gz", "b.zst"};
-
-    for (size_t codec = 0; codec < 2; codec++) {
-        dataset_files_write(&world->files, "a", "some lines\nof text\n", 19);
-        if (!file_compress(world, codecs[codec].program, codecs[codec].suffix, 1))
-            continue;
-        for (unsigned cut = 1; cut < 12; cut++) {
-            assert_int_equal(file_compress(world, codecs[codec].program, codecs[codec].suffix, 1),
-                             true);
-            dataset_files_shorten(&world->files, paths[codec], cut);
-            assert_int_equal(files_open(world, options, paths[codec]), MUSTER_DATA_LOSS);
-            assert_error_has(world, "the compressed file is damaged or cut off; fetch it again");
-            assert_error_has(world, paths[codec]);
-        }
-        dataset_files_write(&world->files, paths[codec], "plain\n", 6);
-        assert_int_equal(files_open(world, options, paths[codec]), MUSTER_DATA_LOSS);
-        dataset_files_remove(&world->files, paths[codec]);
-    }
-}
-
-static void what_follows_the_compressed_members_is_found(void **state)
-{
-    static const uint8_t member[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3,
-                                     3,    0,    0, 0, 0, 0, 0, 0, 0, 0};
-    struct world *world = *state;
-    struct muster_dataset_options options = {.kind = MUSTER_DATASET_LINES, .epoch_count = 1};
-    char bytes[sizeof(member) + 7];
-
-    memcpy(bytes, member, sizeof(member)); /* of nothing */
-    memcpy(bytes + sizeof(member), "garbage", 7);
-    dataset_files_write(&world->files, "b.gz", bytes, sizeof(bytes));
-
-    assert_int_equal(files_open(world, options, "b.gz"), MUSTER_DATA_LOSS);
-    assert_error_has(world, "byte 22: the compressed file is damaged or cut off");
-}
-
-static void an_error_in_a_compressed_file_names_a_decompressed_byte(void **state)
-{
-    struct world *world = *state;
-
-    dataset_files_write(&world->files, "a", "aab", 3);
-    if (!file_compress(world, "gzip", ".gz", 1))
-        return;
-    assert_int_equal(
-        files_open(world,
-                   (struct muster_dataset_options){.kind = MUSTER_DATASET_FIXED, .record_bytes = 2},
-                   "b.gz"),
-        MUSTER_DATA_LOSS);
-    assert_error_has(world, "b.gz, byte 3 (decompressed): the size is not");
-}
-
-static void a_scratch_folder_that_is_not_there_is_named(void **state)
-{
-    struct world *world = *state;
-
-    dataset_files_write(&world->files, "b.gz", "x", 1);
-    assert_int_equal(files_open(world,
-                                (struct muster_dataset_options){.kind = MUSTER_DATASET_LINES,
-                                                                .scratch_folder = "/nowhere"},
-                                "b.gz"),
-                     MUSTER_NOT_FOUND);
-    assert_error_has(world, "to /nowhere; name another folder by scratch_folder or TMPDIR");
-}
-
 /* --- Memory and functions --- */
 
 static void memory_is_not_copied(void **state)
@@ -863,8 +694,6 @@ static void a_child_of_fork_reads_on_by_itself(void **state)
     assert_true(rest_is_read(world, "c|d/e/a|b/c|d/e"));
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, world_set_up, world_tear_down)
-
 int main(void)
 {
     const struct CMUnitTest cases[] = {
@@ -886,11 +715,6 @@ int main(void)
         CASE(more_members_than_records_have_empty_shares),
         CASE(a_divided_dataset_is_not_shared),
         CASE(workers_of_a_policy_have_their_files_or_elements),
-        CASE(compressed_files_have_the_records_of_plain_ones),
-        CASE(a_compressed_file_that_is_damaged_or_cut_is_named),
-        CASE(what_follows_the_compressed_members_is_found),
-        CASE(an_error_in_a_compressed_file_names_a_decompressed_byte),
-        CASE(a_scratch_folder_that_is_not_there_is_named),
         CASE(memory_is_not_copied),
         CASE(a_function_that_fails_is_asked_again),
         CASE(records_of_a_mapped_file_are_not_copied),
