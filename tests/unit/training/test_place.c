@@ -252,6 +252,23 @@ static void each_task_knows_its_part(void **state)
     }
 }
 
+/* By a resolver alone: no variable is set. */
+static enum muster_rc place_find_by(const char *uri, struct muster_replica_place *ret_place,
+                                    struct muster_error *ret_error)
+{
+    static const struct test_var none[] = {{NULL, NULL}};
+    struct test_vars vars;
+    struct test_env test;
+    enum muster_rc rc;
+
+    test_env_open(&test);
+    test_vars_init(&vars, none);
+    test.env.vars = &vars.vars;
+    rc = muster_replica_place_find(&test.env, uri, false, ret_place, ret_error);
+    test_env_close(&test);
+    return rc;
+}
+
 static void a_cluster_against_the_rules_is_refused(void **state)
 {
     static const struct {
@@ -265,23 +282,15 @@ static void a_cluster_against_the_rules_is_refused(void **state)
         {"static:worker=a:1;trainer=b:1?task_type=worker&task_id=0", "got 'trainer'"},
         {"static:trainer=b:1?task_type=trainer&task_id=0", "got 'trainer'"},
     };
-    static const struct test_var none[] = {{NULL, NULL}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         struct muster_replica_place place = {.expected_count = 0};
         struct muster_error error = {.rc = MUSTER_OK};
-        struct test_vars vars;
-        struct test_env test;
 
-        test_env_open(&test);
-        test_vars_init(&vars, none);
-        test.env.vars = &vars.vars;
-        fail_if(muster_replica_place_find(&test.env, refused[i].uri, false, &place, &error) !=
-                        MUSTER_INVALID_ARGUMENT ||
+        fail_if(place_find_by(refused[i].uri, &place, &error) != MUSTER_INVALID_ARGUMENT ||
                     strstr(error.text, refused[i].error) == NULL,
                 "%s: %s", refused[i].uri, error.text);
-        test_env_close(&test);
     }
 }
 
@@ -360,24 +369,16 @@ static void the_place_says_which_tasks_train(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
-        static const struct test_var none[] = {{NULL, NULL}};
         struct muster_replica_place place = {.expected_count = 0};
         struct muster_error error = {.rc = MUSTER_OK};
-        struct test_vars vars;
-        struct test_env test;
 
-        test_env_open(&test);
-        test_vars_init(&vars, none);
-        test.env.vars = &vars.vars;
-        fail_if(muster_replica_place_find(&test.env, told[i].uri, false, &place, &error) !=
-                    MUSTER_OK,
-                "%s: %s", told[i].uri, error.text);
+        fail_if(place_find_by(told[i].uri, &place, &error) != MUSTER_OK, "%s: %s", told[i].uri,
+                error.text);
         fail_if((place.chief_job == NULL) != (told[i].chief_job == NULL) ||
                     (place.chief_job != NULL && strcmp(place.chief_job, told[i].chief_job) != 0) ||
                     place.is_sparse != told[i].is_sparse,
                 "%s: %s%s", told[i].uri, place.chief_job == NULL ? "none" : place.chief_job,
                 place.is_sparse ? ", sparse" : "");
-        test_env_close(&test);
     }
 }
 
