@@ -12,7 +12,6 @@ import importlib
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,6 +22,7 @@ import guard
 guard.enter()
 import interop_roles as roles
 import needs
+import ports
 
 DEADLINE_S = 240
 OWN = "/job:coordinator/replica:0/task:0/device:CPU:0"  # muster's device, rank 0
@@ -73,9 +73,8 @@ class Pair:
         """claimed: the incarnation that muster's device claims, if it is another one than its own."""
         config = importlib.import_module("tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2")
         server = importlib.import_module("tensorflow.core.protobuf.tensorflow_server_pb2")
-        with socket.socket() as free:  # TensorFlow must know its port before it starts
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        self.held = ports.hold_ports(1)[0]  # TensorFlow must know its port before it starts
+        port = self.held.getsockname()[1]
         self.member, self.address, self.claimed = Member(), f"127.0.0.1:{port}", claimed
         cluster = tf.train.ClusterSpec({"worker": [self.address], "coordinator": [self.member.address]})
         self.here = here = importlib.import_module("tensorflow.python.eager.context").context()

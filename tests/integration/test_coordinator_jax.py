@@ -9,7 +9,6 @@ import os
 import pathlib
 import select
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ guard.enter()
 import forked
 import interop_roles as roles
 import needs
+import ports
 
 BUILD = os.environ.get("MUSTER_BINARY_DIR", "build-asan")
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -82,9 +82,8 @@ class Own:
     """JAX's own service, in its process 0."""
 
     def __init__(self):
-        with socket.socket() as free:  # it must be known before that process starts
-            free.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self.held = ports.hold_ports(1)[0]  # it must be known before that process starts
+        self.address = f"127.0.0.1:{self.held.getsockname()[1]}"
 
 
 class Task:

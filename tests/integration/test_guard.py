@@ -2,6 +2,7 @@
 """tests/lib/guard.py: however a test ends, no process that it started goes on, and its pipe is closed."""
 import os
 import pathlib
+import re
 import select
 import signal
 import subprocess
@@ -88,6 +89,29 @@ class Passes(unittest.TestCase):
         done = subprocess.run([LIB / "guard.py", "/nowhere/test"], env=UNGUARDED, text=True, capture_output=True, timeout=PATIENCE_S, check=False)
         self.assertEqual(done.returncode, 127)
         self.assertIn("/nowhere/test cannot be run", done.stdout)
+
+    def test_what_hangs_is_shown(self):
+        script = f"""import sys; sys.path.insert(0, {str(LIB)!r})
+import unittest, guard
+guard.enter()
+class Hangs(unittest.TestCase):
+    def test_a_place(self):
+        self.assertEqual(sys.stdin.read(1), "x")
+unittest.main()"""
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+            file.write(script)
+            file.flush()
+            test = subprocess.Popen([LIB / "guard.py", sys.executable, file.name], env=dict(UNGUARDED, MUSTER_TEST_HANG_S="0.5"), text=True,
+                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            self.addCleanup(test.communicate)
+            self.addCleanup(test.kill)
+            wanted = {"of the guard": rf"guard: process \d+: [SR] \S+: .*{file.name}\n", "of Python": r'File ".*", line \d+ in test_a_place\n'}
+            while wanted:
+                line = test.stdout.readline()
+                self.assertNotEqual(line, "", wanted)
+                wanted = {whose: pattern for whose, pattern in wanted.items() if not re.search(pattern, line)}
+            test.communicate("x", timeout=PATIENCE_S)
+            self.assertEqual(test.returncode, 0)
 
     def test_signals_do_what_they_usually_do(self):
         def ignore():

@@ -13,6 +13,7 @@ import guard
 
 guard.enter()
 import needs
+from ports import held_port
 from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
 from tls_files import TlsFiles
 
@@ -61,9 +62,7 @@ class Refusals(unittest.TestCase):
                 self.assertNotIn("started", done.stdout)
 
     def test_a_launcher_ends_when_a_registry_comes_late_and_refuses(self):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = held_port(self.addCleanup)
         url, variables = f"https://127.0.0.1:{port}", dict(self.good, MUSTER_REGISTRY_CA_FILE=TlsFiles(self.addCleanup).ca)
         launcher = subprocess.Popen([MUSTER, "run", "-n", "2", "--job", "j", "--registry", url, "--", "sleep", "1000"],
                                     stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=dict(CLEAN, **variables))
@@ -148,10 +147,8 @@ class Mismatches(unittest.TestCase):
 
     def test_a_launcher_ends_when_a_registry_comes_late_and_speaks_something_else(self):
         for scheme, args, words in (("", self.secured, "speaks TLS"), ("https://", (), "speaks plain text")):
-            with self.subTest(words), socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                address = f"127.0.0.1:{free.getsockname()[1]}"
-                free.close()
+            with self.subTest(words):
+                address = f"127.0.0.1:{held_port(self.addCleanup)}"
                 launcher = subprocess.Popen([MUSTER, "run", "-n", "2", "--job", "j", "--registry", scheme + address, "--", "sleep", "1000"],
                                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=dict(CLEAN, **self.variables))
                 self.addCleanup(launcher.communicate)

@@ -6,7 +6,6 @@ Needs tensorflow: tests/tools/install-strangers tensorflow, or MUSTER_TENSORFLOW
 """
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ guard.enter()
 import forked
 import interop_roles as roles
 import needs
+from ports import hold_ports
 
 BUILD = os.environ.get("MUSTER_BINARY_DIR", "build-asan")
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -29,17 +29,6 @@ if len(sys.argv) == 1:
 __import__("tensorflow")
 
 
-def free_ports(count):
-    """TensorFlow's workers must know their ports before they start."""
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 def serve(*words):
     process = subprocess.Popen([os.path.join(BUILD, "bin", "muster"), *words], stdout=subprocess.PIPE, text=True)
     return process, process.stdout.readline().split()[1]
@@ -47,7 +36,8 @@ def serve(*words):
 
 def run_job(server, address, leader, tasks=2):
     """What each task printed."""
-    ports = ",".join(map(str, free_ports(tasks)))
+    held = hold_ports(tasks)  # TensorFlow's workers must know their ports before they start
+    ports = ",".join(str(each.getsockname()[1]) for each in held)
     outputs = [tempfile.TemporaryFile("w+") for _ in range(tasks)]
     errors = [tempfile.TemporaryFile("w+") for _ in range(tasks)]
     processes = [forked.Process(TASK, [task, ports, address, leader], {}, [0, outputs[task].fileno(), errors[task].fileno()])

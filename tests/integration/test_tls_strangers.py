@@ -13,6 +13,7 @@ import guard
 
 guard.enter()
 import needs
+from ports import held_port
 from tls_files import OPENSSL, TlsFiles
 
 needs.tool("openssl", "openssl")
@@ -215,12 +216,7 @@ class Registry(unittest.TestCase):
 
     @unittest.skipUnless(ETCD, "etcd is not installed (Debian: etcd-server)")
     def test_a_job_runs_on_real_etcd_under_mutual_tls(self):
-        ports = []
-        for _ in range(2):
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                ports.append(free.getsockname()[1])
-        client, peer = f"https://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}"
+        client, peer = (f"{scheme}://127.0.0.1:{held_port(self.addCleanup)}" for scheme in ("https", "http"))
         log = open(self.files.path("etcd.log"), "w+")
         etcd = subprocess.Popen([ETCD, "--data-dir", self.files.path("etcd"), "--listen-client-urls", client, "--advertise-client-urls", client,
                                  "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",

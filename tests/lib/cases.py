@@ -1,11 +1,15 @@
 """Cases of unittest as the scripts run them: none passes without an assertion, and one that is skipped says why."""
+import faulthandler
 import functools
 import os
 import sys
 import tempfile
 import unittest
 
+import guard
+
 AT_ONCE = 4
+ERRORS = os.dup(2)
 count = 0
 
 
@@ -23,8 +27,15 @@ def counted(method):
     return call
 
 
+def tell_hang():
+    """What still runs after guard.HANG_S says where it stands; ctest's TIMEOUT, which ends it, shows nothing."""
+    faulthandler.dump_traceback_later(guard.HANG_S, repeat=True, file=ERRORS)
+
+
 def watch():
     """From now on; guard.enter() calls it."""
+    tell_hang()
+    os.register_at_fork(before=faulthandler.cancel_dump_traceback_later, after_in_parent=tell_hang, after_in_child=tell_hang)
     for name in [name for name in dir(unittest.TestCase) if name.startswith("assert")]:
         setattr(unittest.TestCase, name, counted(getattr(unittest.TestCase, name)))
     run, skip = unittest.TestCase._callTestMethod, unittest.TextTestResult.addSkip

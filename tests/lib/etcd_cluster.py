@@ -1,25 +1,15 @@
 """Registries that a test starts itself: an etcd cluster whose members it kills and brings back, or the embedded one."""
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 
+from ports import hold_ports
 from puppets import CLEAN, MUSTER, PATIENCE_S
 
 ETCD = shutil.which("etcd")
 ETCDCTL = shutil.which("etcdctl")
-
-
-def hold_ports(count):
-    """Bound sockets that do not listen: until they are closed the kernel gives their ports to nobody who has not asked for them, and
-    a server that sets SO_REUSEADDR, as Go's do, may listen there, again and again."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        one.bind(("127.0.0.1", 0))
-    return sockets
 
 
 def patience_of(words):

@@ -7,6 +7,7 @@ becomes the guard's child and is killed. Thus no process keeps ctest's pipe open
 guard below the first does the same when the first is killed. The exit code is that of the test, or 128 plus the signal that killed it.
 
 A test that passed or was skipped must not leave processes behind: those that have not ended GRACE_S after it are named, and the test fails.
+Of a test that runs for HANG_S all processes are shown: ctest's TIMEOUT, which ends it later, shows none.
 """
 import ctypes
 import os
@@ -16,6 +17,8 @@ import time
 
 SKIPPED = 77
 GRACE_S = float(os.environ.get("MUSTER_TEST_GRACE_S", 10))  # for processes that are ending
+HANG_S = float(os.environ.get("MUSTER_TEST_HANG_S", 240))  # below every TIMEOUT of tests/CMakeLists.txt
+NEVER_S = 1e6
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # Ignored by what nohup starts, or a script with '&', and by all that they start: a test begins as from a terminal.
@@ -93,8 +96,20 @@ def kill_descendants():
         reap_children(time.monotonic() + 0.1)
 
 
-def wait_for(test):
+def show_processes():
+    """State, place in the kernel and command of each descendant."""
+    print(f"guard: the test has run for {HANG_S:g} s, and has not ended:", flush=True)
+    for pid, command in sorted(children_of(os.getpid()).items()):
+        try:
+            with open(f"/proc/{pid}/wchan", encoding="utf-8") as wchan, open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+                print(f"guard: process {pid}: {stat.read().rpartition(')')[2].split()[0]} {wchan.read()}: {command}", flush=True)
+        except OSError:
+            continue  # it has ended meanwhile
+
+
+def wait_for(test, hang_s=NEVER_S):
     """The exit code of the test; orphans are reaped meanwhile. An ending signal is passed on to the test."""
+    hangs_at = time.monotonic() + hang_s
     while True:
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -102,7 +117,11 @@ def wait_for(test):
                 return os.waitstatus_to_exitcode(status)
             if pid == 0:
                 break
-        if signal.sigwait({signal.SIGCHLD, *ENDING_SIGNALS}) != signal.SIGCHLD:
+        got = signal.sigtimedwait({signal.SIGCHLD, *ENDING_SIGNALS}, max(hangs_at - time.monotonic(), 0))
+        if got is None:
+            show_processes()
+            hangs_at += NEVER_S
+        elif got.si_signo != signal.SIGCHLD:
             os.kill(test, signal.SIGTERM)
 
 
@@ -148,7 +167,7 @@ def main():
     second = fork_with_parent(signal.SIGTERM)
     if second == 0:
         os._exit(run_below(sys.argv[1:]))
-    code = wait_for(second)
+    code = wait_for(second, HANG_S)
     kill_descendants()
     sys.exit(code if code >= 0 else 128 - code)
 
