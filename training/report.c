@@ -227,6 +227,7 @@ enum muster_rc muster_report_open(struct muster_env *env, struct muster_report *
     report->mem = env->mem;
     report->fd = (int)fd;
     report->place = muster_host_place_open(muster_vars_get(env->vars, "MUSTER_STEP_PLACE"));
+    muster_host_place_hold(report->place);
     *ret_report = report;
     return MUSTER_OK;
 }

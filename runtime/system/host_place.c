@@ -1,7 +1,12 @@
-/* Places are mapped by name, so that a launcher hands down nothing but a variable (proc(5)). */
+/* Places are mapped by name, so that a launcher hands down nothing but a variable (proc(5)).
+ *
+ * The holder's thread has a key of pthreads whose destructor unlocks the life: a thread that ends while its process
+ * goes on must not look like a death. */
 #include "runtime/system/host_place.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +17,10 @@
 
 #define PAGE_BYTES 4096u /* the least that is mapped; of larger pages the first part */
 #define PATH_BYTES 64u
+
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+static pthread_key_t key; /* the place that the thread holds */
+static bool has_key;
 
 static bool is_launcher_memory(int fd)
 {
@@ -62,8 +71,58 @@ struct muster_host_place *muster_host_place_open(const char *name)
     return place;
 }
 
+/* The thread that has locked the life, as the kernel reads it (get_robust_list(2)); 0: none. */
+static uint32_t holder_of(const struct muster_host_place *place)
+{
+    return __atomic_load_n((const uint32_t *)(const void *)&place->life, __ATOMIC_ACQUIRE) &
+           FUTEX_TID_MASK;
+}
+
+/* A fork has a copy of the key's value, but does not hold the life. */
+static bool is_mine(const struct muster_host_place *place)
+{
+    return holder_of(place) == (uint32_t)gettid();
+}
+
+static void life_release(struct muster_host_place *place)
+{
+    atomic_store_explicit(&place->life_state, MUSTER_HOST_LIFE_RELEASED, memory_order_release);
+    pthread_mutex_unlock(&place->life);
+}
+
+static void on_thread_end(void *value)
+{
+    if (is_mine(value))
+        life_release(value);
+}
+
+static void make_key(void)
+{
+    has_key = pthread_key_create(&key, on_thread_end) == 0;
+}
+
+void muster_host_place_hold(struct muster_host_place *place)
+{
+    if (place == NULL || pthread_once(&key_once, make_key) != 0 || !has_key ||
+        pthread_getspecific(key) != NULL || pthread_mutex_trylock(&place->life) != 0)
+        return;
+    if (pthread_setspecific(key, place) == 0)
+        atomic_store_explicit(&place->life_state, MUSTER_HOST_LIFE_HELD, memory_order_release);
+    else
+        life_release(place);
+}
+
 void muster_host_place_close(struct muster_host_place *place)
 {
-    if (place != NULL)
+    if (place == NULL)
+        return;
+    if (is_mine(place)) {
+        (void)pthread_setspecific(key, NULL); /* first: the destructor must not find it */
+        life_release(place);
+    }
+    /* The list of robust mutexes of another thread that still holds it leads through this memory. */
+    if (holder_of(place) != 0)
+        atomic_store_explicit(&place->life_state, MUSTER_HOST_LIFE_RELEASED, memory_order_release);
+    else
         munmap((void *)((uintptr_t)place / PAGE_BYTES * PAGE_BYTES), PAGE_BYTES);
 }

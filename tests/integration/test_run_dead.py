@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A job whose worker dies again and again leaves a registry elsewhere no growing heap of `dead/` keys."""
+"""Records of deaths in a registry elsewhere: told before the process has been taken down, and no growing heap of them."""
 import base64
 import json
 import os
@@ -67,6 +67,21 @@ class RunDead(unittest.TestCase):
         self.assertIsNone(run.poll())
         run.send_signal(signal.SIGTERM)
         self.assertEqual(run.wait(timeout=PATIENCE_S), 128 + signal.SIGTERM)
+
+    def test_a_death_is_told_before_the_process_is_taken_down(self):
+        """Which takes its time where it has much memory: the first record comes from the kernel's mark, the second one from its exit status."""
+        job = Job()
+        self.addCleanup(job.stop)
+        watch = self.start("etcdctl", "--endpoints", job.address, "watch", "--prefix", PREFIX + "dead/", "-w", "json", ETCDCTL_API="3")
+        run = self.start(MUSTER, "run", "-n", "2", "--job", "dying", "--registry", job.address, "--kill", "worker:1@step=3", "--",
+                         STEPPER, "5", "4000000", MUSTER_WIRE="tcp")
+        told = []
+        while len(told) < 2:
+            line = watch.stdout.readline()
+            told += [base64.b64decode(event["kv"]["value"]).decode() for event in json.loads(line)["Events"]]
+        self.assertEqual(run.wait(timeout=PATIENCE_S), 0)
+        self.assertRegex(told[0], r"^process ended at step \d+ in view \d+$")
+        self.assertRegex(told[1], r"^SIGKILL at step \d+ in view \d+$")
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ THIRD_PARTY = [
 
 # Headers of the system that need a reason: threads, and the GPU's control thread; instructions of one processor.
 SYSTEM_CONFINED = [
-    (r"pthread\.h|threads\.h", r"runtime/(driver/driver_seat|system/((aside|bell|file_limit)_system|huge_memory)|system/process_system|system/recorder_system)\.c|collective/(gpu/control|board/\w+)\.[ch]|params/server/seat/(seat|ahead)_system\.c|training/data/queue_system\.c|training/replicas/crew_system\.c|tools/.*|examples/.*"),
+    (r"pthread\.h|threads\.h", r"runtime/(driver/driver_seat|system/((aside|bell|file_limit)_system|huge_memory)|system/process_system|system/recorder_system|system/host_place)\.[ch]|collective/(gpu/control|board/\w+)\.[ch]|params/server/seat/(seat|ahead)_system\.c|training/data/queue_system\.c|training/replicas/crew_system\.c|tools/.*|examples/.*"),
     (r"\w*(mm|x86)intrin\.h|arm_neon\.h", r"(collective/kernel/kernels|params/publication/delta)_\w+\.[ch]"),
 ]
 

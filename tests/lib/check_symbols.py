@@ -58,7 +58,7 @@ RULES = [
     ("environment", r"getenv|secure_getenv|setenv|unsetenv|putenv|environ",
      {"runtime/system/vars_system.c": "getenv|environ", "runtime/system/host_command.c": "environ"}),
     ("threads", r"pthread_\w+|thrd_\w+|mtx_\w+|cnd_\w+",
-     {"runtime/driver/driver_seat.c": r".*", "runtime/system/recorder_system.c": r"pthread_mutex_\w+", "runtime/system/process_system.c": r"pthread_(once|atfork|mutex_\w+)", "runtime/system/bell_system.c": r"pthread_(mutex|cond)_\w+", GPU_THREAD: r".*", SHARED_MEMORY: r"pthread_(mutex|key|[gs]etspecific)\w*",
+     {"runtime/driver/driver_seat.c": r".*", "runtime/system/recorder_system.c": r"pthread_mutex_\w+", "runtime/system/process_system.c": r"pthread_(once|atfork|mutex_\w+)", "runtime/system/host_place.c": r"pthread_(once|key|[gs]etspecific|mutex_(try|un)lock)\w*", "runtime/system/bell_system.c": r"pthread_(mutex|cond)_\w+", GPU_THREAD: r".*", SHARED_MEMORY: r"pthread_(mutex|key|[gs]etspecific)\w*",
       "params/server/seat/seat_system.c": r"pthread_mutex\w*",
       "params/server/seat/ahead_system.c": r"pthread_(cond|mutex)_\w+|pthread_(create|join|sigmask)",
       "runtime/system/aside_system.c": r"pthread_(create|join)",

@@ -35,6 +35,8 @@
 #include "run/take_over.h"
 #include "run/task/child.h"
 #include "run/task/descendants.h"
+#include "run/task/collect.h"
+#include "run/task/dying.h"
 #include "run/task/guard.h"
 #include "run/task/places.h"
 #include "run/task/preempt.h"
@@ -311,7 +313,9 @@ static void run_with_signals(struct run *run)
     run_events_open(run);
     run_publish_open(run);
     run_places_open(run);
+    run_dying_open(run);
     run_open_loop(run);
+    run_dying_close(run);
     run_places_close(run);
     run_publish_close(run);
     run_events_close(run);
@@ -416,6 +420,8 @@ static void kill_all(struct run *run)
 }
 
 static const struct run_control control = {.on_exit = run_task_on_exit,
+                                           .on_opened = run_dying_watch,
+                                           .on_dying = run_task_note_dying,
                                            .on_loss_told = run_task_on_loss_told,
                                            .on_preempted = run_preempt_on_stopped,
                                            .on_place_held = on_place_held,

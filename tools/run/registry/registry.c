@@ -54,6 +54,8 @@ struct death {
     struct muster_timer again;
     char key[160];
     char how[128];
+    bool is_known;     /* how it came, so that this record is the last one of it */
+    bool is_corrected; /* while it was written: it is written again */
 };
 
 static bool registry_serve(struct run_registry *registry, struct muster_error *ret_error)
@@ -236,9 +238,12 @@ static void on_written(struct muster_registry_op *op, enum muster_rc rc)
     struct death *death = op->data;
     struct muster_loop *loop = death->registry->run->env->loop;
 
-    if (rc == MUSTER_OK)
+    if (rc == MUSTER_OK && death->is_known && !death->is_corrected)
         run_dead_count(death->registry->dead);
-    if (rc == MUSTER_OK || death->registry->is_closing)
+    if (death->is_corrected && !death->registry->is_closing) {
+        death->is_corrected = false;
+        write_death(death);
+    } else if (rc == MUSTER_OK || death->registry->is_closing)
         death_free(death);
     else
         muster_timer_start(&death->again, loop, muster_loop_after_ns(loop, PUT_AGAIN_NS));
@@ -262,18 +267,39 @@ static void write_death(struct death *death)
     muster_timer_start(&death->again, loop, muster_loop_after_ns(loop, PUT_AGAIN_NS));
 }
 
-void run_registry_confirm_death(struct run *run, const struct run_task *task, const char *how)
+/* A death whose record is not written yet gets the new text, so that the older one cannot come last. */
+static bool correct_death(struct run_registry *registry, const char *key, const char *how,
+                          bool is_known)
 {
-    struct death *death = calloc(1, sizeof(*death));
-    char incarnation[MUSTER_INCARNATION_TEXT_BYTES];
+    MUSTER_LIST_EACH (&registry->deaths, death, struct death, node) {
+        if (strcmp(death->key, key) != 0)
+            continue;
+        snprintf(death->how, sizeof(death->how), "%s", how);
+        death->is_known = is_known;
+        death->is_corrected = !muster_timer_is_started(&death->again);
+        return true;
+    }
+    return false;
+}
 
+void run_registry_confirm_death(struct run *run, const struct run_task *task, const char *how,
+                                bool is_known)
+{
+    struct death *death;
+    char key[sizeof(death->key)], incarnation[MUSTER_INCARNATION_TEXT_BYTES];
+
+    MUSTER_ASSERT(run->registry != NULL && !run->registry->is_closing);
+    snprintf(key, sizeof(key), "/muster/%s/dead/%s", run->settings.job_name,
+             muster_incarnation_format(&task->incarnation, incarnation));
+    if (correct_death(run->registry, key, how, is_known))
+        return;
+    death = calloc(1, sizeof(*death));
     if (death == NULL)
         output_no_memory();
-    MUSTER_ASSERT(run->registry != NULL && !run->registry->is_closing);
     death->registry = run->registry;
     muster_timer_init(&death->again, on_again, death);
-    snprintf(death->key, sizeof(death->key), "/muster/%s/dead/%s", run->settings.job_name,
-             muster_incarnation_format(&task->incarnation, incarnation));
+    memcpy(death->key, key, sizeof(key));
+    death->is_known = is_known;
     snprintf(death->how, sizeof(death->how), "%s", how);
     muster_list_append(&run->registry->deaths, &death->node);
     write_death(death);

@@ -14,8 +14,9 @@ void run_registry_go_on(struct run *run);
 const char *run_registry_endpoint(const struct run *run);
 /** The client's handle. Borrowed. */
 struct muster_registry *run_registry_client(const struct run *run);
-/** Write the confirmed death of task's present life. */
-void run_registry_confirm_death(struct run *run, const struct run_task *task, const char *how);
+/** Write the confirmed death of task's present life; is_known: how it came, so that no better text follows. */
+void run_registry_confirm_death(struct run *run, const struct run_task *task, const char *how,
+                                bool is_known);
 /** Let open writes end, close; turns the loop. */
 void run_registry_close(struct run *run);
 

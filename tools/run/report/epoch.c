@@ -62,7 +62,7 @@ static void describe_exclusion(const struct run_epoch *epoch, const char *name, 
     snprintf(word, sizeof(word), "%s lost (", name);
     why = strstr(epoch->reason, word);
     why = why != NULL ? why + strlen(word) : "";
-    if (strncmp(why, "process ended)", strlen("process ended)")) == 0)
+    if (strncmp(why, "process ended", strlen("process ended")) == 0)
         snprintf(how, bytes,
                  "left out (its process has ended)"); /* told before it is reaped here */
     else if (why[0] == '\0' || strncmp(why, "silent)", strlen("silent)")) == 0)

@@ -206,6 +206,8 @@ static void on_report(struct run_task *task, const struct muster_json *report)
 
     if (kind == NULL)
         return;
+    if (!task->has_reported)
+        task->run->control->on_opened(task);
     task->has_reported = task->uses_muster = true;
     if (strcmp(kind, "activity") !=
         0) /* before it is a member, a worker may know views of former runs */

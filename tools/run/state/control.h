@@ -11,6 +11,10 @@ struct run_task;
 struct run_control {
     /** The process of the task has ended and is a zombie. */
     void (*on_exit)(struct run_task *task);
+    /** The task has opened a strategy. */
+    void (*on_opened)(struct run_task *task);
+    /** The threads of the task have ended, and the kernel takes down its memory. */
+    void (*on_dying)(struct run_task *task);
     /** The members have agreed on a view without the task. */
     void (*on_loss_told)(struct run_task *task, uint64_t view);
     /** The task stops because the job is preempted. */

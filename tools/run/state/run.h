@@ -65,6 +65,7 @@ struct run {
     struct run_status *status;   /* NULL: no --status */
     struct run_publish *publish;
     struct run_places *places;   /* NULL: no memory for them */
+    struct run_dying *dying;     /* NULL: deaths are told when workers are reaped */
     struct run_preload *preload; /* NULL: workers are started directly */
     struct run_resume *resume;   /* NULL: everything ends with this launcher */
     struct run_table *table;     /* NULL: without resume */

@@ -10,6 +10,7 @@
 #include "run/output/output.h"
 #include "run/registry/registry.h"
 #include "run/state/outcome.h"
+#include "run/task/dying.h"
 #include "run/task/guard.h"
 #include "run/task/keeper.h"
 #include "run/task/places.h"
@@ -24,10 +25,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+static void confirm_death_at(struct run_task *task, const char *how, uint64_t step, bool is_known)
+{
+    bool is_done = is_known && task->wait_status == 0 && task->has_result;
+    char text[128];
+
+    if (step == 0)
+        snprintf(text, sizeof(text), "%s", how);
+    else /* a worker that comes back can tell from it whether all was done */
+        snprintf(text, sizeof(text), "%s at step %llu in view %llu%s", how,
+                 (unsigned long long)step, (unsigned long long)task->run->epoch_last,
+                 is_done ? ", done" : "");
+    run_registry_confirm_death(task->run, task, text, is_known);
+}
+
 static void task_confirm_death(struct run_task *task, int wait_status)
 {
-    uint64_t view = task->run->epoch_last;
-    char how[128];
+    char how[32];
 
     if (WIFSIGNALED(wait_status) && sigabbrev_np(WTERMSIG(wait_status)) != NULL)
         snprintf(how, sizeof(how), "SIG%s", sigabbrev_np(WTERMSIG(wait_status)));
@@ -35,14 +49,7 @@ static void task_confirm_death(struct run_task *task, int wait_status)
         snprintf(how, sizeof(how), "signal %d", WTERMSIG(wait_status));
     else
         snprintf(how, sizeof(how), "exit %d", WEXITSTATUS(wait_status));
-    if (task->step > 0) { /* a worker that comes back can tell from it whether all was done */
-        size_t length = strlen(how);
-
-        snprintf(how + length, sizeof(how) - length, " at step %llu in view %llu%s",
-                 (unsigned long long)task->step, (unsigned long long)view,
-                 wait_status == 0 && task->has_result ? ", done" : "");
-    }
-    run_registry_confirm_death(task->run, task, how);
+    confirm_death_at(task, how, task->step, true);
 }
 
 /* The worker's end, as the kernel or its keeper knows it. WNOWAIT leaves the zombie, whose number
@@ -88,11 +95,28 @@ static bool has_others(const struct run_task *task)
            (report.revents & POLLHUP) == 0;
 }
 
+/* One that has done its part may end with 0, which others must hear first. */
+void run_task_note_dying(struct run_task *task)
+{
+    struct run_last_step place = {.begun_step = 0};
+    uint64_t died_ns = muster_loop_clock_ns(task->run->env->loop);
+
+    run_stream_drain(&task->output->report);
+    if (task->has_result || task->is_preempted || task->is_abandoned)
+        return;
+    (void)run_places_read(task, &place);
+    if (task->dying_ns == 0)
+        task->dying_ns = died_ns;
+    confirm_death_at(task, "process ended",
+                     place.committed_step > task->step ? place.committed_step : task->step, false);
+}
+
 void run_task_collect(struct run_task *task)
 {
     bool is_swept = find_wait_status(task);
     bool has_left_others = task->wait_status == 0 && has_others(task);
 
+    run_dying_end(task);
     task->died_ns = muster_loop_clock_ns(task->run->env->loop);
     run_stream_drain(&task->output->report);
     task->has_left_others = has_left_others && !task->has_reported;

@@ -8,5 +8,8 @@
  * the registry, end its group, reap it, read its last output. Sets the wait status and the times of
  * task; task.c decides what follows. */
 void run_task_collect(struct run_task *task);
+/** The threads of task have ended, and the kernel takes down its memory: confirm its death to the registry. How it has
+ * ended is not known yet; run_task_collect confirms that. */
+void run_task_note_dying(struct run_task *task);
 
 #endif

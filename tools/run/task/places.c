@@ -2,23 +2,18 @@
  * launcher has taken over writes into that of its predecessor, which nobody reads. */
 #include "run/task/places.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #define PAGE_BYTES 4096u
 
-/* As runtime/system/host_place.h has it. Writer: the worker; the reader reads it when the worker has ended. */
-struct place {
-    _Atomic uint64_t begun_step, committed_step;
-};
-
 struct run_places {
     int fd;
     size_t bytes;
-    struct place *at; /* by local rank */
+    struct run_worker_place *at; /* by local rank */
 };
 
 static bool places_map(struct run_places *places)
@@ -37,7 +32,7 @@ static bool places_map(struct run_places *places)
 
 void run_places_open(struct run *run)
 {
-    size_t bytes = run->task_count * sizeof(struct place);
+    size_t bytes = run->task_count * sizeof(struct run_worker_place);
     struct run_places *places = calloc(1, sizeof(*places));
 
     if (places == NULL)
@@ -62,17 +57,33 @@ void run_places_close(struct run *run)
     run->places = NULL;
 }
 
-static struct place *place_of(const struct run_task *task)
+struct run_worker_place *run_places_of(const struct run_task *task)
 {
     return task->run->places != NULL ? &task->run->places->at[task->local_rank] : NULL;
 }
 
+/* Where it cannot be made the worker cannot lock it, and its death is told when it has been taken down. */
+static void life_init(pthread_mutex_t *life)
+{
+    pthread_mutexattr_t attributes;
+
+    memset(life, 0, sizeof(*life));
+    if (pthread_mutexattr_init(&attributes) != 0)
+        return;
+    if (pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED) == 0 &&
+        pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST) == 0)
+        (void)pthread_mutex_init(life, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+}
+
 void run_places_clear(const struct run_task *task)
 {
-    struct place *place = place_of(task);
+    struct run_worker_place *place = run_places_of(task);
 
     if (place == NULL)
         return;
+    life_init(&place->life);
+    atomic_store_explicit(&place->life_state, RUN_LIFE_UNKNOWN, memory_order_relaxed);
     atomic_store_explicit(&place->begun_step, 0, memory_order_relaxed);
     atomic_store_explicit(&place->committed_step, 0, memory_order_relaxed);
 }
@@ -84,13 +95,13 @@ bool run_places_name(const struct run_task *task, char ret_name[RUN_PLACE_BYTES]
     if (places == NULL)
         return false;
     snprintf(ret_name, RUN_PLACE_BYTES, "/proc/%d/fd/%d:%zu", (int)task->run->pid, places->fd,
-             task->local_rank * sizeof(struct place));
+             task->local_rank * sizeof(struct run_worker_place));
     return true;
 }
 
 bool run_places_read(const struct run_task *task, struct run_last_step *ret_step)
 {
-    struct place *place = place_of(task);
+    struct run_worker_place *place = run_places_of(task);
 
     if (place == NULL)
         return false;

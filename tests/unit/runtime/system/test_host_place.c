@@ -1,9 +1,13 @@
 /* A worker's place in the memory of its launcher. */
 #include "runtime/system/host_place.h"
 
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "test_env.h"
@@ -15,6 +19,7 @@ static struct muster_host_place *places; /* the launcher's */
 
 static int set_up(void **state)
 {
+    pthread_mutexattr_t attributes;
     void *memory;
 
     (void)state;
@@ -23,6 +28,12 @@ static int set_up(void **state)
     memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_true(memory != MAP_FAILED);
     places = memory;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+    for (size_t i = 0; i < 2; i++)
+        pthread_mutex_init(&places[i].life, &attributes);
+    pthread_mutexattr_destroy(&attributes);
     return 0;
 }
 
@@ -44,7 +55,7 @@ static struct muster_host_place *open_at(const char *offset)
 
 static void the_launcher_reads_what_is_written_at_the_place(void **state)
 {
-    static const char *const offsets[] = {"0", "16", "4096", "8176"};
+    static const char *const offsets[] = {"0", "64", "4096", "8128"};
 
     (void)state;
     for (size_t i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++) {
@@ -91,13 +102,121 @@ static void a_file_of_somebody_else_is_none(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+/* --- the life of the process --- */
+
+static uint32_t word_at(size_t i)
+{
+    return __atomic_load_n((const uint32_t *)(const void *)&places[i].life, __ATOMIC_ACQUIRE);
+}
+
+static void check_life(uint32_t word, uint32_t life_state)
+{
+    assert_int_equal(word_at(0), word);
+    assert_int_equal(atomic_load(&places[0].life_state), life_state);
+}
+
+static void a_place_is_held_until_its_close(void **state)
+{
+    struct muster_host_place *place = open_at("0"), *other = open_at("64");
+
+    (void)state;
+    muster_host_place_hold(place);
+    check_life((uint32_t)gettid(), MUSTER_HOST_LIFE_HELD);
+    muster_host_place_hold(other); /* a thread holds one at a time */
+    assert_int_equal(word_at(1), 0);
+    muster_host_place_close(other);
+    muster_host_place_close(place);
+    check_life(0, MUSTER_HOST_LIFE_RELEASED);
+    place = open_at("0"); /* the next strategy of the process */
+    muster_host_place_hold(place);
+    check_life((uint32_t)gettid(), MUSTER_HOST_LIFE_HELD);
+    muster_host_place_close(place);
+    muster_host_place_hold(NULL);
+}
+
+static void *place_hold(void *place)
+{
+    muster_host_place_hold(place);
+    return NULL;
+}
+
+static void a_thread_that_ends_is_no_death(void **state)
+{
+    struct muster_host_place *place = open_at("0");
+    pthread_t thread;
+
+    (void)state;
+    assert_int_equal(pthread_create(&thread, NULL, place_hold, place), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    check_life(0, MUSTER_HOST_LIFE_RELEASED);
+    muster_host_place_close(place);
+}
+
+static void *close_it(void *place)
+{
+    muster_host_place_close(place);
+    return NULL;
+}
+
+static void a_close_by_another_thread_leaves_it_mapped(void **state)
+{
+    struct muster_host_place *place = open_at("0");
+    pthread_t thread;
+
+    (void)state;
+    muster_host_place_hold(place);
+    assert_int_equal(pthread_create(&thread, NULL, close_it, place), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    check_life((uint32_t)gettid(), MUSTER_HOST_LIFE_RELEASED);
+    atomic_store(&place->begun_step, 9); /* the list of the thread's mutexes still leads there */
+    muster_host_place_close(place);
+    check_life(0, MUSTER_HOST_LIFE_RELEASED);
+}
+
+/* The thread of the fork ends as a thread does, by its destructors. */
+static void a_fork_that_ends_is_no_death(void **state)
+{
+    struct muster_host_place *place = open_at("0");
+    pid_t pid;
+
+    (void)state;
+    muster_host_place_hold(place);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        pthread_exit(NULL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    check_life((uint32_t)gettid(), MUSTER_HOST_LIFE_HELD);
+    muster_host_place_close(place);
+}
+
+static void a_killed_process_leaves_a_mark(void **state)
+{
+    pid_t pid = fork();
+
+    (void)state;
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        muster_host_place_hold(open_at("0"));
+        raise(SIGKILL);
+    }
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    check_life(FUTEX_OWNER_DIED, MUSTER_HOST_LIFE_HELD);
+}
+
+#define PLACE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_file_of_somebody_else_is_none, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_launcher_reads_what_is_written_at_the_place, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(a_place_that_is_not_there_is_none, set_up, tear_down),
+        PLACE_TEST(a_place_is_held_until_its_close),
+        PLACE_TEST(a_thread_that_ends_is_no_death),
+        PLACE_TEST(a_close_by_another_thread_leaves_it_mapped),
+        PLACE_TEST(a_fork_that_ends_is_no_death),
+        PLACE_TEST(a_killed_process_leaves_a_mark),
+        PLACE_TEST(a_file_of_somebody_else_is_none),
+        PLACE_TEST(the_launcher_reads_what_is_written_at_the_place),
+        PLACE_TEST(a_place_that_is_not_there_is_none),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
