@@ -260,6 +260,23 @@ class TakenOver(Case):
         self.touch("go")
         self.end(successor)
 
+    def test_workers_that_the_table_does_not_know_are_ended(self):
+        """Their launcher could not write the table, and was killed: the table is as it was before they were started."""
+        launcher = self.first("-n", "2", script="echo is $$; setsid sleep 600 & echo has $!; while [ ! -e $WHERE/go ]; do sleep 0.02; done; kill $!")
+        pids = [int(pid) for pid in lines_until(launcher.stdout, 4, r"(?:is|has) (\d+)")]
+        self.kill(launcher)
+        table = self.table()
+        for task in table["tasks"]:
+            task.update(state=NEW, lives=0, collected=0)
+        self.write_table(json.dumps(table))
+        successor = self.resume()
+        ended = lines_until(successor.stderr, 2, r"\(pid (\d+)\) is ended, and not taken over: it was started while the table")
+        self.assertTrue({int(pid) for pid in ended} <= set(pids))
+        wait_until(lambda: not any(map(is_alive, pids)))
+        self.touch("go")
+        _, _, result = self.end(successor)
+        self.assertEqual((result["restarts"], result["kills"]), (0, 0))
+
 
 class Ended(Case):
     def starts_no_task(self, state):

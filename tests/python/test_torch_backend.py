@@ -71,6 +71,9 @@ assert torch.equal(x, expected), (x, expected)
 parts = [torch.zeros(2) for _ in range(size)]
 dist.all_gather(parts, torch.full((2,), float(rank)))
 assert [part[0].item() for part in parts] == [0, 1]
+parts = [[torch.zeros(2), torch.zeros(1, 3)] for _ in range(size)]    # for each rank one of each
+dist.all_gather_coalesced(parts, [torch.full((2,), rank + 5.0), torch.full((1, 3), rank + 7.0)])
+assert [[one.unique().item() for one in each] for each in parts] == [[5, 7], [6, 8]], parts
 out = torch.zeros(2 * size)
 dist.all_gather_into_tensor(out, torch.full((2,), float(rank)))
 assert out.tolist() == [0, 0, 1, 1]

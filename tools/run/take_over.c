@@ -10,6 +10,48 @@
 #include "run/task/preempt.h"
 #include "run/task/task.h"
 
+#include <signal.h>
+#include <unistd.h>
+
+#define SWEEPING_ROUNDS 5000 /* of 1 ms: far more than a keeper needs */
+
+/* The keeper sweeps behind its worker, and ends by itself. */
+static void end_life(const struct run_task *task, int keeper, int worker_pid)
+{
+    kill(worker_pid, SIGKILL);
+    for (int i = 0; keeper != 0 && i < SWEEPING_ROUNDS; i++) {
+        usleep(1000);
+        keeper = run_keeper_find(task, &worker_pid);
+    }
+    if (keeper != 0)
+        kill(-keeper, SIGKILL);
+}
+
+/* Lives that were begun while the table could not be written: nobody knows who they are, so they cannot go on, and without
+ * a launcher they would wait for ever. */
+static void end_lives_beyond_table(struct run_task *task)
+{
+    unsigned lives = task->lives;
+
+    for (;;) {
+        int worker_pid = 0, keeper;
+
+        task->lives++;
+        keeper = run_keeper_find(task, &worker_pid);
+        if (worker_pid == 0)
+            break;
+        if (keeper != 0) {
+            run_tell(task->run,
+                     "%s (pid %d) is ended, and not taken over: it was started while the table of "
+                     "this run could not be written",
+                     task->name, worker_pid);
+            end_life(task, keeper, worker_pid);
+        }
+        run_spool_remove_life(task);
+    }
+    task->lives = lives;
+}
+
 /* A worker that has ended meanwhile is still RUNNING here, but not watched. */
 static void take_over_task(struct run_task *task)
 {
@@ -18,6 +60,7 @@ static void take_over_task(struct run_task *task)
     int keeper;
     bool has_end;
 
+    end_lives_beyond_table(task);
     if (task->collected == task->lives)
         return;
     keeper = run_keeper_find(task, &worker_pid);

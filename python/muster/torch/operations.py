@@ -183,6 +183,11 @@ class Operations:
                 part.detach().copy_(each)
         return work_of(outputs)
 
+    def allgather_coalesced(self, outputs, givens, options=None):
+        """outputs: for each rank one tensor for each of givens."""
+        self.allgather([list(parts) for parts in zip(*outputs)], givens)
+        return work_of(outputs)
+
     def gather(self, outputs, givens, options):
         for at, given in enumerate(givens):
             is_root = self.rank() == options.rootRank
