@@ -27,8 +27,8 @@ static void end_life(const struct run_task *task, int keeper, int worker_pid)
         kill(-keeper, SIGKILL);
 }
 
-/* Lives that were begun while the table could not be written: nobody knows who they are, so they cannot go on, and without
- * a launcher they would wait for ever. */
+/* Lives that were begun while the table could not be written: nobody knows who they are, so they
+ * cannot go on, and without a launcher they would wait for ever. */
 static void end_lives_beyond_table(struct run_task *task)
 {
     unsigned lives = task->lives;
