@@ -206,9 +206,73 @@ static void a_refusal_ends_a_run_that_has_its_place_and_is_told_once(void **stat
     scene_close(&scene);
 }
 
+/* --- deaths --- */
+
+struct answer {
+    char text[128];
+    bool is_there;
+};
+
+static void on_answer(struct muster_registry_op *op, enum muster_rc rc)
+{
+    struct answer *answer = op->data;
+
+    assert_int_equal(rc, MUSTER_OK);
+    assert_int_equal(op->kv_count, 1);
+    snprintf(answer->text, sizeof(answer->text), "%.*s", (int)op->kvs[0].value.size,
+             (const char *)op->kvs[0].value.data);
+    answer->is_there = true;
+}
+
+static bool is_answered(void *data)
+{
+    return ((struct answer *)data)->is_there;
+}
+
+static bool are_written(void *registry)
+{
+    return are_deaths_written(registry);
+}
+
+static void read_death(struct scene *scene, const char *key, struct answer *ret_answer)
+{
+    struct muster_registry_range range = {.key = text_bytes(key), .reach = MUSTER_REGISTRY_KEY};
+    struct muster_registry_op op = {.data = ret_answer};
+
+    ret_answer->is_there = false;
+    test_env_run_until(&scene->test.env, are_written, scene->run.registry);
+    assert_int_equal(muster_registry_range_start(&op, scene->run.registry->client, &range,
+                                                 UINT64_MAX, on_answer),
+                     MUSTER_OK);
+    test_env_run_until(&scene->test.env, is_answered, ret_answer);
+}
+
+/* The second word comes when the first is written, and while it is. */
+static void the_last_word_of_a_death_stays(void **state)
+{
+    static const char key[] = "/muster/job/dead/07070707070707070707070707070707";
+    struct run_task task = {.lives = 1};
+    struct answer answer;
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene);
+    memset(task.incarnation.bytes, 7, sizeof(task.incarnation.bytes));
+    assert_true(run_registry_open(&scene.run, &scene.error));
+    run_registry_confirm_death(&scene.run, &task, "process ended at step 3 in view 1", false);
+    run_registry_confirm_death(&scene.run, &task, "SIGKILL at step 3 in view 1", true);
+    read_death(&scene, key, &answer);
+    assert_string_equal(answer.text, "SIGKILL at step 3 in view 1");
+    run_registry_confirm_death(&scene.run, &task, "exit 3", true);
+    read_death(&scene, key, &answer);
+    assert_string_equal(answer.text, "exit 3");
+    scene_close(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_last_word_of_a_death_stays),
         cmocka_unit_test(an_embedded_registry_is_served_until_the_end),
         cmocka_unit_test(a_registry_whose_port_is_taken_leaves_nothing),
         cmocka_unit_test(who_refuses_a_probe_is_named_with_its_reason),

@@ -167,7 +167,7 @@ static void one_that_has_closed_is_not_told(void **state)
 
         worker_end(&worker, *end);
         run_dying_end(&bench.tasks[0]);
-        muster_loop_turn(bench.test.env.loop, 0);
+        test_env_turn(&bench.test.env, 4);
         assert_int_equal(bench.told[0], 0);
         place_init(&bench.places[0]);
     }
@@ -181,7 +181,7 @@ static void a_death_of_the_life_before_is_not_told(void **state)
     worker_end(&worker, 'k');
     run_dying_end(&bench.tasks[0]);
     bench.tasks[0].lives++;
-    muster_loop_turn(bench.test.env.loop, 0);
+    test_env_turn(&bench.test.env, 4);
     assert_int_equal(bench.told[0], 0);
 }
 
@@ -193,7 +193,7 @@ static void one_that_has_been_collected_is_not_told(void **state)
     worker_end(&worker, 'k');
     run_dying_end(&bench.tasks[0]);
     bench.tasks[0].state = RUN_TASK_WAITING;
-    muster_loop_turn(bench.test.env.loop, 0);
+    test_env_turn(&bench.test.env, 4);
     assert_int_equal(bench.told[0], 0);
 }
 
