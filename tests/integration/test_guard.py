@@ -105,7 +105,7 @@ unittest.main()"""
                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             self.addCleanup(test.communicate)
             self.addCleanup(test.kill)
-            wanted = {"of the guard": rf"guard: process \d+: [SR] \S+: .*{file.name}\n", "of Python": r'File ".*", line \d+ in test_a_place\n'}
+            wanted = {"of the guard": rf"guard: process \d+: [SR] \S+: .*{file.name}\n", "of Python": r'File ".*", line \d+, in test_a_place\n'}
             while wanted:
                 line = test.stdout.readline()
                 self.assertNotEqual(line, "", wanted)

@@ -1,9 +1,10 @@
 """Cases of unittest as the scripts run them: none passes without an assertion, and one that is skipped says why."""
-import faulthandler
 import functools
 import os
+import signal
 import sys
 import tempfile
+import traceback
 import unittest
 
 import guard
@@ -27,15 +28,21 @@ def counted(method):
     return call
 
 
+def show_stack(_, frame):
+    os.write(ERRORS, f"cases: after {guard.HANG_S:g} s the script stands here:\n{''.join(traceback.format_stack(frame))}".encode())
+
+
 def tell_hang():
-    """What still runs after guard.HANG_S says where it stands; ctest's TIMEOUT, which ends it, shows nothing."""
-    faulthandler.dump_traceback_later(guard.HANG_S, repeat=True, file=ERRORS)
+    """What still runs after guard.HANG_S says where it stands; ctest's TIMEOUT, which ends it, shows nothing. By a signal, which waits for
+    the interpreter: a thread of faulthandler reads the frames while they change, and may crash."""
+    signal.setitimer(signal.ITIMER_REAL, guard.HANG_S)
 
 
 def watch():
     """From now on; guard.enter() calls it."""
+    signal.signal(signal.SIGALRM, show_stack)
     tell_hang()
-    os.register_at_fork(before=faulthandler.cancel_dump_traceback_later, after_in_parent=tell_hang, after_in_child=tell_hang)
+    os.register_at_fork(after_in_child=tell_hang)
     for name in [name for name in dir(unittest.TestCase) if name.startswith("assert")]:
         setattr(unittest.TestCase, name, counted(getattr(unittest.TestCase, name)))
     run, skip = unittest.TestCase._callTestMethod, unittest.TextTestResult.addSkip
