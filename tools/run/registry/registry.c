@@ -243,10 +243,11 @@ static void on_written(struct muster_registry_op *op, enum muster_rc rc)
     if (death->is_corrected && !death->registry->is_closing) {
         death->is_corrected = false;
         write_death(death);
-    } else if (rc == MUSTER_OK || death->registry->is_closing)
+    } else if (rc == MUSTER_OK || death->registry->is_closing) {
         death_free(death);
-    else
+    } else {
         muster_timer_start(&death->again, loop, muster_loop_after_ns(loop, PUT_AGAIN_NS));
+    }
 }
 
 static void on_again(struct muster_timer *timer)

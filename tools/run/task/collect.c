@@ -25,6 +25,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* is_known: the process has been reaped, and `how` is its end. */
 static void confirm_death_at(struct run_task *task, const char *how, uint64_t step, bool is_known)
 {
     bool is_done = is_known && task->wait_status == 0 && task->has_result;
